@@ -1,4 +1,4 @@
-"""Many clients and an API that is asked all the time: `python -m benchmarks.admin_load`.
+"""Load of many clients, and API requests meanwhile: `python -m benchmarks.admin_load`.
 
 A relay in a process of its own, with a writer at a steady rate and a ring that
 has something to read from the start. 150 of 200 clients hold long-polls, 50
@@ -68,7 +68,7 @@ MB = 1e6
 
 
 class Writer(Source):
-    """A source: as much as is to be there from the start at once, then at a steady rate."""
+    """A source: a first batch of windows at once, then windows at a steady rate."""
 
     name = NAME
 
@@ -77,7 +77,7 @@ class Writer(Source):
         self._began_s = 0.0
 
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
-        """Go on after an SCN."""
+        """Continue after an SCN."""
         self._writer = WindowWriter(self.name, self._encoder, newest)
         self._scn = after_scn or 0
         self._began_s = time.monotonic()
@@ -87,7 +87,7 @@ class Writer(Source):
         return (TABLE,)
 
     def read(self) -> Sequence[Captured]:
-        """Return what is due."""
+        """Return the windows that are due."""
         return self._writer.write_from(self._due)
 
     def _due(self) -> Sequence[Transaction]:
@@ -137,7 +137,7 @@ def _open_writer(_settings: PhysicalSourceSettings) -> Writer:
 
 
 class Api:
-    """One keep-alive connection to the API; how long each answer took."""
+    """One keep-alive connection to the API, which records the time of each response."""
 
     def __init__(self, url: str) -> None:
         place = urlsplit(url)
@@ -147,7 +147,7 @@ class Api:
         self.took_ms: list[float] = []
 
     def ask(self, path: str, method: str = "GET") -> Any:
-        """Return an answer's JSON; raises ValueError when it is no good one."""
+        """Return a response's JSON; raises ValueError for an error or malformed JSON."""
         began = time.perf_counter()
         self._connection.request(method, path)
         with self._connection.getresponse() as answer:
@@ -163,7 +163,7 @@ class Api:
         return dict(found)
 
     def wait_until(self, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Ask until the physical source is as wanted; return it."""
+        """Poll until the physical source fulfils a condition; return it."""
         end = time.monotonic() + PATIENCE_S
         while not is_so(found := self.source()):
             if time.monotonic() > end:
@@ -178,7 +178,7 @@ class Api:
 
 @contextmanager
 def clients(job: Job) -> Iterator[Callable[[], list[Tally]]]:
-    """Run clients in a process of their own; gives what ends them and returns their tallies."""
+    """Run clients in a process; yield a function that ends them and returns their tallies."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=run_clients, args=(job, there))
@@ -204,7 +204,7 @@ def clients(job: Job) -> Iterator[Callable[[], list[Tally]]]:
 
 
 def jobs_of(url: str, holding: int, readers: int) -> list[Job]:
-    """Share the clients among processes: one of those that hold, some of those that read."""
+    """Distribute the clients over processes: one for those that hold, some for those that read."""
     jobs = [Job(url, tuple(f"holder-{n}" for n in range(holding)), WAIT_MS, SIZE_BYTES)]
     for number in range(PROCESSES):
         ids = tuple(f"reader-{n}" for n in range(number, readers, PROCESSES))
@@ -213,7 +213,7 @@ def jobs_of(url: str, holding: int, readers: int) -> list[Job]:
 
 
 def run(holding: int, readers: int, seconds: float) -> tuple[list[Figure], list[str]]:
-    """Run the load; return the figures, and what was wrong."""
+    """Run the load; return the figures and the problems."""
     with (
         tempfile.TemporaryDirectory(prefix="databus-bench-") as folder,
         child(run_relay, str(Path(folder))) as url,
@@ -262,7 +262,7 @@ def _end_all(ends: Sequence[Callable[[], list[Tally]]]) -> list[Tally]:
 
 
 def check(api: Api, tallies: Sequence[Tally], holders: set[str]) -> Iterator[str]:
-    """Yield what the API says and nobody counted, and what clients found wrong."""
+    """Yield differences between the API and the counts, and the clients' problems."""
     yield from (tally.problem for tally in tallies if tally.problem)
     source, relay = api.source(), api.ask(PATHS[2])
     newest = int(source["ring"]["maxScn"])
@@ -310,7 +310,7 @@ def _figures(took_ms: Sequence[float], rate: float, count: int) -> list[Figure]:
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Measure; raises ValueError when what was read or told is not right."""
+    """Measure; raises ValueError when a client or the API reports wrong values."""
     found, problems = run(*((15, 5, 2.0) if short else (150, 50, 30.0)))
     if problems:
         raise ValueError("; ".join(problems[:5]))
@@ -323,7 +323,7 @@ def figures(short: bool = False) -> list[Figure]:
 @click.option("--seconds", default=30.0, show_default=True, help="How long.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
 def main(count: int, readers: int, seconds: float, json_file: Path | None) -> None:
-    """Ask the API of a relay that many clients read from, and check all of it."""
+    """Query the API of a relay that many clients read from, and check all values."""
     found, problems = run(count - readers, readers, seconds)
     publish("admin_load", found, json_file)
     for problem in problems[:20]:

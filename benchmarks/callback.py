@@ -129,7 +129,7 @@ def make_load(table: Table, rows: Iterator[dict[str, Any]]) -> Load:
 
 
 class Reader(Consumer):
-    """Reads the row of every event, and says when it has read the last one."""
+    """Reads the row of every event, and signals the last one."""
 
     def __init__(self, last: int) -> None:
         self.is_done = threading.Event()
@@ -141,7 +141,7 @@ class Reader(Consumer):
         self.row = event.row
 
     def on_end_data_event_sequence(self, scn: int) -> None:
-        """Look whether that was all."""
+        """Check whether that was the last window."""
         if scn == self._last:
             self.is_done.set()
 
@@ -194,7 +194,7 @@ class ClientPath:
 
 
 def decode_alone(load: Load) -> None:
-    """Decode every row with fastavro and do nothing else."""
+    """Decode every row with fastavro, nothing else."""
     schema = fastavro.parse_schema(json.loads(load.schema))
     read = fastavro.schemaless_reader
     for row in load.rows:
@@ -202,7 +202,7 @@ def decode_alone(load: Load) -> None:
 
 
 def measure(load: Load, repeats: int) -> tuple[float, float]:
-    """Return events/s of the client and how it compares with fastavro, in turns."""
+    """Return the client's events/s and its ratio to fastavro; both take turns."""
     speeds, ratios = [], []
     for _ in range(repeats):
         alone_s = seconds(lambda: decode_alone(load))

@@ -1,4 +1,4 @@
-"""What a catch-up costs: `python -m benchmarks.catch_up [--short] [--json FILE]`.
+"""The cost of a catch-up: `python -m benchmarks.catch_up [--short] [--json FILE]`.
 
 Two stores of 1,000,000 rows, each with 1,000,000 updates in its log, 100 to a
 window: of 1,000 of the rows, and of all of them. A client that has everything
@@ -60,7 +60,7 @@ TABLE = Table(
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rows there are, how often any is updated, and how many of them."""
+    """The number of rows, of updates, and of rows that are updated."""
 
     rows: int
     updates: int
@@ -74,21 +74,21 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one catch-up took."""
+    """The cost of one catch-up."""
 
     seconds: float
     events: int
 
 
 class Rows:
-    """Makes the events of the only table."""
+    """Makes the events of the table."""
 
     def __init__(self) -> None:
         self.schema = avro_schema(TABLE)
         self._codec, self._digest = RowCodec(self.schema), schema_id(self.schema)
 
     def event(self, key: int, number: int, scn: int, op: Op, index: int = 0) -> StoredEvent:
-        """Return the row of a key, as the number-th change leaves it."""
+        """Return the row of a key after its number-th change."""
         row = {"id": key, "quantity": number, "note": f"row {key}, changed by update {number}"}
         told = EventMetadata(op, None, 1, "generator", scn, 0, index)
         payload = Part(self._codec.encode(row), self._digest, 1)
@@ -127,7 +127,7 @@ def _updates(rows: Rows, size: Size, scn: int) -> Iterator[tuple[int, StoredEven
 
 
 class Counter(Consumer):
-    """Decodes each row and counts it; knows when a bootstrap has ended."""
+    """Decodes and counts each row; signals the end of a bootstrap."""
 
     def __init__(self) -> None:
         self.is_done = threading.Event()
@@ -139,17 +139,17 @@ class Counter(Consumer):
         self.events += len(event.row) > 0
 
     def on_stop_bootstrap(self) -> None:
-        """Be done."""
+        """Record the end."""
         self.is_done.set()
 
     def on_error(self, error: BaseException) -> None:
-        """Be done, badly."""
+        """Record the failure."""
         self.error = error
         self.is_done.set()
 
 
 class Pair:
-    """The server of one store, and a relay that has only the newest windows; in a folder."""
+    """A bootstrap server of one store, and a relay that holds only the newest windows."""
 
     def __init__(self, folder: Path, size: Size) -> None:
         self._size = size
@@ -165,7 +165,7 @@ class Pair:
         self.server = _daemon(folder, "server", ("bootstrap", "serve"), server + physical)
 
     def wait(self) -> None:
-        """Wait until both answer, and the relay has what comes after the store."""
+        """Wait until both answer, and the relay has the windows after the store's."""
         wait_until(self._is_serving, START_S, "the server")
         wait_until(self._is_ahead, START_S, "the relay")
 
@@ -187,7 +187,7 @@ class Pair:
         return Cost(seconds, counter.events)
 
     def replay(self) -> Cost:
-        """Catch up by the log alone."""
+        """Catch up by replaying the log."""
         snapshot = Checkpoint(
             ConsumptionMode.SNAPSHOT,
             BASE_SCN,
@@ -213,7 +213,7 @@ class Pair:
 
 @contextmanager
 def pair_of(folder: Path, size: Size) -> Iterator[Pair]:
-    """Fill a store and serve it; everything has ended and gone with the block."""
+    """Fill a store and serve it for the length of a `with`."""
     with ExitStack() as stack:
         place = folder / f"keys-{size.keys}"
         stack.callback(shutil.rmtree, place, ignore_errors=True)
@@ -228,7 +228,7 @@ def pair_of(folder: Path, size: Size) -> Iterator[Pair]:
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Measure few keys and many, by snapshot and by log."""
+    """Measure few and many keys, by snapshot and by log."""
     rows = 20_000 if short else 1_000_000
     found: list[Figure] = []
     seconds: list[float] = []
@@ -269,7 +269,7 @@ def _port(url: str) -> str:
 
 
 def _ask(url: str, path: str) -> str:
-    """Return what a server answers; nothing while it does not."""
+    """Return a server's response; empty without one."""
     with suppress(OSError), urllib.request.urlopen(url + path, timeout=5) as answer:
         found: bytes = answer.read()
         return found.decode()

@@ -1,4 +1,4 @@
-"""Each form of ALTER, and each kind of target that follows it: equal to the source, row by row.
+"""Checks each form of ALTER with each kind of target: all rows must equal the source's.
 
     python -m benchmarks.ddl_targets --source mariadb
 
@@ -51,7 +51,7 @@ FORMS = (*_TOLD, *TO_BE_READ, *MADE_TO_FIT_TO_BE_READ)
 
 @dataclass
 class Findings:
-    """What was compared, and what was not the same."""
+    """What was compared, and the differences."""
 
     forms: int = 0
     comparisons: int = 0
@@ -61,7 +61,7 @@ class Findings:
 
 
 def write_once_more(database: Database, table: str) -> None:
-    """Change two rows: what a target follows its table with."""
+    """Change two rows, with which a target follows its table."""
     rows = database.run(f"SHOW COLUMNS FROM {table}")
     name = next(row[0] for row in rows if row[2] == "YES" and not row[5])
     database.run(
@@ -73,7 +73,7 @@ def write_once_more(database: Database, table: str) -> None:
 def compare(
     pair: Altered, forms: Mapping[str, str], database: Database, jobs: Mapping[str, TargetJob]
 ) -> Findings:
-    """Alter all tables, bring each into its targets, and compare."""
+    """Alter all tables, update the targets of each, and compare."""
     found = Findings(len(forms))
     for table, form in forms.items():
         database.run(*statements(form, table))
@@ -104,7 +104,7 @@ def run(
     at: Mapping[str, str],
     spark: SparkSession | None,
 ) -> Findings:
-    """Do each form to a table of its own."""
+    """Apply each form to a table of its own."""
     is_mysql = isinstance(database.server, PrivateMySQL)
     wanted = [form for form in forms if not (is_mysql and form in NOT_ON_MYSQL)]
     by_table = {f"t{number}": form for number, form in enumerate(wanted)}
@@ -126,7 +126,7 @@ def run(
 @click.option("--source", type=click.Choice(["mariadb", "mysql"]), default="mariadb")
 @click.option("--targets", default=",".join(KINDS), show_default=True)
 def main(source: str, targets: str) -> None:
-    """Do each form of ALTER, and say what was compared."""
+    """Apply each form of ALTER, and print what was compared."""
     kinds = targets.split(",")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ddl-targets-")))

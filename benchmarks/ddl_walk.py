@@ -1,4 +1,4 @@
-"""A random walk of DDL with rows between, and consumers that come late: all equal to the source.
+"""A random walk of DDL and row changes; early and late consumers must equal the source.
 
     python -m benchmarks.ddl_walk --steps 300 --seed 7 --source mariadb
     python -m benchmarks.ddl_walk --steps 300 --seed 7 --targets delta,parquet,sqlite
@@ -58,7 +58,7 @@ WIDER = {
 
 @dataclass
 class Walk:
-    """Alters and writes; what the server refuses did not happen."""
+    """Alters and writes; statements that the server refuses are skipped."""
 
     database: Database
     random: Random
@@ -97,14 +97,14 @@ class Walk:
         self.next_id += 1
 
     def touch(self, table: str) -> None:
-        """Write a row, or take one away where a column has no default."""
+        """Write a row; delete one if a column has no default."""
         refused = self.refused
         self.insert(table)
         if self.refused > refused:
             self.run(f"DELETE FROM {table} ORDER BY id LIMIT 1")
 
     def update(self, table: str) -> None:
-        """Write one column of a row or two."""
+        """Update one column of one or two rows."""
         column = self.random.choice([name for name, _ in self.columns(table)])
         value = self.random.choice(("NULL", "'1'", "'12'", "'u'", "'2021-01-01'", "DEFAULT"))
         number = self.random.randrange(1, self.next_id)
@@ -154,7 +154,7 @@ class Walk:
 
 @dataclass
 class Findings:
-    """What was compared, and what was not the same."""
+    """What was compared, and the differences."""
 
     comparisons: int = 0
     of_early: int = 0  # of these, of the early consumer's rows
@@ -166,7 +166,7 @@ class Findings:
 
 
 def compare(pair: Altered, early: Keeper, found: Findings) -> None:
-    """Compare all readers with the tables."""
+    """Compare all consumers with the tables."""
     pair.wait_until_served()
     scn = pair.newest_scn()
     wait_until(lambda: early.scn >= scn or bool(early.problems), "the early consumer")
@@ -196,7 +196,7 @@ def compare(pair: Altered, early: Keeper, found: Findings) -> None:
 
 
 def compare_targets(pair: Altered, jobs: Mapping[str, TargetJob], found: Findings) -> None:
-    """Bring all tables into their targets, and compare these."""
+    """Update the targets of all tables, and compare them."""
     for source, job in jobs.items():
         job.follow()
         for kind, target in job.targets.items():
@@ -213,7 +213,7 @@ def walk(
     database: Database,
     jobs: Mapping[str, TargetJob],
 ) -> Findings:
-    """Walk, and compare now and then; what differs ends it."""
+    """Walk, and compare from time to time; a difference ends the walk."""
     found, early, going = Findings(), Keeper(), Walk(database, random, next_id=100)
     with consuming(
         [pair.relay.url],
@@ -278,7 +278,7 @@ def server_of(source: str, folder: Path) -> Iterator[PrivateMariaDB]:
 @click.option("--source", type=click.Choice(["mariadb", "mysql"]), default="mariadb")
 @click.option("--targets", default="", help=f"Of {', '.join(KINDS)}, with commas between.")
 def main(steps: int, seed: int, source: str, targets: str) -> None:
-    """Walk STEPS steps, and say what was compared."""
+    """Walk STEPS steps, and print what was compared."""
     kinds = targets.split(",") if targets else []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ddl-walk-")))

@@ -52,7 +52,7 @@ LITTLE = 10  # rows of the transactions before and after
 
 @dataclass
 class Memory:
-    """Sizes of this process while it captured, in bytes, in time order."""
+    """Memory sizes of this process during capture, in bytes, in time order."""
 
     anonymous: list[int] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Memory:
 
 @dataclass
 class Outcome:
-    """What both captures took, and everything that was off."""
+    """The cost of both captures, and all problems."""
 
     rows: int
     seconds: float = 0.0
@@ -76,7 +76,7 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
     def check(self, is_good: bool, problem: str) -> None:
-        """Note a problem unless all is well."""
+        """Record a problem unless the condition is true."""
         if not is_good:
             self.problems.append(problem)
 
@@ -90,7 +90,7 @@ def memory_bytes() -> tuple[int, int]:
 
 
 def growth_bytes(samples: list[int]) -> int:
-    """Return by how much the largest exceeds the smallest before it, the first tenth left out."""
+    """Return the largest growth over an earlier minimum, without the first tenth of the samples."""
     warm = samples[int(len(samples) * WARM_SHARE) :]
     smallest, most = warm[0], 0
     for size in warm:
@@ -100,7 +100,7 @@ def growth_bytes(samples: list[int]) -> int:
 
 
 def measure(rows: int, tell: Callable[[str], None], most_growth_bytes: int = FLAT_BYTES) -> Outcome:
-    """Write one transaction of so many rows, with a little one before and after; capture them."""
+    """Write a transaction of a number of rows between two small ones; capture all three."""
     outcome = Outcome(rows)
     with server_with_log("FULL") as server:
         tell(f"writing {rows:,} rows in one transaction …")
@@ -118,7 +118,7 @@ def measure(rows: int, tell: Callable[[str], None], most_growth_bytes: int = FLA
 
 
 def _write(server: PrivateMariaDB, rows: int) -> tuple[Stretch, int, int]:
-    """Return what was written, and the SCNs of the huge transaction and of the one before."""
+    """Write; return the counts, and the SCNs of the huge transaction and of the one before."""
     with session_of(server) as cursor:
         begun = begin_stretch(cursor, NARROW)
         write_huge(cursor, NARROW, LITTLE)
@@ -198,7 +198,7 @@ def _check_stop(outcome: Outcome, source: PhysicalSource, huge_scn: int, before_
 
 
 def _wait(source: PhysicalSource, scn: int, memory: Memory) -> None:
-    """Wait until the ring has an SCN or capture has stopped, looking at memory all along."""
+    """Wait until the ring has an SCN or capture has stopped; sample the memory meanwhile."""
     deadline = time.monotonic() + GIVE_UP_S
     while source.reader.max_scn < scn and source.capture.status.state is not State.ERROR:
         if time.monotonic() > deadline:
@@ -241,7 +241,7 @@ def figures(short: bool = False) -> list[Figure]:
 )  # fmt: skip
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
 def main(rows: int, most_growth_mib: float, json_file: Path | None) -> None:
-    """Capture one huge transaction, with room for it and without; exit 1 when anything is off."""
+    """Capture one huge transaction, with and without room for it; exit 1 on a problem."""
     console = Console(stderr=True, log_path=False)
     most_growth_bytes = int(most_growth_mib * 2**20)
     outcome = measure(rows, lambda text: console.log(text), most_growth_bytes)

@@ -44,7 +44,7 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How long, how fast, and whether relay and client note where each window is."""
+    """The duration and rate of a run, and whether relay and client record each window."""
 
     dialect: Dialect
     seconds: float
@@ -53,18 +53,18 @@ class Run:
 
     @property
     def transactions(self) -> int:
-        """How many are committed in all."""
+        """The number of transactions."""
         return int((WARM_UP_S + self.seconds) * self.rate)
 
     @property
     def warm_up(self) -> int:
-        """How many of them are not counted."""
+        """The number of transactions that are not counted."""
         return int(WARM_UP_S * self.rate)
 
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """When one transaction was where, in ns; `trace` has the ring and the response, or nothing."""
+    """The times of one transaction, in ns; `trace` has those of ring and response, or nothing."""
 
     begun: int
     committed: int
@@ -74,13 +74,13 @@ class Stamps:
 
     @property
     def steps(self) -> list[int]:
-        """How long each of STEPS took."""
+        """The duration of each of STEPS."""
         points = (self.committed, *self.trace, self.decoded, self.called)
         return [later - earlier for earlier, later in pairwise(points)]
 
 
 def perform(run: Run) -> list[Stamps]:
-    """Run it; return the stamps of what is counted. Raises ChildError when a process fails."""
+    """Run it; return the stamps of the counted part. Raises ChildError when a process fails."""
     statements = [create_table(run.dialect)]
     module = "benchmarks.shared.traced_relay" if run.is_traced else "databus.cli.main"
     with Stage(run.dialect, statements, [SOURCE], command_module=module) as stage:
@@ -107,7 +107,7 @@ def join(
     calls: Sequence[tuple[int, ...]],
     trace: Sequence[tuple[int, ...]],
 ) -> list[Stamps]:
-    """Put together what the processes noted, by transaction number and by SCN.
+    """Join the processes' records by transaction number and by SCN.
 
     `commits`: begun, committed, one a transaction. `calls`: n, scn, decoded,
     called. `trace`: scn, in the ring, response made. Raises ValueError unless
@@ -125,7 +125,7 @@ def join(
 
 
 def figures_of(run: Run, found: Sequence[Stamps]) -> list[Figure]:
-    """Turn the stamps of a run that counts into figures."""
+    """Return the figures of a counted run."""
     after = [(stamps.called - stamps.committed) / 1e6 for stamps in found]
     before = [(stamps.called - stamps.begun) / 1e6 for stamps in found]
     name = f"{run.dialect}, {run.rate:g} transactions/s: commit to callback"
@@ -139,7 +139,7 @@ def figures_of(run: Run, found: Sequence[Stamps]) -> list[Figure]:
 
 
 def breakdown_of(run: Run, found: Sequence[Stamps]) -> list[Figure]:
-    """Turn the stamps of a traced run into the median and p99 of each step."""
+    """Return the median and p99 of each step of a traced run."""
     steps = [stamps.steps for stamps in found if stamps.trace]
     figures = []
     for index, name in enumerate(STEPS):
@@ -169,7 +169,7 @@ def _load(stage: Stage, run: Run) -> list[str]:
 
 
 def measure(dialect: Dialect, seconds: float, rate: float) -> list[Figure]:
-    """Measure one source: the run that counts, then the breakdown."""
+    """Measure one source: the counted run, then the breakdown."""
     counted = Run(dialect, seconds, rate)
     traced = Run(dialect, SHORT_SECONDS, rate, is_traced=True)
     return figures_of(counted, perform(counted)) + breakdown_of(traced, perform(traced))
@@ -181,7 +181,7 @@ def figures(short: bool = False) -> list[Figure]:
 
 
 def measure_all(seconds: float, rate: float, dialects: Sequence[Dialect]) -> list[Figure]:
-    """Measure these sources one after another; signals stop it and leave nothing behind."""
+    """Measure these sources one after another; a signal stops it and cleans up."""
     with stopped_by_signals():
         return [figure for dialect in dialects for figure in measure(dialect, seconds, rate)]
 

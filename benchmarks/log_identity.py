@@ -1,4 +1,4 @@
-"""`python -m benchmarks.log_identity`: another log at the same places, in every combination.
+"""`python -m benchmarks.log_identity`: another log at the same positions, in every combination.
 
 A relay captures transactions. Then the log is replaced: RESET MASTER, another
 server at the address, or a backup of the same server that was restored and grew
@@ -45,7 +45,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One combination."""
+    """One combination of server, way of replacement and state."""
 
     kind: str
     how: str
@@ -64,7 +64,7 @@ class Case:
 
 
 def all_cases() -> list[Case]:
-    """Return every combination; a MariaDB has GTIDs always."""
+    """Return every combination; MariaDB always has GTIDs."""
     bools = (True, False)
     found = itertools.product(KINDS, HOWS, STATES, bools, bools, bools, bools)
     cases = [Case(*values) for values in found]
@@ -72,7 +72,7 @@ def all_cases() -> list[Case]:
 
 
 def sample(count: int, seed: int) -> list[Case]:
-    """Return some of them, of each server, way and state alike."""
+    """Return a sample, balanced over servers, ways and states."""
     cases = all_cases()
     Random(seed).shuffle(cases)
     turns: Counter[tuple[str, str, str]] = Counter()
@@ -95,7 +95,7 @@ class Writer:
         self._next = 1001  # ids of one length
 
     def prepare(self) -> None:
-        """Make the table, and let the log begin behind it."""
+        """Create the table, and start the log after it."""
         self.run(
             "DROP DATABASE IF EXISTS shop",
             "CREATE DATABASE shop",
@@ -105,7 +105,7 @@ class Writer:
         )
 
     def write(self, count: int) -> None:
-        """Write transactions of a row each."""
+        """Write transactions of one row each."""
         statements = []
         for _ in range(count):
             size = 300 if self._case.equal else self._draw.randint(1, 900)
@@ -115,7 +115,7 @@ class Writer:
         self.run(*statements)
 
     def begin_anew(self, server: PrivateMariaDB | None = None) -> None:
-        """Forget what was written: another history follows, whose ids are others."""
+        """Forget the written rows: another history with other ids follows."""
         self._server = server or self._server
         self.ids = []
         self._next = 5001
@@ -138,7 +138,7 @@ def _log_options(case: Case) -> Iterator[str]:
 
 
 class Scene:
-    """One case: servers, a relay, a ring that is read."""
+    """One case: servers, a relay, and a reader of its ring."""
 
     def __init__(self, case: Case, servers: Servers, folder: Path, seed: int) -> None:
         self.case = case
@@ -176,7 +176,7 @@ class Scene:
         return server
 
     def other_server(self) -> PrivateMariaDB:
-        """Start another server, with the same table in its log at the same place."""
+        """Start another server, with the same table at the same position of its log."""
         other = self._start_server("second", 2)
         self.writer.begin_anew(other)
         self.writer.prepare()
@@ -185,7 +185,7 @@ class Scene:
         return other
 
     def start_relay(self) -> None:
-        """Start it; where it went to is in its folder."""
+        """Start the relay; its folder has its position."""
         password = self._folder / "password"
         if not password.exists():
             password.write_text(self.server.password)
@@ -214,18 +214,18 @@ class Scene:
 
     @property
     def relay(self) -> Relay:
-        """The one that runs."""
+        """The running relay."""
         assert self._relay is not None
         return self._relay
 
     def stop_relay(self) -> None:
-        """Stop it, if it runs."""
+        """Stop the relay if it runs."""
         relay, self._relay = self._relay, None
         if relay is not None:
             relay.stop()
 
     def ids(self) -> list[int]:
-        """Return what is in the ring, in order."""
+        """Return the ids in the ring, in order."""
         reader = self.relay.physical_sources["shop"].reader
         found, at = [], 0
         data = reader.read(reader.head, reader.capacity_bytes)
@@ -236,7 +236,7 @@ class Scene:
         return found
 
     def wait_for(self, is_there: Callable[[], bool], what: str) -> None:
-        """Wait for something; raises TimeoutError."""
+        """Wait for a condition; raises TimeoutError."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_there():
             if time.monotonic() > deadline:
@@ -245,7 +245,7 @@ class Scene:
 
 
 def run_case(case: Case, servers: Servers, folder: Path, seed: int) -> tuple[str, str]:
-    """Return a case's outcome, and what the relay said."""
+    """Return a case's outcome, and the relay's message."""
     with Scene(case, servers, folder, seed) as scene:
         scene.start_relay()
         saved = _prepare(scene)
@@ -310,7 +310,7 @@ def _outcome(scene: Scene, before: Sequence[int]) -> tuple[str, str]:
 
 
 def run(cases: Sequence[Case], seed: int, echo: Callable[[str], None]) -> Counter[str]:
-    """Run cases; return how often each outcome came."""
+    """Run cases; return the count of each outcome."""
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="databus-identity-") as name:
         servers = Servers(Path(name) / "templates")

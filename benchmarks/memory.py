@@ -1,4 +1,4 @@
-"""`python -m benchmarks.memory`: does a consumer that is asleep cost anybody memory?
+"""`python -m benchmarks.memory`: the memory of relay and client while a consumer sleeps.
 
 A load goes on while the consumer's only callback does not return. The ring and
 the client's buffer are small, so that both are full when the consumer falls
@@ -34,13 +34,13 @@ FOREVER = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Resident sizes of one process while the consumer slept, in bytes, in time order."""
+    """Resident sizes of one process while the consumer sleeps, in bytes, in time order."""
 
     samples: list[int]
 
     @property
     def spread_percent(self) -> float:
-        """How much the largest is above the smallest."""
+        """The difference of the largest from the smallest, in percent."""
         return 100.0 * (max(self.samples) / min(self.samples) - 1)
 
 
@@ -53,7 +53,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def sample(children: list[Child], seconds: float, sleep: Callable[[float], None]) -> list[Sizes]:
-    """Sample the children's sizes for so long; raises ChildError when one ends."""
+    """Sample the children's sizes for a time; raises ChildError when one ends."""
     found: list[list[int]] = [[] for _ in children]
     for _ in range(max(2, int(seconds / SAMPLE_S))):
         for child, samples in zip(children, found, strict=True):
@@ -118,7 +118,7 @@ def figures(short: bool = False) -> list[Figure]:
 
 
 def measure_all(asleep_s: float, dialects: Sequence[Dialect]) -> list[Figure]:
-    """Measure these sources one after another; signals stop it and leave nothing behind."""
+    """Measure these sources one after another; a signal stops it and cleans up."""
     with stopped_by_signals():
         return [figure for dialect in dialects for figure in measure(dialect, asleep_s)]
 

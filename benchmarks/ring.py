@@ -68,7 +68,7 @@ def open_ring() -> Iterator[tuple[Ring, RingReader]]:
 
 
 class Lap:
-    """Goes around the ring and the plain buffer, each in turn, and takes the times."""
+    """Goes around the ring and the plain buffer in turns, and measures the times."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
@@ -89,7 +89,7 @@ class Lap:
         return copied / self._chunks, singly / self._chunks, batched / self._chunks
 
     def _next_windows(self) -> list[EncodedWindow]:
-        """Return the windows numbered on from the ring's newest; their bytes stay the same."""
+        """Return the windows with SCNs after the ring's newest; their other bytes stay the same."""
         first = self._ring.max_scn + 1
         return [
             EncodedWindow(scn, window.data, scn) for scn, window in enumerate(self._windows, first)

@@ -57,7 +57,7 @@ _RESUME = re.compile(rb"x-databus-resume: (\d+),-1", re.IGNORECASE)
 
 
 class IdleSource(Source):
-    """A source that has nothing: the ring was filled beforehand."""
+    """A source without windows: the ring was filled beforehand."""
 
     name = "bench"
 
@@ -78,7 +78,7 @@ class IdleSource(Source):
 
 
 class BareHandler(RequestHandler):
-    """Writes bytes that it has."""
+    """Writes bytes from memory."""
 
     def initialize(self, bodies: dict[int, bytes]) -> None:
         self._bodies = bodies
@@ -163,7 +163,7 @@ def _sigterm() -> asyncio.Event:
 
 @contextmanager
 def child(target: Callable[..., None], argument: object) -> Iterator[str]:
-    """Run a server in a process of its own; gives its URL."""
+    """Run a server in a process of its own; yield its URL."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=target, args=(argument, there))
@@ -225,7 +225,7 @@ def read_ring(reader: Reader, size_bytes: int) -> list[int]:
 
 
 def read_bare(reader: Reader, size_bytes: int, count: int) -> int:
-    """Read so many responses; returns their bytes."""
+    """Read a number of responses; return their bytes."""
     return sum(reader.get(f"/stream?size={size_bytes}")[1] for _ in range(count))
 
 

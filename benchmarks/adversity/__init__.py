@@ -1,4 +1,4 @@
-"""`python -m benchmarks.adversity`: a hostile world around running processes, and a judge.
+"""`python -m benchmarks.adversity`: attacks on running processes, and a judge of the results.
 
 Contents: servers (private databases, made from a template), proxy (between a relay and its
 database), writer (transactions that can be told apart), consumer (a process that notes down what
@@ -8,5 +8,5 @@ in, what was wrong out), attacks (what is done, by section of what was found fro
 disarming (checks of the product, and how to switch one off), disarmed (a `databus` with one of them
 off), run (the command).
 
-Nothing in the product knows of this.
+The product does not import or know this package.
 """

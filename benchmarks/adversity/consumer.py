@@ -1,4 +1,4 @@
-"""The consumer under attack: a process that writes down what it was given, before it says so.
+"""The attacked consumer: a process that writes down deliveries before it acknowledges them.
 
 It trusts the library for nothing but what is promised. A line of JSON for each window, page,
 rollback and error, on disk before the callback returns: what a checkpoint covers is in the file.
@@ -44,7 +44,7 @@ class Notebook:
 
 
 def read_notes(path: Path) -> Iterator[Delivery]:
-    """Yield what a consumer has written down; a last line that is cut short never counted."""
+    """Yield a consumer's notes; an incomplete last line is ignored."""
     run = 0
     for found in _lines(path):
         if found["kind"] == STOPPED:
@@ -56,7 +56,7 @@ def read_notes(path: Path) -> Iterator[Delivery]:
 
 
 def read_stops(path: Path) -> list[str]:
-    """Return why the client has stopped, each time it did."""
+    """Return the reason of each stop of the client."""
     return [found["text"] for found in _lines(path) if found["kind"] == STOPPED]
 
 
@@ -68,7 +68,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 class Noting(Consumer):
-    """Notes down windows when they end; all methods are called on the dispatcher's thread."""
+    """Writes down windows at their end; all methods are called on the dispatcher's thread."""
 
     def __init__(self, seed: int, notes: Notebook, applied: SharedNumber) -> None:
         self._seed = seed
@@ -92,16 +92,16 @@ class Noting(Consumer):
         self._end("window", scn)
 
     def on_rollback(self, scn: int) -> None:
-        """Note that what comes next comes again."""
+        """Record that the following windows are repeated."""
         self._scn = None
         self._notes.write("rollback", scn)
 
     def on_start_bootstrap(self) -> None:
-        """Note that pages follow."""
+        """Record that pages follow."""
         self._notes.write("mode", -1, text="bootstrap")
 
     def on_stop_bootstrap(self) -> None:
-        """Note that windows follow."""
+        """Record that windows follow."""
         self._notes.write("mode", -1, text="online")
 
     def on_start_bootstrap_sequence(self, scn: int) -> None:
@@ -117,14 +117,14 @@ class Noting(Consumer):
         self._end("page", scn)
 
     def on_bootstrap_rollback(self, scn: int) -> None:
-        """Note that pages come again."""
+        """Record that pages are repeated."""
         self._notes.write("page", scn, text="rollback")
 
     def on_bootstrap_checkpoint(self, scn: int) -> None:
-        """Nothing: pages were noted as they ended."""
+        """Do nothing: pages are written down at their end."""
 
     def on_error(self, error: BaseException) -> None:
-        """Note why the client stops."""
+        """Record why the client stops."""
         self._notes.write(STOPPED, -1, text=f"{type(error).__name__}: {error}")
 
     def _begin(self, scn: int) -> None:

@@ -1,6 +1,6 @@
 """`python -m benchmarks.adversity.disarmed --without CHECK --module MODULE -- …`: a weaker product.
 
-Runs a module's `main` with one check switched off; this is the only way to have that.
+Runs a module's `main` with one check switched off. There is no other way to switch one off.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks of the product that can be switched off, each with the attacks that must then succeed.
 
-Only `disarmed` calls these, in a process of its own. What is patched must be there: a check that
-was renamed fails here, not in silence.
+Only `disarmed` calls these, in its own process. The patched name must exist: a check that
+was renamed fails here instead of being skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Instead = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Switch:
-    """One check: what is patched to switch it off, and by which attacks that is seen."""
+    """One check: the patches that switch it off, and the attacks that must then succeed."""
 
     patches: Mapping[str, Instead]  # by `module:name` or `module:Class.name`, within the product
     attacks: Sequence[str]  # `name/source`; each of them must see it
@@ -32,7 +32,7 @@ class Switch:
 
 
 def owner_of(target: str) -> tuple[Any, str]:
-    """Return the module or class of what is patched, and its name there."""
+    """Return the module or class that owns a patched name, and the name."""
     module, _, path = target.partition(":")
     *owners, name = path.split(".")
     owner: Any = importlib.import_module(f"databus.{module}")
@@ -44,17 +44,17 @@ def owner_of(target: str) -> tuple[Any, str]:
 
 
 def _always(value: object) -> Instead:
-    """Return what makes a function answer the same, whatever it is asked."""
+    """Return a patch that makes a function always return the same value."""
     return lambda _original: lambda *_, **__: value
 
 
 def _simply(value: object) -> Instead:
-    """Return what puts a value there."""
+    """Return a patch that replaces a value."""
     return lambda _original: value
 
 
 def _begin_anywhere(self: Any, after_scn: int, files: Any, _newest: Any) -> Any:
-    """Go on at a place whatever stands there."""
+    """Continue at a position whatever the log has there."""
     from databus.relay.sources.mysql.replication.log_identities import Identities
     from databus.relay.sources.mysql.server.start_position import start_at_position
     from databus.schemas.scn import binlog_position
@@ -64,7 +64,7 @@ def _begin_anywhere(self: Any, after_scn: int, files: Any, _newest: Any) -> Any:
 
 
 def _place_as_said(original: Any) -> Any:
-    """Believe each event where it says that it ends."""
+    """Trust the end position in each event."""
 
     def place(self: Any, event: Any, **how: bool) -> Any:
         self._has_gaps = True
@@ -74,12 +74,12 @@ def _place_as_said(original: Any) -> Any:
 
 
 def _pause(self: Any, _error: Exception) -> None:
-    """Take a broken connection for an error that needs somebody."""
+    """Treat a broken connection as an error that needs a person."""
     self.pause()
 
 
 def _note_as_running(original: Any) -> Any:
-    """Look well, whatever is the matter."""
+    """Report health whatever the state."""
     from databus.relay.capture.status import TROUBLED, State
 
     def note(self: Any, state: Any, problem: str = "", wait_s: float | None = None) -> None:
@@ -92,7 +92,7 @@ def _note_as_running(original: Any) -> Any:
 
 
 def _follow_anywhere(self: Any, scn: int, offset: int, _begin: object) -> None:
-    """Go on where a relay says, wherever that is."""
+    """Continue wherever a relay says."""
     if offset >= 0:
         self._continue_at = (scn, offset)
     elif scn != self.position.scn:
@@ -100,7 +100,7 @@ def _follow_anywhere(self: Any, scn: int, offset: int, _begin: object) -> None:
 
 
 def _length_as_said(buffer: Any, offset: int) -> int:
-    """Believe how long an event is, whatever its header's CRC says."""
+    """Trust an event's length without checking the header's CRC."""
     from databus.schemas.event.layout import V2
 
     return int.from_bytes(buffer[offset + V2.length.offset : offset + V2.length.end], "big")

@@ -16,7 +16,7 @@ _BLOCK = bytes(64 << 10)
 
 
 class SmallDisk:
-    """A folder with a disk of its own, for the length of a scene."""
+    """A folder on its own small disk, for the length of a scene."""
 
     def __init__(self, folder: Path, size_mib: int) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class SmallDisk:
 
     @contextlib.contextmanager
     def full(self, *children: Child) -> Iterator[None]:
-        """Leave no byte free as long as the block lasts; for `children` alone without a mount."""
+        """Fill the disk for the length of a `with`; without a mount only for `children`."""
         if not self.is_mounted:
             with contextlib.ExitStack() as stack:
                 for child in children:
@@ -43,7 +43,7 @@ class SmallDisk:
             filler.unlink()
 
     def close(self) -> None:
-        """Let the disk go, with all that is on it."""
+        """Unmount the disk and remove its files."""
         if self.is_mounted:
             subprocess.run(["umount", "-l", str(self.folder)], check=False, capture_output=True)
 
@@ -63,7 +63,7 @@ class SmallDisk:
 
 @contextlib.contextmanager
 def limited(child: Child, what: int, most: int) -> Iterator[None]:
-    """Lower a limit of a process that runs, as long as the block lasts."""
+    """Lower a limit of a running process for the length of a `with`."""
     before = resource.prlimit(child.pid, what)
     resource.prlimit(child.pid, what, (most, before[1]))
     try:

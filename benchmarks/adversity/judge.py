@@ -1,4 +1,4 @@
-"""The rules, on what was seen: values in, what was wrong out. No I/O.
+"""The rules for judging observations: values in, problems out. No I/O.
 
 What the consumer wrote down is held against the order of the transactions (the rules of the
 torture: order, gaps, torn windows, nothing twice but from a checkpoint on). What relay, bootstrap
@@ -22,7 +22,7 @@ MOST_SILENT_S = 15.0  # without an answer from a process that runs
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one of them said of itself at a moment; status 0 = it did not answer."""
+    """One process's report at a moment; status 0 = no answer."""
 
     at_s: float
     who: Who
@@ -34,7 +34,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What was the matter from when to when, and who had to say so after how long."""
+    """A problem, its begin and end, and who had to report it within which time."""
 
     text: str
     begin_s: float
@@ -45,7 +45,7 @@ class Cause:
 
 @dataclass
 class Evidence:
-    """What was seen of one attack."""
+    """The observations of one attack."""
 
     deliveries: Sequence[Delivery] = ()
     committed: int | None = None  # transactions that had to come; None = those before a stop
@@ -56,7 +56,7 @@ class Evidence:
 
 
 def judge(evidence: Evidence) -> list[str]:
-    """Return everything that was wrong, the worst first; empty when it held."""
+    """Return all problems, the worst first; empty when the attack was withstood."""
     found = [*_wrongly_delivered(evidence), *_falsely_well(evidence)]
     found += [f"{name} ended with {status}" for name, status in evidence.ended.items()]
     return [*found, *evidence.broken]
@@ -85,7 +85,7 @@ def _wrongly_delivered(evidence: Evidence) -> Iterator[str]:
 
 
 def _torn_or_missing(stamps: Iterable[tuple[int, int, int]], committed: int) -> Iterator[str]:
-    """Of a consumer that read pages: order says little, but all rows must be there in the end."""
+    """Check a consumer that read pages: their order may differ, but all rows must arrive."""
     rows: dict[int, set[int]] = {}
     wanted: dict[int, int] = {}
     for tx, row, of in stamps:
@@ -118,7 +118,7 @@ def _falsely_well(evidence: Evidence) -> Iterator[str]:
 
 
 def reasons_to_think_well(look: Look) -> Iterator[str]:
-    """Say by what somebody would believe that all is well."""
+    """Return the signs by which a process claims to be healthy."""
     if look.status == 0:
         return
     if look.status == 200:
@@ -154,7 +154,7 @@ def _by_page(page: Mapping[str, Any]) -> Iterator[str]:
 
 
 def hangs(looks: Sequence[Look], who: Who, begin_s: float, end_s: float) -> str:
-    """Say that somebody who was there all the time did not answer for too long."""
+    """Return the processes that ran all the time and did not answer for too long."""
     silent_since: float | None = None
     for look in looks:
         if look.who != who or not begin_s <= look.at_s <= end_s:

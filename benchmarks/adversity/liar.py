@@ -38,7 +38,7 @@ class LyingRelay:
             do_POST = do_GET  # noqa: N815
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer((HOST, 0), Handler)
         self._server.daemon_threads = True
@@ -56,7 +56,7 @@ class LyingRelay:
         self._server.server_close()
 
     def answer(self, handler: BaseHTTPRequestHandler, relay_port: int) -> None:
-        """Pass one request on, and its answer back, honest or not."""
+        """Forward one request, and return its answer, forged or not."""
         try:
             status, headers, body = _asked(handler, relay_port)
             if handler.path.startswith("/stream") and status == 200 and body:
@@ -93,13 +93,13 @@ def _asked(handler: BaseHTTPRequestHandler, relay_port: int) -> tuple[int, dict[
 
 
 def resume_at(headers: Mapping[str, str], scn_by: int, offset: int) -> str:
-    """Return the resume header of a point so far from the honest one."""
+    """Return a resume header that is off by a number of windows."""
     scn = int(headers.get(RESUME, "0,-1").split(",")[0])
     return f"{max(0, scn + scn_by)},{offset}"
 
 
 def with_resume(scn_by: int, offset: int = -1) -> Forge:
-    """Return what forges where to go on."""
+    """Return a forger of the resume header."""
     return lambda headers, body: (
         headers | {RESUME: resume_at(headers, scn_by, offset)},
         body,
@@ -107,12 +107,12 @@ def with_resume(scn_by: int, offset: int = -1) -> Forge:
 
 
 def with_header(name: str, value: str) -> Forge:
-    """Return what forges a header."""
+    """Return a forger of a header."""
     return lambda headers, body: (headers | {name: value}, body)
 
 
 def with_length(length: int) -> Forge:
-    """Return what forges the length of the first event, which its CRC then does not confirm."""
+    """Return a forger of the first event's length, which no longer fits its CRC."""
     return lambda headers, body: (headers, _with(body, V2.length.offset, length))
 
 
@@ -122,7 +122,7 @@ def with_crc(headers: dict[str, str], body: bytes) -> Forged:
 
 
 def with_flip(share: float) -> Forge:
-    """Return what flips a byte so far into the body."""
+    """Return a forger that flips a byte of the body."""
 
     def forge(headers: dict[str, str], body: bytes) -> Forged:
         at = min(len(body) - 1, int(len(body) * share))
@@ -132,7 +132,7 @@ def with_flip(share: float) -> Forge:
 
 
 def cut_at(share: float) -> Forge:
-    """Return what leaves the end of the body out."""
+    """Return a forger that cuts the end of the body."""
     return lambda headers, body: (headers, body[: int(len(body) * share)])
 
 

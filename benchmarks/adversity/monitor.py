@@ -1,4 +1,4 @@
-"""What relay, bootstrap pair and client say of themselves while they are attacked."""
+"""Polls the health of relay, bootstrap pair and client during an attack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 3.0
 
 
 def fetch(url: str, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
-    """GET a URL; status 0 when nobody answered in time."""
+    """GET a URL; status 0 without an answer in time."""
     try:
         with urllib.request.urlopen(url, timeout=timeout_s) as answer:
             return answer.status, answer.read().decode(errors="replace")
@@ -43,7 +43,7 @@ def figures_of(text: str) -> dict[str, float]:
 
 
 def look_at(who: Who, url: str) -> Look:
-    """Ask for health, metrics and, of a relay, what its page shows."""
+    """Request health, metrics and, from a relay, the data of its page."""
     begun_s = time.monotonic()
     status, health = fetch(f"{url}/health")
     figures = figures_of(fetch(f"{url}/metrics")[1]) if status else {}
@@ -63,9 +63,9 @@ def _page_of(url: str) -> dict[str, Any]:
 
 
 class Monitor:
-    """Looks again and again, on a thread; a context manager.
+    """Polls on a thread; a context manager.
 
-    `watched` may be added to while it runs.
+    `watched` may be extended while it runs.
     """
 
     def __init__(self) -> None:

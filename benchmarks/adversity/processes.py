@@ -1,4 +1,4 @@
-"""What a scene is made of: database, proxy, relay, bootstrap pair and consumer, as run by users."""
+"""The processes of a scene: database, proxy, relay, bootstrap pair, consumer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PHYSICAL = "shop"
 
 @dataclass(frozen=True)
 class Setting:
-    """What a scene is made of."""
+    """The choices that define a scene."""
 
     kind: Kind = "mariadb"
     seed: int = 1
@@ -48,7 +48,7 @@ class Setting:
 
 
 class Processes:
-    """Everything that runs; a context manager. Nothing is started yet but database and proxy."""
+    """All processes; a context manager that starts only database and proxy."""
 
     def __init__(self, setting: Setting, servers: Servers) -> None:
         self.setting = setting
@@ -103,26 +103,26 @@ class Processes:
 
     @property
     def dialect(self) -> Dialect:
-        """What the writer speaks."""
+        """The writer's SQL dialect."""
         return "sqlite" if self.setting.kind == "sqlite" else "mysql"
 
     @property
     def relay_url(self) -> str:
-        """Where the relay is."""
+        """URL of the relay."""
         return f"http://{HOST}:{self.relay_port}"
 
     @property
     def bootstrap_url(self) -> str:
-        """Where the bootstrap server is."""
+        """URL of the bootstrap server."""
         return f"http://{HOST}:{self.bootstrap_port}"
 
     @property
     def client_url(self) -> str:
-        """Where the consumer's client tells how it is."""
+        """URL of the consumer's own HTTP server, which reports its status."""
         return f"http://{HOST}:{self.client_port}"
 
     def new_server(self, name: str, **options: str | int) -> PrivateMariaDB:
-        """Start a server of the scene's kind, with the account that the relay has."""
+        """Start a server of the scene's kind, with the relay's account."""
         wanted = {**self.setting.server_options, **options}
         server = self._servers.make(self.setting.kind, self.folder / name, wanted)
         if self.server is not None:
@@ -132,26 +132,26 @@ class Processes:
         return server
 
     def database_of(self, server: PrivateMariaDB) -> Database:
-        """Return a server as the writer reaches it."""
+        """Return the writer's access to a server."""
         return Database("mysql", server.uri, self.folder / "password")
 
     def the_server(self) -> PrivateMariaDB:
-        """Return the server; of SQLite there is none."""
+        """Return the server; SQLite has none."""
         assert self.server is not None, "an attack for servers alone"
         return self.server
 
     def the_proxy(self) -> WireProxy:
-        """Return the proxy; of SQLite there is none."""
+        """Return the proxy; SQLite has none."""
         assert self.proxy is not None, "an attack for servers alone"
         return self.proxy
 
     def the_liar(self) -> LyingRelay:
-        """Return the relay that lies."""
+        """Return the lying relay."""
         assert self.liar is not None, "an attack with a liar"
         return self.liar
 
     def keep_logs(self, folder: Path) -> None:
-        """Copy what the processes said."""
+        """Copy the processes' logs."""
         folder.mkdir(parents=True, exist_ok=True)
         for pattern in ("*.log", "*.toml", "*.jsonl"):
             for file in self.folder.glob(pattern):
@@ -213,7 +213,7 @@ class Processes:
         return self._child(name, [*limit, *command])
 
     def command(self, *words: object) -> list[str]:
-        """Return the command line of `databus`, with the check switched off that is to be."""
+        """Return the command line of `databus`, with the scene's check switched off."""
         if not self.setting.without:
             return python_module("databus.cli.main", *words)
         off = ("--without", self.setting.without, "--module", "databus.cli.main", "--")
@@ -248,7 +248,7 @@ class Processes:
 
 
 def _quiet_port() -> int:
-    """Return a free port below those that connections are given: nobody takes it meanwhile."""
+    """Return a free port below the ephemeral range, so that no connection takes it meanwhile."""
     while True:
         port = random.randrange(12_000, 32_000)
         with socket.socket() as probe, contextlib.suppress(OSError):

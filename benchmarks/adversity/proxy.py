@@ -1,6 +1,6 @@
-"""Between a relay and its database: cuts, swallows, and tampers with packets of the log.
+"""A proxy between relay and database: cuts, swallows, and tampers with log packets.
 
-A `Tamper` is given each packet of a dump on its way to the relay and says what is sent in its
+A `Tamper` gets each packet of a dump on its way to the relay and returns what is sent in its
 place. It tampers once: the next connection is an honest one, as after a bad cable. One that
 raises an OSError ends the connection, after what it has said until then.
 """
@@ -24,7 +24,7 @@ Tamper = Callable[[bytes], Iterable[bytes]]
 
 
 class WireProxy:
-    """Passes everything on until told otherwise; a context manager.
+    """Forwards everything unless told otherwise; a context manager.
 
     `target` may be changed: another server at the same address, from the next connection on.
     """
@@ -54,7 +54,7 @@ class WireProxy:
         self._listener.close()
 
     def cut(self) -> None:
-        """End every connection that there is."""
+        """Close all connections."""
         for link in list(self._links):
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
@@ -114,7 +114,7 @@ class WireProxy:
 
 
 def send_tampered(client: socket.socket, packets: list[bytes], tamper: Tamper) -> None:
-    """Send what `tamper` makes of them, also when it ends the connection by an OSError."""
+    """Send what `tamper` returns for packets, also if it then ends the connection by an OSError."""
     sent: list[bytes] = []
     try:
         for packet in packets:

@@ -23,7 +23,7 @@ PROBLEMS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one attack on one kind of source."""
+    """The result of one attack on one kind of source."""
 
     attack: Attack
     kind: Kind
@@ -57,7 +57,7 @@ def attack_once(
     without: str = "",
     logs: Path | None = None,
 ) -> Verdict:
-    """Run one attack on one kind of source; leaves nothing behind but `logs`."""
+    """Run one attack on one kind of source; only `logs` remain."""
     begun_s = time.monotonic()
     named = {field.name for field in fields(Setting)} & attack.setting.keys()
     setting = replace(
@@ -104,9 +104,9 @@ def chosen_attacks(
 
 
 def prove_that_it_can_fail(checks: Sequence[str], seed: int, *, is_short: bool = False) -> None:
-    """Switch checks off in turn; exit with 1 when an attack that each is against holds then.
+    """Switch off each check in turn; exit with 1 when one of its attacks is withstood without it.
 
-    The short form runs one attack a check, and leaves out those that take long.
+    The short form runs one attack for each check, and skips slow ones.
     """
     checks = [name for name in checks if CHECKS[name].is_short or not is_short]
     blind = []
@@ -154,7 +154,7 @@ def main(
     can_fail: bool,
     logs: Path | None,
 ) -> None:
-    """Attack running processes; exit 1 when anything was lost, wrong, falsely well or stuck."""
+    """Attack running processes; exit 1 for anything lost, wrong, stuck, or falsely healthy."""
     if can_fail:
         wanted = [name for name in CHECKS if not only or name in only]
         prove_that_it_can_fail(wanted, 1 if seed is None else seed, is_short=is_short)

@@ -1,4 +1,4 @@
-"""Private database servers for attacks: each from a template, since most of them are ruined."""
+"""Private database servers for attacks, each copied from a template, as most attacks ruin them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Servers:
 
 
 class SavedData:
-    """A copy of a server's data, as a backup has them; the server is stopped while it is made."""
+    """A backup of a server's data; the server is stopped while it is made."""
 
     def __init__(self, server: PrivateMariaDB, folder: Path) -> None:
         self._server = server
@@ -70,7 +70,7 @@ class SavedData:
         server.start()
 
     def restore(self) -> None:
-        """Put the data back as they were; the server is started on them."""
+        """Restore the data, and start the server on them."""
         self._server.kill()
         shutil.rmtree(self._server.directory)
         shutil.copytree(self._folder, self._server.directory)

@@ -1,6 +1,6 @@
-"""One scene: the verbs in which an attack is written, on processes as users run them.
+"""One scene: the actions of which attacks consist, on processes as users run them.
 
-What an attack waits for in vain is raised as `Broken`, and is a finding like those of the judge.
+A wait that times out raises `Broken`, which is a finding like those of the judge.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ DISARMED_PATIENCE_S = 15.0
 
 
 class Broken(Exception):  # noqa: N818 - what an attack has found, not an error of the program
-    """Something that had to happen did not."""
+    """An expected event did not happen."""
 
 
 class Scene(Processes):
-    """All of it; a context manager. `draw` is the attack's own chance, from its seed."""
+    """A scene; a context manager. `draw` is the attack's random generator."""
 
     def __init__(self, name: str, setting: Setting, servers: Servers) -> None:
         super().__init__(setting, servers)
@@ -56,7 +56,7 @@ class Scene(Processes):
         self.start_consumer()
 
     def start_from(self, place: str) -> None:
-        """Have the relay begin elsewhere than at the oldest; before it is started first."""
+        """Set the position at which the relay starts; call it before the first start."""
         file = self.folder / "relay.toml"
         text = file.read_text(encoding="utf-8").replace('"earliest"', json.dumps(place))
         file.write_text(text, encoding="utf-8")
@@ -74,7 +74,7 @@ class Scene(Processes):
         self.wait_for_store()
 
     def wait_for_store(self) -> None:
-        """Wait until the bootstrap pair is well and has what the relay has."""
+        """Wait until the bootstrap pair is healthy and has caught up with the relay."""
 
         def has_all() -> bool:
             status, text = fetch(f"{self.bootstrap_url}/bootstrapStatus")
@@ -84,20 +84,20 @@ class Scene(Processes):
         self.wait(has_all, "the bootstrap pair")
 
     def start_consumer(self, *more: str) -> None:
-        """Start the consumer, perhaps with more arguments."""
+        """Start the consumer, with additional arguments if given."""
         if more:
             self.consumer = self._child("consumer", [*self._consumer_command(), *more])
         self.consumer.start()
         self.monitor.watched["client"] = self.client_url
 
     def stop_relay(self) -> None:
-        """Stop the relay in good order."""
+        """Stop the relay by SIGTERM."""
         self.relay.stop(PATIENCE_S)
 
     # Waiting and looking
 
     def wait(self, is_so: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-        """Wait until something is so; raises Broken."""
+        """Wait until a condition is true; raises Broken."""
         if self.setting.without:
             patience_s = min(patience_s, DISARMED_PATIENCE_S)  # it is to fail
         try:
@@ -106,11 +106,11 @@ class Scene(Processes):
             raise Broken(f"{error}: {self.tell()}") from None
 
     def look(self) -> Look:
-        """Look at the relay now."""
+        """Return the relay's current report."""
         return look_at("relay", self.relay_url)
 
     def problem(self) -> str:
-        """Return what the relay says is wrong with its source; empty when nothing is."""
+        """Return the problem that the relay reports for its source, or ""."""
         status, text = fetch(f"{self.relay_url}/health")
         with contextlib.suppress(ValueError, KeyError):
             return str(json.loads(text)["physicalSources"][PHYSICAL]["problem"])
@@ -132,20 +132,20 @@ class Scene(Processes):
         )
 
     def bootstrap_problem(self) -> str:
-        """Return what the bootstrap pair says is wrong; empty when nothing is."""
+        """Return the problem that the bootstrap pair reports, or ""."""
         return _complaint(*fetch(f"{self.bootstrap_url}/health"))
 
     def client_problem(self) -> str:
-        """Return what the consumer's client says is wrong; empty when nothing is."""
+        """Return the problem that the consumer's client reports, or ""."""
         return _complaint(*fetch(f"{self.client_url}/health"))
 
     def checkpoint_scn(self) -> int:
-        """Return where the consumer's checkpoint on disk stands."""
+        """Return the SCN of the consumer's checkpoint on disk."""
         on_disk = FileCheckpoints(self.checkpoints).load("default", (SOURCE,))
         return -1 if on_disk is None else on_disk.window_scn
 
     def wait_for_ring(self, transactions: int) -> None:
-        """Wait until the relay has captured so many transactions."""
+        """Wait until the relay has captured a number of transactions."""
 
         def windows() -> float:
             figures = self.look().figures
@@ -159,7 +159,7 @@ class Scene(Processes):
     def wait_for_words(
         self, says: Callable[[], str], *words: str, patience_s: float = PATIENCE_S
     ) -> None:
-        """Wait until somebody says each of these words; a word may be several."""
+        """Wait until a report contains each of these words; a word may have alternatives."""
 
         def is_said() -> bool:
             text = says()
@@ -172,7 +172,7 @@ class Scene(Processes):
             self.found(f"false health: nobody says {', '.join(words)}, only: {said[:300] or '-'}")
 
     def is_well(self) -> bool:
-        """Say whether the relay calls itself well."""
+        """Return whether the relay reports health."""
         return fetch(f"{self.relay_url}/health")[0] == 200
 
     def delivered(self) -> int:
@@ -180,15 +180,15 @@ class Scene(Processes):
         return self._applied.get()
 
     def deliveries(self) -> list[Delivery]:
-        """Return what the consumer has written down."""
+        """Return the consumer's notes."""
         return list(read_notes(self.folder / LOG))
 
     def stops(self) -> list[str]:
-        """Return why the consumer has stopped, each time it did."""
+        """Return the reason of each stop of the consumer."""
         return read_stops(self.folder / LOG)
 
     def tell(self) -> str:
-        """Return what is known, in a line."""
+        """Return the state in one line."""
         stops = self.stops()
         return (
             f"{self.delivered()} of {self.writer.committed} delivered; the relay is "
@@ -199,11 +199,11 @@ class Scene(Processes):
     # Verbs
 
     def write(self, transactions: int) -> None:
-        """Commit so many transactions."""
+        """Commit a number of transactions."""
         self.writer.write(transactions)
 
     def execute(self, statement: str) -> None:
-        """Run a statement where the writer writes."""
+        """Run a statement in the writer's database."""
         session = self.writer.database.connect()
         try:
             session.execute(statement)
@@ -211,24 +211,24 @@ class Scene(Processes):
             session.close()
 
     def post(self, verb: str) -> None:
-        """Have the relay's source paused, resumed and the like."""
+        """POST a command to the relay's source: pause, resume and the like."""
         url = f"{self.relay_url}/api/v1/physicalSources/{PHYSICAL}/{verb}"
         request = urllib.request.Request(url, method="POST")
         urllib.request.urlopen(request, timeout=PATIENCE_S).close()
 
     def await_all(self, patience_s: float = PATIENCE_S) -> None:
-        """Wait until the consumer has everything: what was in the way is over."""
+        """Wait until the consumer has everything, after the problem has ended."""
         committed = self.writer.committed
         what = "everything to be delivered after the cause was gone"
         self.wait(lambda: self.delivered() >= committed, what, patience_s)
         self.saw = self.saw or f"went on by itself, {committed} transactions"
 
     def await_well(self, patience_s: float = PATIENCE_S) -> None:
-        """Wait until the relay is well again, by itself."""
+        """Wait until the relay has recovered by itself."""
         self.wait(self.is_well, "the relay to be well again by itself", patience_s)
 
     def await_stop(self, *words: str, after: int, patience_s: float = PATIENCE_S) -> str:
-        """Wait until capture has stopped, with an error that says these words; nothing comes."""
+        """Wait until capture stops with an error that has these words; nothing is delivered."""
         self.wants_all = False
 
         def has_stopped() -> bool:
@@ -239,12 +239,12 @@ class Scene(Processes):
         return self.check_words(self.problem(), *words)
 
     def check_nothing_came(self, after: int) -> None:
-        """Raise Broken when a transaction of another history was delivered."""
+        """Raise Broken if a transaction of another history was delivered."""
         if self.delivered() > after:
             raise Broken(f"silent loss: after {after} of the old log came {self.delivered()}")
 
     def check_words(self, text: str, *words: str) -> str:
-        """Note words that an error lacks; a word may be several, of which one is enough."""
+        """Record words that an error lacks; of alternatives one is enough."""
         lacking = [w for w in words if not any(one in text for one in w.split("|"))]
         if lacking:
             self.found(f"unclear error: it does not say {', '.join(lacking)}: {text[:400]}")
@@ -252,16 +252,16 @@ class Scene(Processes):
         return text
 
     def found(self, problem: str) -> None:
-        """Note something that is wrong."""
+        """Record a problem."""
         self._broken.append(problem)
 
     @contextlib.contextmanager
     def ill(
         self, text: str, *who: Who, within_s: float = 10.0, hold_s: float = 2.0
     ) -> Iterator[None]:
-        """Say that something is the matter as long as the block lasts: these have to say so.
+        """Record a problem that lasts as long as the `with`: these processes must report it.
 
-        The block is held open until they had the time to, and `hold_s` more.
+        The `with` lasts until they had the time for it, and `hold_s` longer.
         """
         begin_s = time.monotonic()
         yield
@@ -269,17 +269,17 @@ class Scene(Processes):
         self._causes.append(Cause(text, begin_s, time.monotonic(), within_s, who or ("relay",)))
 
     def rest(self, seconds: float) -> None:
-        """Let time pass: nothing is to happen in it."""
+        """Let time pass in which nothing may happen."""
         pause(seconds)
 
     def may_end(self, *names: str) -> None:
-        """Say that a process is to end by itself."""
+        """Expect that a process ends by itself."""
         self._may_end.update(names)
 
     # The end
 
     def verdict(self) -> list[str]:
-        """Return everything that is wrong; the consumer and the relay are stopped."""
+        """Stop consumer and relay; return all problems."""
         end_s = time.monotonic()
         ended = {
             child.name: code
@@ -301,12 +301,12 @@ class Scene(Processes):
         return [*found, *filter(None, [silent])]
 
     def must_answer_from_now_on(self) -> None:
-        """Say that the relay is to answer until the end, whatever is done to it."""
+        """Expect that the relay answers until the end."""
         self._asked_s = time.monotonic()
 
 
 def _complaint(status: int, text: str) -> str:
-    """Return what a health page says when it says that something is wrong."""
+    """Return the problem that a health response reports."""
     if status == 0:
         return ""
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What a bad wire does to the packets of a log's dump. No I/O.
+"""The effects of a bad network on the packets of a binlog dump. No I/O.
 
 packet    length (3, little-endian), sequence number (1), payload
 payload   00, then an event: timestamp (4), type (1), server (4), length (4), next (4), flags (2) …
@@ -33,7 +33,7 @@ def type_of(packet: bytes) -> int:
 
 
 class Tampering:
-    """Does one thing, to the `at`-th event of transactions; what follows is left as it is."""
+    """Tampers once, with the `at`-th event of transactions."""
 
     def __init__(self, how: How, at: int, draw: random.Random, *, renumbers: bool = False) -> None:
         self.was_done = False

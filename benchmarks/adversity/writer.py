@@ -1,4 +1,4 @@
-"""Commits transactions that can be told apart, and knows which of them are committed.
+"""Commits distinguishable transactions, and knows which of them are committed.
 
 Table `orders`: `id` is unique; `tx` counts the transactions from 1, `tx_row` and `tx_rows` say
 which row of how many it is, and `note` follows from these and the seed: a row that arrives can be
@@ -40,13 +40,13 @@ def id_of(tx: int, row: int) -> int:
 
 
 def note_of(seed: int, tx: int, row: int, length: int) -> str:
-    """Return the note of a row; one of another length begins with the same characters."""
+    """Return the note of a row; notes of different lengths share a prefix."""
     digest = blake2b(f"{seed} {tx} {row}".encode(), digest_size=16).hexdigest()
     return f"{length}:{digest}".ljust(length, "x")
 
 
 def wrong_row(seed: int, row: dict[str, object]) -> str:
-    """Return what is wrong with a row that arrived; empty when it is as it was written."""
+    """Return the defect of a row that arrived, or ""."""
     try:
         tx, number, note = int(str(row["tx"])), int(str(row["tx_row"])), str(row["note"])
         wanted = note_of(seed, tx, number, len(note))
@@ -57,7 +57,7 @@ def wrong_row(seed: int, row: dict[str, object]) -> str:
 
 
 class Writer:
-    """Writes to one database; a thread at a time.
+    """Writes to one database. For one thread at a time.
 
     `committed` is the number of the newest transaction that is. Sizes are drawn
     from the seed; `is_equal` makes all transactions as long as each other.
@@ -73,12 +73,12 @@ class Writer:
         self._session: Session | None = None
 
     def write(self, transactions: int) -> None:
-        """Commit so many; tries again until the database takes them."""
+        """Commit a number of transactions; retry until the database accepts them."""
         for _ in range(transactions):
             self._commit_for_sure(self.committed + 1, self._shape(), threading.Event())
 
     def begin_another_history(self) -> None:
-        """Go on with numbers that do not follow: what the old log does not lead to."""
+        """Continue with numbers that do not follow those of the old log."""
         self.close()  # whatever a session's beginning adds to a log, both have
         self.committed += 1_000_000
 
@@ -89,7 +89,7 @@ class Writer:
 
     @contextlib.contextmanager
     def flowing(self, rate: float = 100.0) -> Iterator[None]:
-        """Commit in the background, so many a second, as long as the block lasts."""
+        """Commit in the background at a rate, for the length of a `with`."""
         over = threading.Event()
         thread = threading.Thread(target=self._flow, args=(rate, over))
         thread.start()
@@ -137,7 +137,7 @@ class Writer:
                 return
 
     def _settle(self, tx: int) -> None:
-        """Find out whether a transaction that failed in the end was committed after all."""
+        """Find out whether a transaction whose COMMIT failed was committed."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             with contextlib.suppress(*_FAILURES):

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.bootstrap_torture`: a new client among a busy writer and `kill -9`.
+"""`python -m benchmarks.bootstrap_torture`: a new client, a busy writer, and `kill -9`.
 
-A source with many rows, a writer that never rests, a relay that has evicted
+A source with many rows, a writer that never pauses, a relay that has evicted
 the past, a bootstrap pair that is seeded meanwhile, and a client that starts
 from nothing: each is a process of its own, each but the writer is killed again
-and again, and in the end the client must have exactly the source's rows.
+and again. At the end the client must have exactly the source's rows.
 
 Contents: filling (the rows that are there before), writer (commits for ever),
 stage (the processes), log (what the client applied, and of which SCN each key
@@ -18,7 +18,7 @@ from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Torture both sources; one figure each says how many promises were broken."""
+    """Torture both sources; return the number of broken promises of each."""
     from benchmarks.bootstrap_torture.run import figures as measure
 
     return measure(short)

@@ -1,4 +1,4 @@
-"""The promises of a bootstrap, checked on what the client logged and applied."""
+"""Checks the promises of a bootstrap in the client's log and tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOLLOWS: dict[str, set[str]] = {
 
 @dataclass
 class BootstrapFindings(Findings):
-    """Also the pages, and the modes in the order in which checkpoints had them."""
+    """Adds the pages, and the modes in the order of the checkpoints."""
 
     pages: int = 0
     modes: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class BootstrapCheck(LogCheck):
             super().take(delivery)
 
     def finish(self, committed: int) -> None:
-        """Check what can be said at the end: it is live, at the newest transaction."""
+        """Check the final state: live, at the newest transaction."""
         self._bootstrap.transactions = len(self._scn_of_tx)
         if self._mode != ONLINE:
             self._bootstrap.add(f"the last checkpoint's mode is {self._mode or 'none'}")
@@ -89,7 +89,7 @@ class BootstrapCheck(LogCheck):
 
 
 def check_log(deliveries: Iterable[Delivery], committed: int, findings: BootstrapFindings) -> None:
-    """Check a whole log of a run that committed so many transactions."""
+    """Check the log of a run that committed a number of transactions."""
     check = BootstrapCheck(findings)
     for delivery in deliveries:
         check.take(delivery)

@@ -1,6 +1,6 @@
-"""The torture's new client: bootstraps, then goes on live; applies all of it to its own file.
+"""The torture's new client: bootstraps, then streams; applies everything to its own file.
 
-Its checkpoint is the library's own file. What mode each checkpoint has is
+Its checkpoint is the library's own file. The mode of each checkpoint is
 logged before it is written, so that the log never knows less than the file.
 
 Shared numbers in the folder: `bootstrapped` (events that a bootstrap brought),
@@ -30,7 +30,7 @@ CHECKPOINT_EVERY_S = 0.2
 
 
 class LoggedCheckpoints(FileCheckpoints):
-    """The library's checkpoint files; each change of mode is logged."""
+    """The library's checkpoint files, with a log of the changes of mode."""
 
     def __init__(self, directory: Path, log: GuardedLog) -> None:
         super().__init__(directory)
@@ -38,7 +38,7 @@ class LoggedCheckpoints(FileCheckpoints):
         self._mode: ConsumptionMode | None = None
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
-        """Save, and log the mode when it is another than before."""
+        """Save, and log the mode when it changes."""
         if checkpoint.mode is not self._mode:
             self._mode = checkpoint.mode
             self._log.mode(checkpoint.mode, checkpoint.window_scn)
@@ -76,18 +76,18 @@ class Bootstrapper(Consumer):
         self._applied.set(max(change.row["tx"] for change in self._changes))
 
     def on_checkpoint(self, scn: int) -> None:
-        """Log a window without events: a checkpoint may now stand there."""
+        """Log a window without events: a checkpoint may now be there."""
         if scn != self._last_scn:
             self._log.apply(scn, [])
             self._last_scn = scn
 
     def on_rollback(self, scn: int) -> None:
-        """Forget what is under way, and note that what comes next comes again."""
+        """Forget the current window, and record that the following ones are repeated."""
         self._scn = None
         self._log.rollback(scn)
 
     def on_start_bootstrap(self) -> None:
-        """Note that it is not live any more."""
+        """Record that the client is no longer live."""
         self._is_live.set(0)
 
     def on_start_bootstrap_sequence(self, scn: int) -> None:
@@ -105,14 +105,14 @@ class Bootstrapper(Consumer):
         self._bootstrapped.set(self._bootstrapped.get() + len(self._changes))
 
     def on_bootstrap_checkpoint(self, scn: int) -> None:
-        """Nothing: a page is no window."""
+        """Do nothing: a page is not a window."""
 
     def on_error(self, error: BaseException) -> None:
-        """Note why the client stops: nothing here may make it stop."""
+        """Record why the client stops, which is always a failure here."""
         self._log.problem(-1, f"the client stopped: {error}")
 
     def close(self) -> None:
-        """Let go of the shared numbers."""
+        """Close the shared numbers."""
         for number in (self._bootstrapped, self._is_live, self._applied):
             number.close()
 
@@ -133,7 +133,7 @@ class Bootstrapper(Consumer):
 
 
 def floor_of(checkpoint: Checkpoint | None) -> int:
-    """Return the SCN that nothing at or before comes again of, with this checkpoint on disk."""
+    """Return the SCN after which everything comes again from this checkpoint."""
     if checkpoint is None:
         return -1
     if checkpoint.mode in (ConsumptionMode.SNAPSHOT, ConsumptionMode.INIT):

@@ -1,4 +1,4 @@
-"""The rows that are there before anything starts, and that no change log tells of."""
+"""The rows that exist before anything starts; no change log has them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS_A_TRANSACTION = 10_000
 
 
 def fill(database: Database, seed: int, rows: int, tell: Callable[[int], None]) -> None:
-    """Insert so many rows over the three tables; `tell` is called with how many there are."""
+    """Insert a number of rows into the three tables; `tell` is called with the count so far."""
     session = database.connect()
     try:
         if database.dialect == "mysql":

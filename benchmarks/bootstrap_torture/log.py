@@ -1,4 +1,4 @@
-"""What the client applied, and of which SCN each key is: nothing older may overwrite newer.
+"""The log of applied events, with each key's SCN: an older event may not overwrite a newer one.
 
 Beside the rows and deliveries of `benchmarks.torture.log`, each key's newest
 SCN is kept, for deleted keys too, with the *turn* in which it came. A turn
@@ -35,19 +35,19 @@ class GuardedLog(Log):
         self._caught = 0
 
     def start(self, checkpoint_scn: int, detail: str = "") -> None:
-        """Begin a run: `checkpoint_scn` is what nothing at or before will come again of."""
+        """Start a run: nothing up to `checkpoint_scn` may come again."""
         super().start(checkpoint_scn, detail)
         (self._turn,) = self._db.execute("SELECT 1 + coalesce(max(turn), 0) FROM seen").fetchone()
         self._floor_scn = checkpoint_scn
 
     def rollback(self, scn: int) -> None:
-        """Note that a rollback was announced."""
+        """Record a rollback."""
         super().rollback(scn)
         self._turn += 1
         self._floor_scn = min(self._floor_scn, scn)
 
     def mode(self, mode: str, window_scn: int) -> None:
-        """Note which mode the next checkpoint has."""
+        """Record the mode of the next checkpoint."""
         self._write("mode", window_scn, mode)
 
     def apply(self, scn: int, changes: Sequence[Change]) -> None:
@@ -63,7 +63,7 @@ class GuardedLog(Log):
         self._count("deleted_after_it_came", self._caught)
 
     def counts(self) -> dict[str, int]:
-        """Return how many events of each kind were applied, those that came again too."""
+        """Return how many events of each kind were applied, including repeated ones."""
         return dict(self._db.execute("SELECT name, number FROM counts"))
 
     def _count(self, name: str, number: int) -> None:

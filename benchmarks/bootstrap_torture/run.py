@@ -1,4 +1,4 @@
-"""All processes, killed on schedule while the source is written to; then everything is compared.
+"""Kills all processes on schedule while the source is written to; then compares everything.
 
 Progress is a number from 0 to 3: up to 1 the share of rows seeded, up to 2 that
 of rows that the client has been given, up to 3 that of the transactions that
@@ -60,7 +60,7 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     dialect: Dialect
     rows: int
@@ -76,7 +76,7 @@ class Plan:
 
     @property
     def seeding(self) -> dict[str, int]:
-        """Settings of the seeder: a small source is not read in no time."""
+        """Settings of the seeder, so that it does not finish a small source at once."""
         if not self.is_small:
             return {}
         return {
@@ -86,18 +86,18 @@ class Plan:
 
     @property
     def fetch_bytes(self) -> int:
-        """The client's page."""
+        """The size of the client's pages."""
         return 32 << 10 if self.is_small else 1 << 20
 
     @property
     def live_transactions(self) -> int:
-        """How many are committed after the client went live."""
+        """How many transactions are committed after the client went live."""
         return int(self.rate * max(LIVE_S, LIVE_S * self.kills / 2))
 
 
 @dataclass
 class Outcome:
-    """What happened, for the last lines."""
+    """The results, for the last lines."""
 
     times: Times = field(default_factory=Times)
     findings: BootstrapFindings = field(default_factory=BootstrapFindings)
@@ -110,7 +110,7 @@ class Outcome:
 
 
 class Torture:
-    """One run on a stage that has been entered."""
+    """One run on an open stage."""
 
     def __init__(self, plan: Plan, stage: BootstrapStage, stack: ExitStack, tell: Tell) -> None:
         self._plan = plan
@@ -131,7 +131,7 @@ class Torture:
         self._rate: Rate | None = None
 
     def run(self) -> Outcome:
-        """Do it all; raises ChildError when a process fails or nothing moves any more."""
+        """Run the torture; raises ChildError when a process fails or progress stops."""
         times = self.outcome.times
         times.begin("fill")
         fill(self._stage.database, self._plan.seed, self._plan.rows, self._tell_filled)
@@ -171,7 +171,7 @@ class Torture:
         )
 
     def _start_source(self) -> None:
-        """Start relay and writer, which goes as fast as it can until the past is evicted."""
+        """Start relay and writer, at full speed until the ring has evicted its first windows."""
         self._stage.start_relay()
         self._writer.start()
         first_scn = -1
@@ -188,7 +188,7 @@ class Torture:
         self.outcome.seeder_runs += 1
 
     def _look_after(self) -> None:
-        """Raise when a process has failed; start the seeder again while it is not done."""
+        """Raise when a process has failed; restart the seeder until it is done."""
         stage = self._stage
         for child in (self._writer, stage.relay, stage.producer, stage.server, self._client):
             child.check()
@@ -236,7 +236,7 @@ class Torture:
         return min(1.0, committed / self._plan.live_transactions)
 
     def _advance(self, end: float, share: Callable[[], float]) -> None:
-        """Kill what is due until the progress has come to `end`."""
+        """Carry out the due kills until the progress is `end`."""
         since = time.monotonic()
         while self._progress < end:
             now = max(self._progress, end - 1 + share())
@@ -281,7 +281,7 @@ class Torture:
     # The end
 
     def _drain(self) -> None:
-        """Stop the writer, and wait until the client has its last transaction."""
+        """Stop the writer, and wait until the client has the last transaction."""
         assert self._rate is not None
         self._rate.take(self._get("committed"), time.monotonic())
         self.outcome.rate = str(self._rate)
@@ -317,7 +317,7 @@ class Torture:
 
 
 def torture(plan: Plan, tell: Tell = lambda *_: None, logs: Path | None = None) -> Outcome:
-    """Make a stage, torture it, return what happened; leaves nothing behind but `logs`."""
+    """Make a stage, torture it, return the results; only `logs` remain."""
     creates = [table.create(plan.dialect) for table in TABLES]
     made = BootstrapStage(
         plan.dialect, creates, SOURCES, ring_bytes=plan.ring_bytes, seeding=plan.seeding
@@ -356,7 +356,7 @@ def last_line(plan: Plan, outcome: Outcome) -> str:
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Torture both sources with a fixed seed; one figure each says how much was off."""
+    """Torture both sources with a fixed seed; return the number of problems of each."""
     found = []
     dialects: tuple[Dialect, Dialect] = ("sqlite", "mysql")
     for dialect in dialects:
@@ -387,7 +387,7 @@ def main(
     ring_bytes: str,
     logs: Path | None,
 ) -> None:
-    """Bootstrap a new client from a busy source; exit 1 and say so when anything is off."""
+    """Bootstrap a new client from a busy source; print problems, and exit 1 if there are any."""
     chosen = random.randrange(10**6) if seed is None else seed
     plan = Plan(dialect, rows, kills, chosen, rate, ring_bytes)
     click.echo(f"seed {plan.seed}")

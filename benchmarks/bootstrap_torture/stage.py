@@ -1,4 +1,4 @@
-"""Database, relay and bootstrap pair, each process of its own: torture, benchmarks, tests."""
+"""Database, relay and bootstrap pair as processes, for torture, benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class BootstrapStage(Stage):
         super().close()
 
     def oldest_scn(self) -> int:
-        """Return the oldest window that the relay holds; -1 when it holds none."""
+        """Return the SCN of the relay's oldest window; -1 without one."""
         oldest: int = json.loads(self.get("/bufferInfo/inbound/shop/0"))["minScn"]
         return oldest
 
     def states(self) -> list[SourceState]:
-        """Return how far each source of the store is; none before there is a store."""
+        """Return the state of each source of the store; none before the store exists."""
         if self._store is None:
             path = self.folder / "bootstrap" / "shop.db"
             try:
@@ -74,12 +74,12 @@ class BootstrapStage(Stage):
         return self._store.sources()
 
     def is_active(self) -> bool:
-        """Say whether every source can be served."""
+        """Return whether every source can be served."""
         states = self.states()
         all_active = all(s.status is SourceStatus.ACTIVE for s in states)
         return len(states) == len(self._sources) and all_active
 
     def is_read(self) -> bool:
-        """Say whether every source's rows were read; the log may have to catch up yet."""
+        """Return whether all rows are read; the log may still have to catch up."""
         states = self.states()
         return len(states) == len(self._sources) and all(s.status in READ for s in states)

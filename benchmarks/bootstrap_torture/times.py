@@ -1,4 +1,4 @@
-"""Where the time of a run went: its phases on the wall clock, its processes on the CPU's."""
+"""Measures a run: wall time of its phases, CPU time of its processes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Times:
 
     @property
     def total_s(self) -> float:
-        """All phases together."""
+        """Total time of all phases."""
         return sum(self.phases_s.values())
 
     def begin(self, phase: str) -> None:
-        """End the phase under way, and begin another; "" begins none."""
+        """End the current phase and begin another; "" begins none."""
         now = time.monotonic()
         if self._phase:
             self.phases_s[self._phase] = now - self._since
@@ -48,12 +48,12 @@ class Times:
                 self.cpu_s["database"] += used.user + used.system
 
     def lines(self) -> list[str]:
-        """Say all of it."""
+        """Return the measurements as lines."""
         return [f"wall: {_listed(self.phases_s)}", f"CPU: {_listed(self.cpu_s)}"]
 
 
 class Rate:
-    """Transactions a second: on the average, and in the worst ten seconds."""
+    """Transactions per second: the average, and the worst ten seconds."""
 
     def __init__(self, number: int, now_s: float) -> None:
         self._first = self._last = (number, now_s)
@@ -61,7 +61,7 @@ class Rate:
         self.worst: float | None = None
 
     def take(self, number: int, now_s: float) -> None:
-        """Take how many there are now; `worst` stays None in a run of less than a span."""
+        """Record the current count; `worst` stays None in a run shorter than a span."""
         self.average = _per_s(self._first, (number, now_s))
         if now_s - self._last[1] >= RATE_SPAN_S:
             rate = _per_s(self._last, (number, now_s))

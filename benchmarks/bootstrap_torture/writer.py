@@ -1,4 +1,4 @@
-"""Commit the workload at a rate until told to stop; never waits for anybody.
+"""Commit the workload at a rate until stopped, without waiting for readers.
 
 Files in the folder, each a shared number: `rate` (transactions a second, 0 = as
 fast as it goes; then it may be set, once), `committed` (the newest transaction)
@@ -23,7 +23,7 @@ from databus.demo.writer import RateLimiter
 
 
 def write(session: Session, workload: Workload, folder: Path, stop: Stop) -> None:
-    """Commit until told to stop; the transaction under way is finished."""
+    """Commit until stopped; the current transaction is finished."""
     with (
         SharedNumber(folder / "rate") as rate,
         SharedNumber(folder / "committed") as committed,

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.capture`: how fast a binlog gets into the ring.
+"""`python -m benchmarks.capture`: how fast capture writes a binlog into the ring.
 
 Contents: log (a private MariaDB, the tables and what is written), readers (the
 raw stream, mysql-replication and the relay's own capture over one stretch of

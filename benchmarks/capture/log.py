@@ -1,4 +1,4 @@
-"""A private MariaDB whose binlog is worth measuring, and what is written to it.
+"""A private MariaDB, and the workloads that are written to its binlog.
 
 The server's caches are large and it flushes nothing: how fast it writes is
 not what is measured. Rows come from its own sequences, so that the log has the
@@ -65,7 +65,7 @@ class MixedTable:
         return f"CREATE TABLE {self.source} (id INT PRIMARY KEY, {columns})"
 
     def insert(self, number: str, origin: str = "") -> str:
-        """Return the INSERT of the rows whose numbers an expression says."""
+        """Return the INSERT of the rows whose numbers an expression yields."""
         values = ", ".join(value for _, _, value in self.columns)
         return f"INSERT INTO {self.source} SELECT n, {values} FROM (SELECT {number} AS n{origin}) s"
 
@@ -83,7 +83,7 @@ WIDE = MixedTable(
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a binlog: where it lies, and what was written there."""
+    """A part of a binlog: its position, and what was written there."""
 
     table: MixedTable
     begin: BinlogPosition
@@ -114,7 +114,7 @@ def session_of(server: PrivateMariaDB) -> Iterator[Cursor]:
 
 
 def begin_stretch(cursor: Cursor, table: MixedTable) -> tuple[str, BinlogPosition]:
-    """Make the table, empty, and begin a new file; return the file and where its events begin."""
+    """Create the empty table and a new log file; return the file and its first event's position."""
     cursor.execute(f"USE {DATABASE}")
     cursor.execute(f"DROP TABLE IF EXISTS {table.source}")
     cursor.execute(table.create)
@@ -134,14 +134,14 @@ def end_stretch(
 
 
 def write_bulk(cursor: Cursor, table: MixedTable, rows: int) -> int:
-    """Write rows, a thousand in a transaction; return how many transactions that was."""
+    """Write rows, a thousand per transaction; return the number of transactions."""
     insert = table.insert(f"i * {BULK_ROWS} + seq", f" FROM seq_1_to_{BULK_ROWS}")
     _loop(cursor, insert, rows // BULK_ROWS)
     return rows // BULK_ROWS
 
 
 def write_singles(cursor: Cursor, table: MixedTable, rows: int) -> int:
-    """Write rows, one in a transaction; return how many transactions that was."""
+    """Write rows, one per transaction; return the number of transactions."""
     _loop(cursor, table.insert("i + 1"), rows)
     return rows
 
@@ -152,7 +152,7 @@ def write_huge(cursor: Cursor, table: MixedTable, rows: int, after: int = 0) -> 
 
 
 def log_end(cursor: Cursor) -> tuple[str, BinlogPosition]:
-    """Return where the log ends: the file, and the position."""
+    """Return the end of the log: file and position."""
     cursor.execute("SHOW MASTER STATUS")
     row = cursor.fetchone()
     assert row is not None

@@ -50,7 +50,7 @@ class WrongCountError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """How long a reader took for how much."""
+    """The time that a reader took, and the amount that it read."""
 
     seconds: float
     rows: int
@@ -61,7 +61,7 @@ class Passage:
 def settings_of(
     server: PrivateMariaDB, folder: Path, stretch: Stretch, ring_bytes: int
 ) -> RelaySettings:
-    """Return the settings of a relay that begins with a stretch, its files in a folder."""
+    """Return the settings of a relay that starts at a stretch, with its files in a folder."""
     password_file = folder / "password"
     password_file.touch(0o600)
     password_file.write_text(server.password)
@@ -77,7 +77,7 @@ def settings_of(
 
 
 def read_raw(settings: PhysicalSourceSettings, stretch: Stretch) -> Passage:
-    """Receive all bytes of a stretch, which is the end of the log, and forget them."""
+    """Receive and drop all bytes of a stretch at the end of the log."""
     start = Start(stretch.file, stretch.begin.offset)
     dump = BinlogDump(address_of(settings), start, RAW_ID, source=PHYSICAL, follows=False)
     try:
@@ -133,18 +133,18 @@ def read_with_library(server: PrivateMariaDB, stretch: Stretch, rows: int) -> Pa
 
 
 class TimedSource(MysqlSource):
-    """The relay's source, that notes when it begins to stream."""
+    """The relay's source, which records when it begins to stream."""
 
     opened_at = 0.0
 
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
-        """Open, and note when that is done."""
+        """Open, and record when that is done."""
         super().open(after_scn, newest)
         TimedSource.opened_at = time.perf_counter()
 
 
 def read_with_capture(settings: RelaySettings, stretch: Stretch) -> Passage:
-    """Capture a stretch into a ring; raises WrongCountError when it is not all there."""
+    """Capture a stretch into a ring; raises WrongCountError if something is missing."""
     relay = Relay(settings, TimedSource)
     try:
         source = relay.physical_sources[PHYSICAL]
@@ -159,7 +159,7 @@ def read_with_capture(settings: RelaySettings, stretch: Stretch) -> Passage:
 
 
 def wait_for_scn(source: PhysicalSource, scn: int) -> float:
-    """Wait until the ring has an SCN; return when it had. Raises WrongCountError."""
+    """Wait until the ring has an SCN; return that time. Raises WrongCountError."""
     reader, capture = source.reader, source.capture
     seen, since = 0, time.perf_counter()
     while reader.max_scn < scn:
@@ -175,7 +175,7 @@ def wait_for_scn(source: PhysicalSource, scn: int) -> float:
 
 
 def check_counts(source: PhysicalSource, stretch: Stretch) -> None:
-    """Compare what capture counted, and what the ring holds, with what was written."""
+    """Compare capture's counts and the ring's content with what was written."""
     status = source.capture.status
     counted, written = (status.events, status.windows), (stretch.rows, stretch.transactions)
     if counted != written:

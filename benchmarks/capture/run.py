@@ -1,4 +1,4 @@
-"""Every workload is written once and read in turns by all readers; medians and ratios."""
+"""Writes each workload once, lets all readers read it in turns, and computes medians and ratios."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RATIO, OF_RAW = at_least(40), at_least(0.25)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     rows: int
     transactions: int
@@ -75,7 +75,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the readers took for one workload, every repeat."""
+    """The times of all readers for one workload, in every repeat."""
 
     kind: Kind
     table: MixedTable
@@ -92,7 +92,7 @@ class Result:
 
     @property
     def suffix(self) -> str:
-        """What the keys of this table end with."""
+        """The suffix of this table's keys."""
         return "_wide" if self.table is WIDE else ""
 
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.capture_fuzz`: damaged binlogs must only ever give the project's errors.
+"""`python -m benchmarks.capture_fuzz`: damaged binlogs must only raise the project's errors.
 
 Contents: statements (what real servers are made to log), recording (their logs
 and all that is needed to read them without a server), damage (bytes cut and

@@ -1,4 +1,4 @@
-"""Bytes cut and flipped, so that every parser sees damage and not only the checksums. Pure.
+"""Damages binlogs so that not only the checksums notice it, but every parser. Pure.
 
 A stretch of a recording is cut out so that it reads as a stream of its own:
 ROTATE and FORMAT_DESCRIPTION as a server makes them up, then a few
@@ -34,7 +34,7 @@ _V2_HEADER_CRC, _V2_BODY_CRC, _V2_LENGTH, _V2_BODY = 9, 13, 17, 53
 def stretch(
     events: Sequence[bytes], beginnings: Sequence[int], first: int, count: int
 ) -> list[bytes]:
-    """Return so many transactions of a log, as a stream that begins with them."""
+    """Return a number of transactions of a log, as a stream that begins with them."""
     begin = beginnings[first]
     end = beginnings[first + count] if first + count < len(beginnings) else len(events)
     start_offset = HEADER.unpack_from(events[begin])[4] - len(events[begin])
@@ -47,12 +47,12 @@ def stretch(
 
 
 def with_checksum(event: bytes) -> bytes:
-    """Return the event with the checksum that it should have."""
+    """Return the event with its correct checksum."""
     return event[:-_CHECKSUM] + struct.pack("<I", zlib.crc32(event[:-_CHECKSUM]))
 
 
 def damage_events(draw: random.Random, events: Sequence[bytes]) -> list[bytes]:
-    """Return the events with one to three things wrong with them."""
+    """Return the events with one to three kinds of damage."""
     found = list(events)
     sizes = [len(event) for event in found]
     is_repaired = draw.random() < 0.9
@@ -80,7 +80,7 @@ def _damage_one(draw: random.Random, events: list[bytes]) -> None:
 
 
 def damage_event(draw: random.Random, event: bytes) -> bytes:
-    """Return an event with something wrong in it, or in what it has compressed."""
+    """Return an event with damage in it, or in its compressed content."""
     kind = event[_TYPE_AT] if len(event) > _TYPE_AT else 0
     if kind in _COMPRESSED and draw.random() < 0.6:
         return _inside_zlib(draw, event)
@@ -91,7 +91,7 @@ def damage_event(draw: random.Random, event: bytes) -> bytes:
 
 
 def damage_bytes(draw: random.Random, data: bytes) -> bytes:
-    """Return bytes of which some are others, missing or too many."""
+    """Return bytes with some of them changed, removed or added."""
     changed = bytearray(data)
     at = draw.randrange(len(changed) + 1)
     kind = draw.random()
@@ -136,7 +136,7 @@ def _inside_zstd(draw: random.Random, event: bytes) -> bytes:
 
 
 def _damage_inner(draw: random.Random, plain: bytes) -> bytes:
-    """Damage one of the events of a payload, which have no checksums, its size right again."""
+    """Damage one event of a payload; correct its size. Such events have no checksums."""
     places, at = [], 0
     while at + HEADER_SIZE <= len(plain):
         size = int.from_bytes(plain[at + _SIZE_AT : at + _SIZE_AT + 4], "little")
@@ -190,7 +190,7 @@ def cut(draw: random.Random, data: bytes) -> list[bytes]:
 
 
 def damage_window(draw: random.Random, data: bytes) -> bytes:
-    """Return version 2 events with something wrong in one of them, its CRCs mostly right."""
+    """Return version 2 events with damage in one of them, whose CRCs are mostly correct."""
     places, at = [], 0
     while at < len(data):
         length = int.from_bytes(data[at + _V2_LENGTH : at + _V2_LENGTH + 4], "big")

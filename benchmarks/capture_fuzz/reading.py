@@ -1,4 +1,4 @@
-"""The same bytes by every path there is; what each says of them.
+"""Reads the same bytes by every path, and returns the result of each.
 
 capture   PacketReader, Assembler and WindowEncoder in Python; the compiled
           decoder in front of them, where it was built
@@ -46,7 +46,7 @@ SRC_IDS = {source: number for number, source in enumerate(SOURCES, 1)}
 
 
 class Outcome(NamedTuple):
-    """What a path made of the bytes: windows (or the client's items), and why it ended."""
+    """A path's result: windows (or the client's items), and why it ended."""
 
     found: Sequence[Any]
     problem: str
@@ -124,7 +124,7 @@ def _text(error: Exception) -> str:
 
 
 def cutters() -> list[Callable[..., int] | None]:
-    """Return what may go ahead of the client's reader: nothing, and the compiled cutter."""
+    """Return the cutters that may precede the client's reader: none, and the compiled one."""
     found = row_reader.take_rows
     return [None] if found is None else [None, found]
 
@@ -145,6 +145,6 @@ def read_rows(cutter: Callable[..., int] | None, chunks: Sequence[bytes]) -> Out
 
 
 def _comparable(item: row_reader.RowWindow | ControlEvent) -> tuple[Any, ...]:
-    """Return an item without what only says by which path its rows came."""
+    """Return an item without the details that depend on the path."""
     rows = [event[: row_reader.IS_PLAIN] for event in item.events]
     return *(value for name, value in item._asdict().items() if name != "events"), rows

@@ -1,4 +1,4 @@
-"""Real binlogs, with all that is needed to read them again when their server has gone."""
+"""Recorded binlogs, with everything needed to read them without their server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BEGINNINGS = frozenset(
 
 @dataclass(frozen=True)
 class Recording:
-    """One server's log: its events as they came, the artificial ROTATE first."""
+    """One server's log: its events in order, the artificial ROTATE first."""
 
     name: str
     events: Sequence[bytes]
@@ -57,28 +57,28 @@ class Recording:
 
     @cached_property
     def rules(self) -> Rules:
-        """How its server reads statements."""
+        """The server's rules for parsing statements."""
         return Rules(self.dialect)
 
     @cached_property
     def altered(self) -> Mapping[TableName, int]:
-        """Where each table was altered last."""
+        """The position of each table's last ALTER."""
         names = Names(statements.SOURCES)
         return last_definition_changes(self.events, names, self.rules, 0, self.definitions.scn)
 
     def history(self) -> History:
-        """Return a new history that begins with what the server said at the end."""
+        """Return a new history that begins with the server's final definitions."""
         history = History()
         history.begin(self.definitions)
         return history
 
     def scan(self, begin: int, end: int) -> Mapping[TableName, int]:  # noqa: ARG002
-        """Return where tables were altered last, behind a place."""
+        """Return where tables were last altered after a position."""
         return {name: scn for name, scn in self.altered.items() if scn > begin}
 
 
 def record_all() -> list[Recording]:
-    """Record what the servers of this machine log."""
+    """Record the logs of this machine's servers."""
     return [*_record_mariadb(), *_record_mysql()]
 
 

@@ -1,4 +1,4 @@
-"""Windows that lie in a ring, looked at by the compiled code and by Python's.
+"""Reads windows of a ring with the compiled code and with Python.
 
 The ring is plain memory of just the size that is wanted, so that the sanitizer
 sees a byte read beyond it, where a mapped file would end on a page.
@@ -40,18 +40,18 @@ class MemoryRing(RingFile):
             self.core = RingData(self._memory, 0, capacity_bytes, True)
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         if self.core is not None:
             self.core.release()
 
     def copy_out(self, position: int, length: int) -> bytes:
-        """Copy bytes out of the data, around its end when they lie there."""
+        """Copy bytes out of the data, around its end if necessary."""
         at = position % self.capacity_bytes
         first = bytes(self._memory[at : at + length])
         return first + bytes(self._memory[: length - len(first)])
 
     def copy_in(self, position: int, data: Buffer) -> None:
-        """Copy bytes into the data, around its end when they don't fit before it."""
+        """Copy bytes into the data, around its end if necessary."""
         at = position % self.capacity_bytes
         room = min(len(data), self.capacity_bytes - at)
         self._memory[at : at + room] = data[:room]
@@ -61,7 +61,7 @@ class MemoryRing(RingFile):
 def look_at(
     draw: random.Random, data: bytes, ways: Sequence[bool] = (False, True)
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield what is asked of a ring with these bytes, and each answer: by Python's, compiled."""
+    """Yield each query of a ring with these bytes, and both answers: Python's, compiled."""
     capacity_bytes = len(data) + draw.randrange(MOST_SLACK_BYTES)
     begin = draw.randrange(3 * capacity_bytes)
     rings = [MemoryRing(capacity_bytes, is_compiled=is_compiled) for is_compiled in ways]
@@ -97,7 +97,7 @@ def _looks(draw: random.Random, begin: int, end: int) -> list[tuple[str, Look]]:
 def _selected(
     ring: MemoryRing, begin: int, limit: int, end: int, selector: EventSelector, room_bytes: int
 ) -> Any:
-    """Select up to a limit, in as many steps as needed; for damage return the error name alone."""
+    """Select up to a limit, in as many steps as needed; for damage return only the error's name."""
     found: list[bytes] = []
     position, place = begin, (-1, 0)
     try:

@@ -1,4 +1,4 @@
-"""Rounds: a stretch of a recording, damaged, by every path. Anything but agreement is a finding."""
+"""Rounds: damage a stretch of a recording, and read it by every path. All must agree."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MOST_FINDINGS_SHOWN = 20
 
 
 class Problem(NamedTuple):
-    """Something that must not be: what is shown of it, and what others of its kind share."""
+    """A finding: its text, and the part that all findings of its kind share."""
 
     text: str
     kind: str
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
 
 @dataclass
 class Tally:
-    """What the rounds gave."""
+    """The results of the rounds."""
 
     rounds: int = 0
     windows: int = 0
@@ -65,7 +65,7 @@ class Tally:
     _seen: set[str] = field(default_factory=set)
 
     def add(self, finding: str, kind: str = "") -> None:
-        """Note something that must not be; of each kind the first is shown."""
+        """Record a finding; the first of each kind is printed."""
         self.finding_count += 1
         kind = kind or finding
         if kind not in self._seen and len(self.findings) < MOST_FINDINGS_SHOWN:
@@ -80,7 +80,7 @@ def fuzz(
     tell: Callable[[str], None],
     only_compiled: bool = False,
 ) -> Tally:
-    """Do the rounds; a round depends on its number, the seed and the recordings alone."""
+    """Run the rounds; a round depends only on its number, the seed and the recordings."""
     tally = Tally(only_compiled=only_compiled, kept=_windows_of(recordings))
     told_at = time.monotonic()
     for number in rounds:
@@ -112,7 +112,7 @@ def _guarded(tally: Tally, name: str, work: Callable[[], Problem | None]) -> Non
 
 
 def _windows_of(recordings: Sequence[Recording]) -> list[bytes]:
-    """Return windows as the relay makes them of whole recordings, for the client to read."""
+    """Return the relay's windows of whole recordings, for the client to read."""
     found: list[bytes] = []
     for recording in recordings:
         for first in range(0, len(recording.beginnings), MOST_TRANSACTIONS):
@@ -148,9 +148,9 @@ def _capture_round(
 
 
 def _agree(plain: Outcome, other: Outcome) -> bool:
-    """Say whether both stop, or neither: in which words is up to who reads the event.
+    """Return whether both stop, or neither; their messages may differ.
 
-    A row that does not fit and is rolled back later stops only who writes rows as they come.
+    A row that does not fit and is rolled back later stops only the path that encodes rows at once.
     """
     if other.problem == UNFIT_ROW and plain.found[: len(other.found)] == other.found:
         return True
@@ -188,7 +188,7 @@ def _difference(plain: Outcome, other: Outcome) -> str:
 
 
 def _kind_of(problem: str) -> str:
-    """Return a problem's words without its numbers and names, to count kinds by."""
+    """Return a problem's text without numbers and names, to count kinds."""
     return " ".join(word for word in problem.split()[:6] if word.isalpha())
 
 
@@ -217,7 +217,7 @@ def report(tally: Tally, seconds: float) -> str:
     "--sanitize", is_flag=True, help="Run the compiled code alone, built with AddressSanitizer."
 )
 def main(rounds: int, seed: int, first: int, file: Path | None, sanitize: bool) -> None:
-    """Damage binlogs and windows at random; exit 1 when anything but a clean error comes out."""
+    """Damage binlogs and windows at random; exit 1 for anything but a clean error."""
     if sanitize:
         from benchmarks.capture_fuzz.sanitized import run_sanitized
 
@@ -232,7 +232,7 @@ def run(
     recordings: Sequence[Recording],
     only_compiled: bool = False,
 ) -> int:
-    """Do the rounds and print what was found; return the exit status."""
+    """Run the rounds and print the findings; return the exit status."""
     console, started = Console(stderr=True, log_path=False), time.monotonic()
     console.log(", ".join(f"{r.name}: {len(r.events)} events" for r in recordings))
     console.log(f"{len(paths())} ways to capture, {len(cutters())} ways to read as a client")
@@ -245,7 +245,7 @@ def run(
 
 
 def load_recordings(file: Path | None) -> list[Recording]:
-    """Return the recordings of a file; make them, and the file, when it is not there."""
+    """Return the recordings of a file; record them if the file does not exist."""
     if file is not None and file.exists():
         found: list[Recording] = pickle.loads(file.read_bytes())
         return found

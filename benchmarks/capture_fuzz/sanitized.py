@@ -1,4 +1,4 @@
-"""The rounds once more, in a Python whose compiled modules were built with AddressSanitizer.
+"""Runs the rounds in a Python whose compiled modules are built with AddressSanitizer.
 
 They are built from a copy of the sources, so that those in use stay as they
 are, and loaded under their own names before anything imports them. Python

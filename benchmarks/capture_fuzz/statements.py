@@ -1,4 +1,4 @@
-"""What the servers are made to log: every kind of column, every shape of transaction. No I/O.
+"""The statements that servers log: every kind of column and transaction. No I/O.
 
 Each list is run in order in one session. Values are literals, so that a
 recording is the same each time but for its clock.
@@ -77,7 +77,7 @@ _DDL = (
 
 
 def tables(columns: dict[str, tuple[str, ...]]) -> Iterator[str]:
-    """Yield what makes the tables."""
+    """Yield the statements that create the tables."""
     every = ", ".join(f"c{at} {sql_type}" for at, sql_type in enumerate(columns))
     yield f"CREATE TABLE f.types (id INT PRIMARY KEY, {every})"
     yield "CREATE TABLE f.plain (id INT PRIMARY KEY, a BIGINT, b VARCHAR(50), c DOUBLE)"
@@ -113,6 +113,6 @@ def shapes(first: int) -> Iterator[str]:
 
 
 def ddl(first: int) -> Iterator[str]:
-    """Yield definitions that change, and rows between."""
+    """Yield DDL statements, with row changes between them."""
     for statement in _DDL:
         yield statement.format(n=first)

@@ -1,4 +1,4 @@
-"""What happens to a file at rest: a flipped byte, runs of bytes, zeros, a cut. Pure."""
+"""Kinds of damage to a file at rest: a flipped byte, runs of bytes, zeros, a cut. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FLIP, RUN, ZEROS, CUT = "flip", "run", "zeros", "cut"
 
 
 def damaged(data: bytes, kind: str, chosen: Random) -> bytes:
-    """Return the bytes with damage of a kind."""
+    """Return the bytes with one kind of damage."""
     at = chosen.randrange(len(data))
     changed = bytearray(data)
     if kind == FLIP:

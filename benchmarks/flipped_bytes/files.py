@@ -1,4 +1,4 @@
-"""A set of files as a relay, a bootstrap pair and a client leave them, by what writes them.
+"""Makes the set of files that a relay, a bootstrap pair and a client leave behind.
 
 The relay captures an SQLite database; a client with a checkpoint reads all of
 it, a producer and a seeder fill a store. Then all of them end, and the files are
@@ -81,7 +81,7 @@ def _write(database: sqlite3.Connection, chosen: random.Random, wide_bytes: int)
 
 
 def _consume(url: str, folder: Path, database: sqlite3.Connection) -> None:
-    """Read everything, and keep the checkpoint of the last window."""
+    """Read everything, and save the checkpoint of the last window."""
     (newest,) = database.execute("select max(id) from orders").fetchone()
     client = DatabusClient([url], checkpoint_dir=folder, start="earliest", checkpoint_every_s=0)
     with client:

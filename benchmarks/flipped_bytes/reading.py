@@ -1,4 +1,4 @@
-"""All that is delivered and shown of each kind of file, opened as its process opens it.
+"""Reads everything that is delivered and shown from each kind of file.
 
 A reader returns what can be compared; it raises the project's error where the file
 is refused. Of a ring with damage in the middle it says how far a client got, and what
@@ -39,7 +39,7 @@ Read = Callable[[Path], Any]
 
 
 class Delivered(NamedTuple):
-    """What one client got of a ring: up to damage, if there was any, and from behind it."""
+    """What one client got from a ring: up to the damage, if any, and after it."""
 
     data: bytes
     last_scn: int
@@ -48,7 +48,7 @@ class Delivered(NamedTuple):
 
 
 class RingRead(NamedTuple):
-    """What a ring gave and showed. `newest_scn` is where capture would go on."""
+    """The content of a ring. `newest_scn` is where capture would continue."""
 
     all_rows: Delivered
     of_one_source: Delivered
@@ -57,7 +57,7 @@ class RingRead(NamedTuple):
 
 
 def read_ring(path: Path) -> RingRead:
-    """Open a ring as a relay does that starts, and read it to its end."""
+    """Open a ring like a starting relay, and read it to its end."""
     with path.open("rb") as file:
         layout = open_file(path, file.fileno(), writable=False)
         capacity_bytes = layout.capacity_bytes
@@ -106,7 +106,7 @@ def _read_on(
 
 
 def judge_ring(path: Path, before: RingRead, after: RingRead) -> str:
-    """Return "found" or "repaired" for what is right, though not all; else "wrong"."""
+    """Return "found" or "repaired" for correct but incomplete content; else "wrong"."""
     if after.all_rows.stopped:
         pairs = zip(before[:2], after[:2], strict=True)
         is_right = all(
@@ -126,23 +126,23 @@ def judge_ring(path: Path, before: RingRead, after: RingRead) -> str:
 
 
 def read_schemas(path: Path) -> Any:
-    """Return all that a registry says; `path` is the store or its copy."""
+    """Return the content of a registry; `path` is the store or its copy."""
     registry = SchemaRegistry(SqliteStore(path.with_name("schemas.db")))
     return [(name, registry.versions(name)) for name in sorted(registry.sources())]
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Return what a client would begin with."""
+    """Return the checkpoint from which a client would start."""
     return read_file(path)
 
 
 def read_max_scn(path: Path) -> Any:
-    """Return the SCN that capture would go on from."""
+    """Return the SCN after which capture would continue."""
     return FileMaxScn(path).load()
 
 
 def read_max_scn_database(path: Path) -> Any:
-    """Return the same of a database of them."""
+    """Return the same from a database of MaxSCNs."""
     return SqliteMaxScn(path, RING_NAME).load()
 
 
@@ -176,7 +176,7 @@ def read_store(path: Path) -> Any:
 
 
 def _wait_until_checked(path: Path) -> None:
-    """Ask for the store as a client does: again, as long as it is being checked."""
+    """Request the store like a client, and retry while it is being checked."""
     watch = StoreWatch({RING_NAME: path})
     found = file_at(path)
     assert found is not None

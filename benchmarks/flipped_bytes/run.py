@@ -1,4 +1,4 @@
-"""The rounds: one file damaged, opened and read, and what came of it.
+"""Runs the rounds: damage one file, open and read it, and judge the result.
 
 Found: an error names the file. Repaired: what is right was put in its place, or comes
 again from the source. Harmless: everything delivered and shown is byte for byte what
@@ -53,7 +53,7 @@ def _windows_of(path: Path) -> tuple[int, int]:
 
 
 def _ring_marks(path: Path) -> tuple[int, int]:
-    """Return where a ring's windows begin in its file and end."""
+    """Return the offsets in its file at which a ring's windows begin and end."""
     with path.open("rb") as file:
         ring_file = open_file(path, file.fileno(), writable=False)
         marks = ring_file.data_at, ring_file.data_at + ring_file.cells[TAIL]
@@ -67,7 +67,7 @@ def _never(_path: Path, _before: Any, _after: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """One kind of file: where it lies in the set, how it is read, how often it is damaged.
+    """One kind of file: its place in the set, its reader, and how often it is damaged.
 
     With `has_others` not only flipped bytes are found: of the rest the end may have
     been lost by a crash, which the process has to take for one.
@@ -105,12 +105,12 @@ KINDS = (
 
 
 class HangError(Exception):
-    """A reader did not come back."""
+    """A reader did not return."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong: enough to do it again."""
+    """A finding, with everything needed to repeat it."""
 
     kind: str
     damage: str
@@ -129,7 +129,7 @@ class Rounds:
         self.findings: list[Finding] = []
 
     def round(self, kind: FileKind, what: str) -> str:
-        """Do one round; returns what came of it."""
+        """Run one round; return its result."""
         (original,) = self._files.glob(kind.pattern)
         before = self._expect(kind, original)
         path = self._copy(kind, original)
@@ -189,7 +189,7 @@ def _no_longer_than(seconds: float) -> Iterator[None]:
 
 
 def do_rounds(rounds: Rounds, count: int, kinds: Sequence[FileKind], chosen: Random) -> None:
-    """Flip `count` bytes, and a tenth as often do other damage; each kind has its share."""
+    """Flip `count` bytes, and do other damage a tenth as often, spread over all kinds of files."""
     weights = [kind.weight for kind in kinds]
     # One of each first, so that a short run leaves none out.
     flipped = [*kinds[:count], *chosen.choices(kinds, weights, k=max(0, count - len(kinds)))]
@@ -206,7 +206,7 @@ def do_rounds(rounds: Rounds, count: int, kinds: Sequence[FileKind], chosen: Ran
 @click.option("--only", multiple=True, help="Kinds of files, by a part of their name.")
 @click.option("--wide-bytes", default=WIDE_BYTES, show_default=True, help="Rows to write.")
 def main(count: int, seed: int, only: tuple[str, ...], wide_bytes: int) -> None:
-    """Damage files at rest; exits 1 when what was damaged is delivered or shown, or hangs."""
+    """Damage files at rest; exit 1 when damage is delivered or shown, or a reader hangs."""
     logging.getLogger("databus").setLevel(logging.CRITICAL)
     chosen = Random(seed)
     kinds = [kind for kind in KINDS if not only or any(part in kind.name for part in only)]

@@ -1,4 +1,4 @@
-"""All the mutants of a module, and a sample of those of many. Pure."""
+"""All mutants of a module, and samples of the mutants of several. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.mutation.operators import operators
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change of one module. `line` is where it is, from 1, `function` what it is in."""
+    """One change of one module, in line `line` (from 1) of `function`."""
 
     path: str
     operator: str
@@ -29,7 +29,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Its name, by which it can be asked for again: of this state of the module."""
+        """Its name, for running it again on the same state of the module."""
         return f"{self.path}:{self.line} {self.operator}#{self.occurrence}"
 
 
@@ -61,7 +61,7 @@ def mutate(source: str, mutant: Mutant) -> str | None:
 
 
 def sample(sources: Mapping[str, str], count: int, seed: int) -> list[Mutant]:
-    """Choose so many mutants, each line as likely as any other of all modules.
+    """Choose a number of mutants; each line of all modules is equally likely.
 
     By line, not by mutant: a comparison alone can be changed in ten ways.
     """
@@ -147,7 +147,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _is_end(node: ast.stmt) -> bool:
-    """Say whether a function's last statement is one that it may as well lack."""
+    """Return whether a function's last statement has no effect."""
     if isinstance(node, ast.Return):
         return node.value is None or (
             isinstance(node.value, ast.Constant) and node.value.value is None

@@ -1,4 +1,4 @@
-"""What a mutant has changed: Cosmic Ray's operators, and two that it lacks.
+"""The operators that change code: Cosmic Ray's, and two more.
 
 Left out of Cosmic Ray's: those that put a variable in another's place (nearly all of
 what they make is no valid program) and those that take a decorator away (a dataclass
@@ -32,7 +32,7 @@ class RemoveStatement(Operator):  # type: ignore[misc]  # has no types
     """`pass` in place of a simple statement."""
 
     def mutation_positions(self, node: Any) -> Iterator[Span]:
-        """Yield where each of them lies."""
+        """Yield the position of each statement."""
         if node.type != "simple_stmt" or node.children[0].type not in _STATEMENTS:
             return
         # What is only said in the log is for people, and no rule.
@@ -40,7 +40,7 @@ class RemoveStatement(Operator):  # type: ignore[misc]  # has no types
             yield node.children[0].start_pos, node.children[0].end_pos
 
     def mutate(self, node: Any, index: int) -> Any:  # noqa: ARG002 - of the interface
-        """Return the statement that does nothing."""
+        """Return a `pass` statement."""
         prefix = node.children[0].get_first_leaf().prefix
         node.children[0] = parse(f"{prefix}pass")  # type: ignore[no-untyped-call]
         return node
@@ -55,13 +55,13 @@ class RemoveOperand(Operator):  # type: ignore[misc]
     """One operand less of an `and` or `or`."""
 
     def mutation_positions(self, node: Any) -> Iterator[Span]:
-        """Yield where each operand lies."""
+        """Yield the position of each operand."""
         if node.type in _LOGICAL:
             for operand in node.children[::2]:
                 yield operand.start_pos, operand.end_pos
 
     def mutate(self, node: Any, index: int) -> Any:
-        """Return the expression without it."""
+        """Return the expression without the operand."""
         # The operator that goes too is the one before it; of the first, the one after.
         at = max(0, 2 * index - 1)
         gone = node.children[at : at + 2]

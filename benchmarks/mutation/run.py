@@ -1,4 +1,4 @@
-"""The command: a sample of mutants of the core's rules, their verdicts, and what survived.
+"""The command: runs a sample of mutants of the core's rules, and lists the survivors.
 
 A survivor is a test that is missing, or a mutant that behaves as the module does:
 such are named in `equivalent.toml`, each with the reason, and do not count.
@@ -35,7 +35,7 @@ _WARM = ("pytest", "hypothesis", "fastavro", "tornado.web", "pydantic", "sqlite_
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A mutant and what became of it. `reason` says why one that survived may."""
+    """A mutant and its outcome. `reason` says why a survivor is accepted."""
 
     mutant: Mutant
     change: str
@@ -50,7 +50,7 @@ class Tried:
 
 
 def held_by() -> dict[str, list[str]]:
-    """Return which tests hold the rules of which module."""
+    """Return the tests of each module's rules."""
     with (FOLDER / "rules.toml").open("rb") as file:
         return {one["path"]: one["tests"] for one in tomllib.load(file)["module"]}
 
@@ -70,7 +70,7 @@ def equivalents() -> dict[tuple[str, str, str, str], str]:
 
 
 def killed_share(tried: Iterable[Tried]) -> float:
-    """Return how many of those that change behaviour were noticed; 1.0 when there are none."""
+    """Return the share of behaviour-changing mutants that were noticed; 1.0 without any."""
     counted = [one.verdict for one in tried if one.counts]
     survived = sum(verdict is Verdict.SURVIVED for verdict in counted)
     return 1.0 - survived / len(counted) if counted else 1.0
@@ -86,7 +86,7 @@ class Runner:
         self._equivalents = equivalents()
 
     def run(self, mutant: Mutant, source: str) -> Tried:
-        """Try one; raises click.ClickException when the tests fail without any change."""
+        """Run one mutant; raises click.ClickException when the tests fail without a change."""
         changed = mutate(source, mutant)
         if changed is None:
             raise click.ClickException(f"{mutant.name}: nothing is changed there")
@@ -169,7 +169,7 @@ def _try_all(
 @click.option("--every", is_flag=True, help="Every mutant there is, not a sample.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write all verdicts there.")
 def main(count: int, seed: int, only: tuple[str, ...], every: bool, file: Path | None) -> None:
-    """Change the core's rules, one at a time, and see whether the tests notice.
+    """Change the core's rules, one at a time, and check whether the tests notice.
 
     \b
     python -m benchmarks.mutation --sample 400 --seed 1

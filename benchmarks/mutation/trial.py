@@ -1,4 +1,4 @@
-"""One mutant and its tests, in a process of its own.
+"""Runs the tests of one mutant in a process of its own.
 
 The process is a fork of one that has imported what the tests need, but nothing of
 `databus`: the mutant is compiled in place of its module when that is imported, and
@@ -30,7 +30,7 @@ _PASSED, _NO_TESTS = 0, 5
 
 
 class Verdict(StrEnum):
-    """What became of a mutant."""
+    """The outcome of a mutant."""
 
     KILLED = "killed"
     SURVIVED = "survived"
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from another source than its file's."""
+    """An import finder that loads one module from another source than its file's."""
 
     def __init__(self, name: str, path: Path, source: str) -> None:
         self._name, self._path, self._source = name, path, source
@@ -58,13 +58,13 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         path: object = None,  # noqa: ARG002
         target: object = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find that module alone."""
+        """Find only that module."""
         if fullname != self._name:
             return None
         return importlib.util.spec_from_file_location(fullname, self._path, loader=self)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        """Have it made as usual."""
+        """Create the module as usual."""
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Run the changed source."""
@@ -91,7 +91,7 @@ def try_tests(
 
 
 def _wait(child: int, deadline_s: float) -> int | None:
-    """Return how a child ended; None when it had to be ended."""
+    """Return a child's exit status; None if it had to be killed."""
     while time.monotonic() < deadline_s:
         found, status = os.waitpid(child, os.WNOHANG)
         if found:
@@ -104,7 +104,7 @@ def _wait(child: int, deadline_s: float) -> int | None:
 
 
 def _end_group(child: int) -> None:
-    """End what the tests have started, too."""
+    """Kill the whole process group, including what the tests have started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
 

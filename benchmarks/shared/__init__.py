@@ -1,1 +1,1 @@
-"""What several benchmarks use."""
+"""Code that several benchmarks use."""

@@ -1,4 +1,4 @@
-"""The clients of `benchmarks.admin_load`: many connections of one process, each window checked.
+"""The clients of `benchmarks.admin_load`: many connections in one process; each window is checked.
 
 What the relay's writer puts into a window follows from its SCN (`keys_of`), so
 that every client knows what it must get: every SCN once, in order, with those
@@ -26,7 +26,7 @@ _TIMEOUT_S = 60.0
 
 
 class Job(NamedTuple):
-    """What a process of clients does: `wait_ms` is 0 for those that read at full speed."""
+    """The task of a process of clients; `wait_ms` is 0 for clients that read at full speed."""
 
     url: str
     ids: tuple[str, ...]
@@ -36,7 +36,7 @@ class Job(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What one client counted; `problem` is empty when all it got was right."""
+    """The counts of one client; `problem` is empty if everything was correct."""
 
     id: str
     requests: int = 0
@@ -53,7 +53,7 @@ def keys_of(scn: int) -> list[int]:
 
 
 def run_clients(job: Job, pipe: Connection) -> None:
-    """Read until something comes through the pipe; then the tallies go back through it."""
+    """Read until a message comes through the pipe, then send the tallies back."""
     pipe.send(asyncio.run(_run(job, pipe)))
 
 
@@ -81,7 +81,7 @@ class _Client:
         self.tally = Tally(self.id)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Read until told to stop; what is wrong goes into the tally."""
+        """Read until stopped; problems go into the tally."""
         try:
             await self._read_on(stop)
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError) as error:
@@ -146,7 +146,7 @@ class _Client:
 
 
 def _resume(head: bytes) -> int:
-    """Return where an answer says to go on; raises ValueError."""
+    """Return the resume position of a response; raises ValueError."""
     found = _RESUME.search(head)
     if found is None:
         raise ValueError("an answer without x-databus-resume")

@@ -66,7 +66,7 @@ class _Rate(NamedTuple):
 
 
 class Batch:
-    """Windows that are stamped again and again with SCNs that follow the ring's newest."""
+    """Windows that are stamped repeatedly, with SCNs after the ring's newest."""
 
     def __init__(self) -> None:
         chosen = random.Random(3)
@@ -94,7 +94,7 @@ def _event(key: int, data: bytes) -> bytes:
 
 
 def rates(ring: Ring, reader: RingReader, repeats: int) -> list[Figure]:
-    """Measure each; leaves the ring full."""
+    """Measure each rate; leaves the ring full."""
     return [figure for rate in _RATES for figure in rate.figures(ring, reader, repeats)]
 
 

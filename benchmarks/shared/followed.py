@@ -1,4 +1,4 @@
-"""Targets of every kind, and what brings tables that are altered into them."""
+"""Targets of every kind, and functions that follow altered tables into them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def session() -> Iterator[SparkSession]:
 
 @contextmanager
 def places(kinds: Sequence[str], folder: Path) -> Iterator[Mapping[str, str]]:
-    """Return by kind the URI of a target, without the name of its table at the end."""
+    """Return the URI prefix of a target of each kind, to which a table's name is added."""
     found = {"delta": f"delta:{folder}/delta-", "parquet": f"parquet:{folder}/parquet-"}
     found["sqlite"] = f"sqlite:///{folder}/targets.db#"
     with ExitStack() as stack:
@@ -58,7 +58,7 @@ def places(kinds: Sequence[str], folder: Path) -> Iterator[Mapping[str, str]]:
 def follower(
     pair: Altered, source: str, at: Mapping[str, str], spark: SparkSession | None
 ) -> TargetJob:
-    """Return what brings a source into a target of each kind."""
+    """Return a function that updates a target of each kind from a source."""
     given = {"relays": pair.relay.url, "bootstrapServers": pair.url}
     table = source.partition(".")[2]
 

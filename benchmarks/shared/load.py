@@ -29,7 +29,7 @@ def create_table(dialect: Dialect) -> str:
 
 
 class Stop:
-    """Becomes true on SIGTERM: the load ends after the transaction under way."""
+    """Becomes true on SIGTERM: the load ends after the current transaction."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -42,7 +42,7 @@ class Stop:
 def commit_at_rate(
     session: Session, rate: float, transactions: int, row_bytes: int, stop: Stop
 ) -> array[int]:
-    """Commit; return for each transaction when COMMIT was sent and when it had returned.
+    """Commit; return for each transaction the times at which COMMIT was sent and had returned.
 
     A stall is not made up for with a burst: the load is what was asked for, or less.
     """
@@ -63,7 +63,7 @@ def commit_at_rate(
 
 
 def write_numbers(path: Path, numbers: Iterable[int]) -> None:
-    """Write 64-bit numbers to a file; it is complete when it is there."""
+    """Write 64-bit numbers to a file, which appears only when complete."""
     packed = array("q", numbers).tobytes()
     unfinished = path.with_suffix(".part")
     unfinished.write_bytes(packed)
@@ -71,7 +71,7 @@ def write_numbers(path: Path, numbers: Iterable[int]) -> None:
 
 
 def read_numbers(path: Path, columns: int) -> list[tuple[int, ...]]:
-    """Read what `write_numbers` wrote, as rows of so many numbers."""
+    """Read the numbers of `write_numbers`, as rows of a given width."""
     return list(struct.iter_unpack(f"={columns}q", path.read_bytes()))
 
 

@@ -25,13 +25,13 @@ ASLEEP_BUDGET_S = 3600.0
 
 
 class Decoded:
-    """When each window was last put together out of the bytes that came."""
+    """The time at which each window was last assembled from received bytes."""
 
     def __init__(self) -> None:
         self.at_ns: dict[int, int] = {}
 
     def wrap(self) -> None:
-        """Note it for every stream reader of this process."""
+        """Record the times of every stream reader of this process."""
         receive: Callable[[RowReader, bytes], list[RowWindow | ControlEvent]] = RowReader.receive
 
         def noting(reader: RowReader, chunk: bytes) -> list[RowWindow | ControlEvent]:
@@ -44,7 +44,7 @@ class Decoded:
 
 
 class Probe:
-    """Counts events, and notes n, scn, and when the callback was entered."""
+    """Counts events, and records n, scn, and the time of each callback."""
 
     def __init__(self, events: int | None, asleep_after: int | None) -> None:
         self.stop = threading.Event()
@@ -53,7 +53,7 @@ class Probe:
         self._asleep_after = asleep_after
 
     def take(self, event: DataEvent) -> None:
-        """Be called back."""
+        """Handle an event."""
         now = time.time_ns()
         assert isinstance(event.key, int)
         self.noted.extend((event.key, event.scn, now))

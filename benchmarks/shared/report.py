@@ -1,4 +1,4 @@
-"""Figures: what a benchmark measured, in which unit, against which target.
+"""Figures: measured values with their units and targets.
 
 A module's command is made with `command`; a figure worth repeating is the
 `median` of its repeats. Nothing here measures anything but a repeat's time.
@@ -34,13 +34,13 @@ PIPE_COLUMNS = 120  # a table that goes to a file is not cut to a terminal's 80
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure has to be: `at_least` or `at_most` a bound."""
+    """The target of a figure: `at_least` or `at_most` a bound."""
 
     relation: Literal[">=", "<="]
     bound: float
 
     def is_met(self, value: float) -> bool:
-        """Say whether a value satisfies the target; not-a-number never does."""
+        """Return whether a value satisfies the target; not-a-number never does."""
         return value >= self.bound if self.relation == ">=" else value <= self.bound
 
     def __str__(self) -> str:
@@ -68,12 +68,12 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """Say whether the target is met; None when there is none."""
+        """Return whether the target is met; None without a target."""
         return None if self.target is None else self.target.is_met(self.value)
 
 
 class Figures(Protocol):
-    """What each benchmark module calls `figures`."""
+    """The function `figures` of each benchmark module."""
 
     def __call__(self, short: bool = False) -> list[Figure]:
         """Measure; `short` trades precision for seconds."""

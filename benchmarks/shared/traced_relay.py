@@ -1,4 +1,4 @@
-"""`python -m benchmarks.shared.traced_relay`: `databus`, its relay noting where windows are.
+"""`python -m benchmarks.shared.traced_relay`: `databus` that records times of windows.
 
 For the breakdown of a latency only. What is wrapped: the two methods that
 publish windows in the ring, and the one that makes a response. What they
@@ -20,7 +20,7 @@ from databus.schemas.windows import MARK, EncodedWindow, WindowBatch
 
 
 class Trace:
-    """When each window was published, and when the first response with it was made.
+    """The times at which each window was published, and first put into a response.
 
     One consumer, one source: windows are answered in the order of publication.
     """
@@ -30,12 +30,12 @@ class Trace:
         self.answered_ns: list[int] = []
 
     def publish(self, scns: Iterable[int]) -> None:
-        """Note windows that a reader can see from now on."""
+        """Record windows that readers can see from now on."""
         now = time.time_ns()
         self.published.extend((scn, now) for scn in scns)
 
     def answer(self, response: StreamResponse | None) -> None:
-        """Note the windows that this response is the first to hold."""
+        """Record the windows that this response is the first to contain."""
         if response is None or not response.body or response.resume is None:
             return
         now, newest = time.time_ns(), response.resume[0]
@@ -51,7 +51,7 @@ class Trace:
 
 
 def wrap(trace: Trace) -> None:
-    """Make every ring and every stream job of this process note what it does."""
+    """Make every ring and every stream job of this process record its times."""
     append: Callable[[Ring, Sequence[EncodedWindow]], None] = Ring.append
     append_batch: Callable[[Ring, WindowBatch], None] = Ring.append_batch
     step: Callable[[StreamJob], StreamResponse | None] = StreamJob.step

@@ -1,6 +1,6 @@
 """`python -m benchmarks.spark_speed [--rows N] [--short] [--json FILE]`: Spark, as ratios.
 
-Everything is measured beside what it could be at best, in one Spark session,
+Everything is compared with the best possible result, in one Spark session,
 the two sides taking turns:
 
 - the stream source into a no-op sink, beside a Python data source that yields

@@ -1,4 +1,4 @@
-"""The table that is read: seven columns, about 150 bytes a row."""
+"""The table that is read: seven columns, about 150 bytes per row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measuring: one Spark session, each pair of sides by turns, medians of the turns' ratios."""
+"""Measures each pair in turns in one Spark session; results are medians of the ratios."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SPARK = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is read in a turn, and how many turns there are."""
+    """The amount that is read in a turn, and the number of turns."""
 
     rows: int
     rows_per_batch: int
@@ -73,7 +73,7 @@ class Measuring:
         self._numbers = count()
 
     def pairs(self, names: Collection[str]) -> list[Figure]:
-        """Measure the pairs that are named, of PAIRS."""
+        """Measure the named pairs of PAIRS."""
         found: list[Figure] = []
         with relay_of(self._folder / "relay", self._size.rows) as url:
             batch = self._write_made(url)
@@ -102,7 +102,7 @@ class Measuring:
         return _ratio("stream source", "Arrow batches from memory", self._turns(databus, best))
 
     def _rate(self, stream: DataFrame) -> float:
-        """Return rows/s of a query that reads all there is; its first batch is left out."""
+        """Return rows/s of a query that reads everything, without its first batch."""
         with self._checkpoint() as place:
             writer = stream.writeStream.format("noop").trigger(availableNow=True)
             query = writer.option("checkpointLocation", place).start()
@@ -130,7 +130,7 @@ class Measuring:
         ]
 
     def _trigger(self, stream: DataFrame) -> float:
-        """Return the median time of a micro-batch in ms, one right after the other."""
+        """Return the median time in ms of micro-batches that follow each other without a pause."""
         wanted = self._size.few_batches
         with self._checkpoint() as place:
             query = stream.writeStream.format("noop").option("checkpointLocation", place).start()
@@ -175,7 +175,7 @@ class Measuring:
     # What both sides share
 
     def _turns(self, databus: Callable[[], float], best: Callable[[], float]) -> Sides:
-        """Measure both by turns, after one that does not count."""
+        """Measure both in turns, after one turn that does not count."""
         databus(), best()
         return [(databus(), best()) for _ in range(self._size.turns)]
 
@@ -187,7 +187,7 @@ class Measuring:
         return self._spark.readStream.format(MadeRows.name()).options(**options).load(str(batch))
 
     def _write_made(self, url: str) -> Path:
-        """Write one Arrow batch of what the relay has, for the source that yields it for ever."""
+        """Write one Arrow batch of the relay's rows, for the source that yields it repeatedly."""
         options = {"relays": url, "sources": SOURCE, "batchRows": str(BATCH_ROWS)}
         schema = changes_type(options)
         windows = LogRange("shop", (SOURCE,), 0, self._size.rows // 10)
@@ -225,7 +225,7 @@ def _ratio(name: str, beside: str, sides: Sides) -> list[Figure]:
 
 
 def measure(size: Size, names: Collection[str] = PAIRS) -> list[Figure]:
-    """Start servers and Spark, measure, leave nothing behind."""
+    """Start servers and Spark, measure, and clean up."""
     # Spark's workers find the sources of the other side there.
     os.environ["PYTHONPATH"] = f"{child_environment()['PYTHONPATH']}{os.pathsep}{ROOT}"
     folder = Path(tempfile.mkdtemp(prefix="databus-spark-"))
@@ -259,7 +259,7 @@ def main(
     short: bool,
     json_file: Path | None,
 ) -> None:
-    """Measure the Spark sources beside what they could be at best: NAMES, or all."""
+    """Compare the Spark sources with the best possible result: NAMES, or all."""
     size = SHORT if short else LONG
     wanted = rows or size.rows
     size = Size(

@@ -1,4 +1,4 @@
-"""Who has the rows, each a process: a relay with a full ring, one that ticks, a bootstrap."""
+"""The measured servers: a relay with a full ring, one with steady changes, a bootstrap server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ IDLE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a relay's source has: `rows` at once, then `rate` windows a second."""
+    """The load of a relay's source: `rows` at once, then `rate` windows per second."""
 
     folder: str
     rows: int
@@ -73,7 +73,7 @@ class Orders(Source):
         return (TABLE,)
 
     def read(self) -> Sequence[Captured]:
-        """Return what is due, or wait a while."""
+        """Return the windows that are due, or wait a moment."""
         return self._writer.write_from(self._due)
 
     def _due(self) -> Sequence[Transaction]:
@@ -96,7 +96,7 @@ class Orders(Source):
 
 
 def run_relay(load: Load, ready: Connection) -> None:
-    """Be a relay until SIGTERM."""
+    """Run a relay until SIGTERM."""
     ring_bytes = max(LEAST_RING_BYTES, load.rows * EVENT_BYTES)
     source = {"name": PHYSICAL, "uri": "generator:", "sources": [SOURCE], "ring_bytes": ring_bytes}
     settings = build_settings(
@@ -111,7 +111,7 @@ def run_relay(load: Load, ready: Connection) -> None:
 
 @contextmanager
 def relay_of(folder: Path, rows: int, rate: float = 0.0) -> Iterator[str]:
-    """Run a relay whose ring has so many rows; gives its URL once it has them."""
+    """Run a relay; yield its URL once its ring has the load's rows."""
     folder.mkdir(parents=True)
     with child(run_relay, Load(str(folder), rows, rate)) as url:
         last_scn = max(1, rows // ROWS_PER_WINDOW)
@@ -121,7 +121,7 @@ def relay_of(folder: Path, rows: int, rate: float = 0.0) -> Iterator[str]:
 
 @contextmanager
 def bootstrap_of(folder: Path, rows: int, relay_url: str) -> Iterator[str]:
-    """Run the bootstrap server of a store of so many rows; gives its URL."""
+    """Run the bootstrap server of a store with a number of rows; yield its URL."""
     (folder / "store").mkdir(parents=True)
     fill(folder / "store" / f"{PHYSICAL}.db", rows)
     port = free_port()
@@ -151,7 +151,7 @@ def bootstrap_of(folder: Path, rows: int, relay_url: str) -> Iterator[str]:
 
 
 def fill(path: Path, rows: int) -> None:
-    """Make a store of rows as they were seeded."""
+    """Make a store of seeded rows."""
     schema = avro_schema(TABLE)
     codec, digest = RowCodec(schema), schema_id(schema)
     told = EventMetadata(Op.SNAPSHOT, None, 1, "none", BASE_SCN, 0, 0)

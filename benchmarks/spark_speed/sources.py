@@ -1,4 +1,4 @@
-"""Python data sources that do next to nothing: what the real ones are measured beside.
+"""Python data sources that do almost nothing, for comparison with the real ones.
 
 They are found by Spark's workers as a module of the repository, so that what a
 worker has read into its memory stays there from task to task.
@@ -35,7 +35,7 @@ class MadeRows(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the name of the format."""
         return "made_rows"
 
     def schema(self) -> StructType:
@@ -43,12 +43,12 @@ class MadeRows(DataSource):
         return from_arrow_schema(batch_in(self.options["path"]).schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        """Return what reads."""
+        """Return the reader."""
         return MadeRowsReader(self.options)
 
 
 class MadeRowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are numbers of rows."""
+    """A reader whose offsets are row counts."""
 
     def __init__(self, options: Any) -> None:
         self._path = options["path"]
@@ -57,7 +57,7 @@ class MadeRowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions = int(options.get("partitions", PARTITIONS))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """Nothing: the end is known."""
+        """Do nothing: the end is known."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
         """Return the rows of a batch."""
@@ -68,11 +68,11 @@ class MadeRowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": 0}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
-        """Go on by one batch."""
+        """Return the offset one batch further."""
         return {"rows": min(self._rows, start["rows"] + self._batch)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Share the rows out."""
+        """Return the partitions of the batch."""
         rows, count = end["rows"] - start["rows"], self._partitions
         return [InputPartition(rows // count + (n < rows % count)) for n in range(count)]
 
@@ -92,7 +92,7 @@ class ParquetRows(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the name of the format."""
         return "parquet_rows"
 
     def schema(self) -> StructType:
@@ -100,7 +100,7 @@ class ParquetRows(DataSource):
         return from_arrow_schema(pq.read_schema(_files(self.options["path"])[0]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads."""
+        """Return the reader."""
         return ParquetRowsReader(self.options, schema)
 
 

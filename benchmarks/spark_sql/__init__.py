@@ -1,4 +1,4 @@
-"""`python -m benchmarks.spark_sql`: SQL job files against what the databases answer.
+"""`python -m benchmarks.spark_sql`: compares SQL job files with the databases' own results.
 
 Two databases, each with rows, a relay and a bootstrap pair; three jobs as a
 user writes them (WHERE, UNION ALL of two shards with equal keys, JOIN of a fact
@@ -16,7 +16,7 @@ from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Run all jobs; the figure says how many rows were off."""
+    """Run all jobs; the figure is the number of wrong rows."""
     from benchmarks.spark_sql.run import figures as measure
 
     return measure(short)

@@ -1,4 +1,4 @@
-"""The three job files, and what the databases must answer to each."""
+"""The three job files, and the expected result of each."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def write_jobs(folder: Path, east: Any, west: Any, rows: int) -> dict[str, Path]
 
 
 def make_view(shop: Shop) -> None:
-    """Make the view that the wide table has to equal."""
+    """Make the view that the wide table must equal."""
     shop.execute("CREATE VIEW {place}" + f"{WIDE_VIEW} AS {_JOIN}")
 
 
@@ -73,5 +73,5 @@ def expected(name: str, east: Shop, west: Shop) -> list[tuple[Any, ...]]:
 
 
 def in_order(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Return rows in an order that both sides have."""
+    """Return rows in an order that is the same on both sides."""
     return sorted((tuple(row) for row in rows), key=repr)

@@ -1,4 +1,4 @@
-"""Two shops under change, three jobs that follow them, stopped and started; then the comparison."""
+"""Changes two shops, follows them with three jobs that are stopped and restarted, and compares."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SPARK = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     dialect: Dialect
     changes: int
@@ -50,18 +50,18 @@ class Plan:
 
     @property
     def orders(self) -> int:
-        """Facts at the start."""
+        """The number of facts at the start."""
         return max(60, self.changes // 5)
 
     @property
     def rows_per_batch(self) -> int:
-        """Small enough for the load and the changes to be several batches."""
+        """The rows of a batch, small enough that load and changes take several batches."""
         return max(50, self.changes // 8)
 
 
 @dataclass
 class Outcome:
-    """What happened, for the last line."""
+    """The results, for the last line."""
 
     changes: int = 0
     transactions: int = 0
@@ -72,7 +72,7 @@ class Outcome:
     total_s: float = 0.0
 
     def add(self, problem: str) -> None:
-        """Count a problem, and keep it if there are not many yet."""
+        """Count a problem, and store it if there are few so far."""
         self.problem_count += 1
         if len(self.problems) < MOST_PROBLEMS_SHOWN:
             self.problems.append(problem)
@@ -90,18 +90,18 @@ class Following:
         self._thread = threading.Thread(target=self._run, args=(job, spark), name=name)
 
     def start(self) -> None:
-        """Start it."""
+        """Start the job."""
         self._thread.start()
 
     @property
     def has_begun(self) -> bool:
-        """Whether a batch was applied; raises what it died of."""
+        """Whether a batch was applied; raises the job's error."""
         if self._error is not None:
             raise self._error
         return self._batches > 0
 
     def stop(self) -> RunSummary:
-        """Stop it, in a batch or between two; raises what it died of before."""
+        """Stop the job, within a batch or between two; raises its earlier error."""
         self._stop.set()
         self._thread.join()
         if self._error is not None:
@@ -119,7 +119,7 @@ class Following:
 
 
 def compare(plan: Plan, spark: SparkSession) -> Outcome:
-    """Do it all; leaves nothing behind. Raises DatabusError when a part of it fails."""
+    """Run everything and clean up. Raises DatabusError when a part fails."""
     began = time.monotonic()
     outcome = Outcome()
     statements = create(plan.dialect)
@@ -157,7 +157,7 @@ def _prepare(stage: Stage, shop: Shop) -> None:
 def _follow(
     jobs: dict[str, SqlJob], spark: SparkSession, shops: list[Shop], changes: int, outcome: Outcome
 ) -> None:
-    """Run the jobs beside the changes; stop them half-way, and let them catch up in the end."""
+    """Run the jobs during the changes; stop them half-way, and let them catch up at the end."""
     writer = _written(shops, changes)
     for share in (1, 2):
         following = [Following(name, job, spark) for name, job in jobs.items()]
@@ -182,7 +182,7 @@ def _has_begun(following: Following) -> bool:
 
 
 def _written(shops: list[Shop], changes: int) -> Iterator[int]:
-    """Commit in both shops by turns, four times as often in the first."""
+    """Commit in both shops in turns, four times as often in the first."""
     east, west = (shop.transactions(changes) for shop in shops)
     while True:
         for _ in range(4):
@@ -220,7 +220,7 @@ def last_line(plan: Plan, outcome: Outcome) -> str:
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Run all jobs with a fixed seed; one figure says how many rows were off."""
+    """Run all jobs with a fixed seed; the figure is the number of wrong rows."""
     plan = Plan("sqlite", 200, 1) if short else Plan("mysql", 10_000, 1)
     spark = job_session("databus-benchmark", SPARK)
     problems = compare(plan, spark).problem_count
@@ -233,7 +233,7 @@ def figures(short: bool = False) -> list[Figure]:
 @click.option("--changes", type=click.IntRange(20), default=10_000, show_default=True)
 @click.option("--seed", type=int, help="Repeats the changes; drawn when left out.")
 def main(dialect: Dialect, changes: int, seed: int | None) -> None:
-    """Follow random changes with three SQL jobs; exit 1 and say so when a row is off."""
+    """Follow random changes with three SQL jobs; print wrong rows, and exit 1 if there are any."""
     plan = Plan(dialect, changes, random.randrange(10**6) if seed is None else seed)
     click.echo(f"seed {plan.seed}")
     spark = job_session("databus-benchmark", SPARK)

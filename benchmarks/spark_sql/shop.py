@@ -1,4 +1,4 @@
-"""A shop of a fact and two dimensions, its rows, and random changes of them.
+"""A shop with a fact and two dimensions, its rows, and random changes.
 
 Orders refer to customers, these to countries; without constraints, so that a
 reference may lead nowhere. A change may be of any kind, also of a key.
@@ -28,7 +28,7 @@ Statement = tuple[str, list[object]]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many rows there are at the start."""
+    """The numbers of rows at the start."""
 
     orders: int
     customers: int
@@ -68,7 +68,7 @@ class Shop:
         self._used = {table: set() for table in KEYS}
 
     def fill(self) -> None:
-        """Insert the rows that are there at the start; none of it is in a change log."""
+        """Insert the initial rows; no change log has them."""
         session = self.database.connect()
         try:
             if self.database.dialect == "mysql":
@@ -81,11 +81,11 @@ class Shop:
             session.close()
 
     def touch(self) -> None:
-        """Change each table once, for a source is served once it has a change."""
+        """Change each table once, because a source is served after its first change."""
         self._execute(self._put(table, self._free_key(table)) for table in KEYS)
 
     def transactions(self, changes: int) -> Iterator[int]:
-        """Commit so many changes in transactions of one to five; yield how many each had."""
+        """Commit a number of changes in transactions of one to five; yield each one's size."""
         session = self.database.connect()
         try:
             while changes > 0:
@@ -100,7 +100,7 @@ class Shop:
             session.close()
 
     def answer(self, select: str) -> list[tuple[Any, ...]]:
-        """Return what the database answers; `{place}` stands before a table's name."""
+        """Return the result of a query; `{place}` stands before a table's name."""
         session = self.database.connect()
         try:
             return [tuple(row) for row in session.rows(select.format(place=self._place))]
@@ -145,7 +145,7 @@ class Shop:
         return self._put(table, key)
 
     def _put(self, table: str, key: Key) -> Statement:
-        """Insert a row, or give it other values."""
+        """Insert or update a row."""
         row = self._row(table, key)
         if key not in self._used[table]:
             self._used[table].add(key)
@@ -160,7 +160,7 @@ class Shop:
         ]
 
     def _move(self, table: str, key: Key) -> Statement:
-        """Give a row another key."""
+        """Change a row's key."""
         new = self._free_key(table)
         self._used[table].discard(key)
         self._used[table].add(new)
@@ -168,7 +168,7 @@ class Shop:
         return f"UPDATE {self._place}{table} SET {column} = ? WHERE {column} = ?", [new, key]
 
     def _free_key(self, table: str) -> Key:
-        """Return a key that is not in use, which may have been."""
+        """Return an unused key, which may have been used before."""
         # One more than are in use, so that one of them is free.
         most = max(int(getattr(self.sizes, table) * SPARE), len(self._used[table])) + 1
         free = {self._key(table, number) for number in range(most)} - self._used[table]

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.spark_torture`: a Spark job among a busy writer and `kill -9`.
+"""`python -m benchmarks.spark_torture`: a Spark job, a busy writer, and `kill -9`.
 
-A MariaDB with many rows, a writer that never rests, a relay whose ring is too
+A MariaDB with many rows, a writer that never pauses, a relay whose ring is too
 small for the time in which a killed job starts again, a bootstrap pair that
 soon forgets, too, and a streaming query that starts from nothing: snapshot,
 then stream, each batch by foreachBatch into Delta tables. The job's whole
@@ -21,7 +21,7 @@ from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Torture a job; the figure says how many promises were broken."""
+    """Torture a job; the figure is the number of broken promises."""
     from benchmarks.spark_torture.run import figures as measure
 
     return measure(short)

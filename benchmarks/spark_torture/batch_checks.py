@@ -1,4 +1,4 @@
-"""The promises of one batch: every transaction in it is whole, and no window is beyond its span.
+"""Checks one batch: every transaction in it is whole, and no window is outside its span.
 
 Rows carry the stamps of `benchmarks.torture.workload`: the transaction, which
 of its changes, of how many.
@@ -24,7 +24,7 @@ INSTEAD = STANDING | CHANGES | {"snapshot_end"}
 
 
 class Row(NamedTuple):
-    """What is checked of a row of a batch."""
+    """The checked fields of a row of a batch."""
 
     scn: int
     place: int | None  # in its window
@@ -36,13 +36,13 @@ class Row(NamedTuple):
 
 
 def as_read(span: Span, rows: Iterable[Row]) -> Span:
-    """Return a batch as it was read: planned windows that are gone come as a snapshot."""
+    """Return a batch as it was read: planned windows that are gone arrive as a snapshot."""
     is_instead = span.kind == "windows" and any(row.op not in CHANGES for row in rows)
     return replace(span, kind="instead") if is_instead else span
 
 
 def check_batch(span: Span, rows: Iterable[Row]) -> Contents:
-    """Check a batch's rows, which come in any order."""
+    """Check a batch's rows, which may be in any order."""
     if span.kind == "windows":
         return _check_windows(span, sorted(rows, key=lambda row: (row.scn, row.place or 0)))
     found = list(rows)
@@ -90,7 +90,7 @@ def _check_windows(span: Span, rows: Sequence[Row]) -> Contents:
 
 
 def _problems_of_window(rows: Sequence[Row]) -> list[str]:
-    """Say what is off with a window, which is one transaction of a MariaDB."""
+    """Return the problems of a window, which is one transaction of MariaDB."""
     problems = [f"it has {row}" for row in rows if row.op not in CHANGES or row.tx < 0]
     stamps = {(row.tx, row.tx_row + (row.op == "delete"), row.tx_rows) for row in rows}
     tx, tx_rows = rows[0].tx, rows[0].tx_rows

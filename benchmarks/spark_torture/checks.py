@@ -1,4 +1,4 @@
-"""The promises of a whole run: its batches one after another, and the tables in the end."""
+"""Checks a whole run: its batches in order, and the tables at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.torture.checks import Findings
 
 @dataclass
 class JobFindings(Findings):
-    """Also what came of each kind of batch."""
+    """Adds counts for each kind of batch."""
 
     batches: int = 0
     replayed: int = 0  # readings of a batch that had been read before
@@ -26,7 +26,7 @@ class JobFindings(Findings):
 def check_readings(
     readings: Iterable[Reading], committed: int, fell_off: bool, findings: JobFindings
 ) -> None:
-    """Check what was read and applied, in order, of a run that committed so many transactions.
+    """Check the batches of a run, in order, against the number of committed transactions.
 
     `fell_off`: the job was away for so long that it needed a snapshot of what changed.
     """

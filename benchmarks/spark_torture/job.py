@@ -80,13 +80,13 @@ class Consumer:
             self._numbers["applied"].set(contents.last_tx)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._log.close()
         for number in self._numbers.values():
             number.close()
 
     def _home(self, span: Span) -> Home:
-        """Say where the windows of a batch are that is about to be read."""
+        """Return where the windows of the next batch are held."""
         try:
             url = f"{self._relay_url}/bufferInfo/inbound/shop/0"
             with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
@@ -97,12 +97,12 @@ class Consumer:
 
 
 def target_uri(folder: Path, table: str) -> str:
-    """Return where a table's rows go."""
+    """Return the target of a table's rows."""
     return f"delta:{folder / 'delta' / table}"
 
 
 def stamped_rows(batch: DataFrame) -> list[Row]:
-    """Return what is checked of a batch's rows."""
+    """Return the checked fields of a batch's rows."""
     meta = [sf.col(f"_databus.{name}") for name in ("scn", "index", "op", "source")]
     stamps = [
         sf.coalesce(*(sf.col(f"`{source}`.{name}") for source in SOURCES)).alias(name)
@@ -132,7 +132,7 @@ def session(master: str, folder: Path) -> SparkSession:
 def start(
     spark: SparkSession, consumer: Consumer, folder: Path, options: dict[str, str]
 ) -> StreamingQuery:
-    """Start the query, or go on with it."""
+    """Start or continue the query."""
     stream = spark.readStream.format("databus").options(**options).load()
     writer = stream.writeStream.foreachBatch(consumer.consume)
     return writer.option("checkpointLocation", str(folder / "query")).start()

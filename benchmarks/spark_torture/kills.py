@@ -1,4 +1,4 @@
-"""When to kill whom, drawn from the seed. No I/O.
+"""Plans whom to kill and when, by the seed. No I/O.
 
 Not by the clock, which would mostly hit a job that is starting: each kill comes
 so many batches after the one before, and then a while later.
@@ -17,7 +17,7 @@ LONGEST_DELAY_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Once so many batches were begun after the kill before, and `delay_s` later."""
+    """A kill, a number of batches after the previous kill, and `delay_s` later."""
 
     batches: int
     delay_s: float
@@ -25,7 +25,7 @@ class Kill:
 
 
 def plan_kills(seed: int, kills: int) -> list[Kill]:
-    """Return so many kills in order."""
+    """Return a number of kills in order."""
     draw = random.Random(f"spark kills {seed}")
     victims = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
     draw.shuffle(victims)

@@ -1,4 +1,4 @@
-"""What each batch had, each time that it was read: one SQLite file that outlives the job."""
+"""The log of each reading of each batch: one SQLite file that outlives the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Home = Literal["ring", "log", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What was found in a batch. Transactions are 0 where no window is."""
+    """The content of a batch. Transactions are 0 if it has no window."""
 
     rows: int
     windows: int = 0
@@ -32,7 +32,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One time that a batch was read."""
+    """One reading of a batch."""
 
     run: int
     batch_id: int
@@ -53,7 +53,7 @@ class BatchLog:
         (self.run,) = self._db.execute("SELECT 1 + coalesce(max(run), 0) FROM batches").fetchone()
 
     def note(self, batch_id: int, span: Span, contents: Contents, home: Home) -> int:
-        """Note what was read; returns the entry's number."""
+        """Record what was read; return the entry's number."""
         detail = json.dumps({"span": asdict(span), "contents": asdict(contents), "home": home})
         values = (self.run, batch_id, detail)
         found = self._db.execute(
@@ -63,7 +63,7 @@ class BatchLog:
         return found.lastrowid
 
     def note_applied(self, number: int) -> None:
-        """Note that the batch of an entry was applied."""
+        """Record that the batch of an entry was applied."""
         self._db.execute("UPDATE batches SET is_applied = 1 WHERE seq = ?", (number,))
 
     def readings(self) -> Iterator[Reading]:
@@ -77,5 +77,5 @@ class BatchLog:
             yield Reading(run, batch_id, span, contents, detail["home"], bool(is_applied))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()

@@ -1,6 +1,6 @@
 """The job's process tree: the driver's Python, its JVM, executors, and the tasks' Python workers.
 
-All of it is one session, begun with the driver, whoever is whose parent after a kill.
+All of them are in one session, begun by the driver, whatever their parents are after a kill.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GONE_S = 10.0
 
 
 def kill_tree(job: Child) -> None:
-    """End all processes of the job as `kill -9` does; none is left."""
+    """Kill all processes of the job by SIGKILL."""
     session = job.pid
     job.kill()
 
@@ -33,7 +33,7 @@ def kill_tree(job: Child) -> None:
 
 
 def task_processes(job: Child) -> list[psutil.Process]:
-    """Return what runs tasks: executors' JVMs, or where the driver runs them Python workers."""
+    """Return the processes that run tasks: executors' JVMs, or the driver's Python workers."""
     found: dict[str, list[psutil.Process]] = {EXECUTOR: [], WORKER: []}
     for process in _of_session(job.pid):
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):

@@ -1,4 +1,4 @@
-"""All processes, killed on schedule while the source is written to; then everything is compared."""
+"""Kills all processes on schedule while the source is written to; then compares everything."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the command line asks for. `log_s`: how long the bootstrap pair keeps changes."""
+    """The options of the command line. `log_s`: how long the bootstrap pair keeps changes."""
 
     rows: int
     kills: int
@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def rows_per_batch(self) -> int:
-        """So that a snapshot takes several batches."""
+        """The rows of a batch, so that a snapshot takes several."""
         return max(LEAST_ROWS_PER_BATCH, self.rows // SNAPSHOT_BATCHES)
 
     @property
@@ -83,7 +83,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What happened, for the last line."""
+    """The results, for the last line."""
 
     findings: JobFindings = field(default_factory=JobFindings)
     kills: Counter[str] = field(default_factory=Counter)
@@ -94,7 +94,7 @@ class Outcome:
 
 
 class Torture:
-    """One run on a stage that has been entered."""
+    """One run on an open stage."""
 
     def __init__(self, plan: Plan, stage: BootstrapStage, stack: ExitStack, tell: Tell) -> None:
         self._plan = plan
@@ -112,7 +112,7 @@ class Torture:
         self._is_job_away = True
 
     def run(self) -> Outcome:
-        """Do it all; raises ChildError when a process fails or nothing moves any more."""
+        """Run the torture; raises ChildError when a process fails or progress stops."""
         self._tell("fill")
         fill(self._stage.database, self._plan.seed, self._plan.rows, lambda _: check_signals())
         self._start_servers()
@@ -160,7 +160,7 @@ class Torture:
         )
 
     def _start_servers(self) -> None:
-        """Start all but the job; the writer goes as fast as it can until the past is evicted."""
+        """Start all but the job; the writer runs at full speed until the ring evicts windows."""
         stage = self._stage
         self._tell("evict")
         stage.start_relay()
@@ -208,7 +208,7 @@ class Torture:
         kill_tree(self._job)
 
     def _look_after_job(self) -> None:
-        """Start the job again if it ended because of the new column, as it says one should."""
+        """Restart the job if it ended because of the new column, as its error demands."""
         if self._is_job_away or not self._job.exit_code:
             return
         if NEW_COLUMN not in self._job.log.read_bytes()[self._log_bytes :]:
@@ -231,7 +231,7 @@ class Torture:
         return self._numbers[name].get()
 
     def _wait(self, is_so: Callable[[], bool], what: str) -> None:
-        """Wait for a condition; raises ChildError when for long no batch has begun either."""
+        """Wait for a condition; raises ChildError if no batch begins for long."""
         seen, since = -1, time.monotonic()
         while not is_so():
             self._look_after()
@@ -262,7 +262,7 @@ class Torture:
         self.outcome.kills[kill.victim] += 1
 
     def _fall_off(self) -> None:
-        """Keep the job away until no log reaches back, not even to its planned batch."""
+        """Keep the job stopped until no log reaches back to its planned batch."""
         self._wait(lambda: bool(self._get("is_live")), "the stream")
         self._kill_job()
         position = self._get("at_scn")
@@ -273,7 +273,7 @@ class Torture:
         self._start_job()
 
     def _set_log_s(self, seconds: int) -> None:
-        """Let the bootstrap pair keep changes for so long."""
+        """Set how long the bootstrap pair keeps changes."""
         producer, file = self._stage.producer, self._stage.folder / "bootstrap.toml"
         producer.check()
         producer.kill()
@@ -292,7 +292,7 @@ class Torture:
     # The end
 
     def _drain(self) -> None:
-        """Stop the writer once the stream is followed, and wait for its last transaction."""
+        """Stop the writer once the job streams, and wait for the last transaction."""
         self._wait(lambda: bool(self._get("is_live")), "the stream")
         self._wait_for_batches(LIVE_BATCHES)
         self._writer.stop(STOP_S)
@@ -323,7 +323,7 @@ class Torture:
 
 
 def torture(plan: Plan, tell: Tell = lambda _: None, logs: Path | None = None) -> Outcome:
-    """Make a stage, torture it, return what happened; leaves nothing behind but `logs`."""
+    """Make a stage, torture it, return the results; only `logs` remain."""
     creates = [table.create("mysql") for table in TABLES]
     made = BootstrapStage(
         "mysql", creates, SOURCES, ring_bytes=plan.ring_bytes, seeding=plan.settings
@@ -359,7 +359,7 @@ def last_line(plan: Plan, outcome: Outcome) -> str:
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Torture a job with a fixed seed; the figure says how much was off."""
+    """Torture a job with a fixed seed; the figure is the number of problems."""
     plan = Plan(200_000, 8, 1, 200, EXECUTORS)
     if short:
         plan = Plan(4_000, 2, 1, 50, WORKERS, falls_off=False)
@@ -399,7 +399,7 @@ def main(
     master: str,
     logs: Path | None,
 ) -> None:
-    """Follow a busy source into Delta tables among kills; exit 1 and say so if anything is off."""
+    """Follow a busy source into Delta tables despite kills; exit 1 and print problems if any."""
     chosen = random.randrange(10**6) if seed is None else seed
     plan = Plan(rows, kills, chosen, rate, master, ring_bytes, log_s, falls_off)
     click.echo(f"seed {plan.seed}")

@@ -1,4 +1,4 @@
-"""What a batch was planned to have: read from the query's own offset log."""
+"""The planned content of a batch, read from the query's own offset log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Span:
 
 
 def span_of(checkpoint: Path, batch_id: int) -> Span:
-    """Return what a batch that was planned has to have."""
+    """Return the span of a planned batch."""
     end, start = _place(checkpoint, batch_id), _place(checkpoint, batch_id - 1)
     if isinstance(end, InSnapshot):
         name = f"{end.since_scn}/{end.at_scn}/{end.store}"

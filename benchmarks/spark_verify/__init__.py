@@ -1,4 +1,4 @@
-"""`python -m benchmarks.spark_verify`: verify and repair beside a writer, with a target behind.
+"""`python -m benchmarks.spark_verify`: verify and repair while a writer runs and the target lags.
 
 A MariaDB with orders, a relay, a bootstrap pair, and a job that follows them
 into a Delta table with a batch every few seconds. While orders are written rows
@@ -16,7 +16,7 @@ from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Run it all; the figure says how much was off."""
+    """Run everything; the figure is the number of problems."""
     from benchmarks.spark_verify.run import figures as measure
 
     return measure(short)

@@ -1,4 +1,4 @@
-"""Orders under change, a Delta table behind them, damage done to it; verify, repair, verify."""
+"""Changes orders, damages the Delta table that follows them; then verify, repair, verify."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Keys = dict[Kind, list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     rows: int
     seed: int
@@ -65,7 +65,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What happened, for the last line."""
+    """The results, for the last line."""
 
     problems: list[str] = field(default_factory=list)
     first: Report | None = None
@@ -75,13 +75,13 @@ class Outcome:
     compared_rows: int = 0
 
     def expect(self, what: str, is_so: bool) -> None:
-        """Note what is not as it must be."""
+        """Record a problem unless the condition is true."""
         if not is_so:
             self.problems.append(what)
 
 
 def run(plan: Plan, spark: SparkSession, tell: Callable[[str], None]) -> Outcome:
-    """Do it all; leaves nothing behind. Raises DatabusError when a part of it fails."""
+    """Run everything and clean up. Raises DatabusError when a part fails."""
     outcome = Outcome()
     with stopped_by_signals(), ExitStack() as stack:
         tell("filling the database")
@@ -147,7 +147,7 @@ def _verify_and_repair(
 
 
 def _damage(plan: Plan, path: Path) -> Keys:
-    """Make quiet rows of the Delta table wrong; return their keys."""
+    """Damage rows of the Delta table that the writer does not change; return their keys."""
     chance = random.Random(plan.seed)
     missing, changed = DAMAGE[Kind.MISSING], DAMAGE[Kind.CHANGED]
     quiet = chance.sample(range(2, first_hot(plan.rows)), missing + changed)
@@ -173,7 +173,7 @@ def _are(keys: list[int]) -> str:
 
 
 def _committed(change: Callable[[DeltaTable], object], path: Path) -> None:
-    """Change the table behind everybody's back, however often the job commits in between."""
+    """Change the table outside the job, and retry if the job commits in between."""
     for attempt in range(ATTEMPTS):
         try:
             change(DeltaTable(path))
@@ -229,7 +229,7 @@ def _writing(plan: Plan, stage: Stage) -> Iterator[None]:
 
 
 def _wait_for_target(path: Path, stage: Stage) -> None:
-    """Wait until the Delta table has everything that the relay has."""
+    """Wait until the Delta table has caught up with the relay."""
 
     def is_there() -> bool:
         stage.check()
@@ -252,7 +252,7 @@ def _newest_scn(stage: Stage) -> int:
 
 
 def _compare(session: Session, path: Path, outcome: Outcome) -> None:
-    """Compare every value of both tables, without what is to be shown."""
+    """Compare every value of both tables, independently of verify."""
     expected = {row[0]: row for row in session.rows(f"SELECT {', '.join(COLUMNS)} FROM orders")}
     outcome.compared_rows = len(expected)
     found = 0
@@ -283,7 +283,7 @@ def last_line(plan: Plan, outcome: Outcome) -> str:
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Run it with a fixed seed; one figure says how much was off."""
+    """Run it with a fixed seed; the figure is the number of problems."""
     plan = Plan(5000, 1, 100.0, 1.0, 100) if short else Plan(1_000_000, 1, 200.0)
     problems = run(plan, job_session("databus-benchmark", SPARK), lambda _: None).problems
     name = f"spark verify and repair ({plan.rows} rows)"
@@ -295,7 +295,7 @@ def figures(short: bool = False) -> list[Figure]:
 @click.option("--seed", type=int, help="Repeats the changes and the damage; drawn when left out.")
 @click.option("--rate", type=float, default=200.0, show_default=True, help="Changes a second.")
 def main(rows: int, seed: int | None, rate: float) -> None:
-    """Damage a target, verify, repair, verify; exit 1 and say so when anything is off."""
+    """Damage a target, verify, repair, verify; print problems, and exit 1 if there are any."""
     drawn = random.randrange(10**6) if seed is None else seed
     small = {} if rows > 100_000 else {"batch_s": 1.0, "chunk_rows": max(10, rows // 50)}
     plan = Plan(rows, drawn, rate, **small)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ HOT_SHARE = 10  # one key in so many is written to, the newest
 
 
 def fill(session: Session, rows: int) -> None:
-    """Make rows that the change log knows nothing of."""
+    """Make rows that are not in the change log."""
     session.execute("SET sql_log_bin = 0")
     for first in range(1, rows + 1, _FILL_ROWS):
         session.execute(_FILL.format(first, min(first + _FILL_ROWS - 1, rows)))
@@ -35,12 +35,12 @@ def fill(session: Session, rows: int) -> None:
 
 
 def first_hot(rows: int) -> int:
-    """Return the least key that changes are made to."""
+    """Return the least key that is changed."""
     return rows - rows // HOT_SHARE
 
 
 def changes(rows: int, seed: int) -> Iterator[list[str]]:
-    """Yield transactions without end: statements that change hot rows."""
+    """Yield endless transactions: statements that change hot rows."""
     chance = random.Random(seed)
     newest = rows
     while True:

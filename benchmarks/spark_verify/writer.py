@@ -1,4 +1,4 @@
-"""Commit changes at a rate until told to stop; a process of its own."""
+"""Commits changes at a rate until stopped, as a process of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from databus.demo.writer import RateLimiter
 @click.option("--seed", type=int, required=True)
 @click.option("--rate", type=float, required=True, help="Changes a second.")
 def main(uri: str, password_file: Path | None, rows: int, seed: int, rate: float) -> None:
-    """Write until SIGTERM; the transaction under way is finished."""
+    """Write until SIGTERM; the current transaction is finished."""
     stop = Stop()
     session = database_of(uri, password_file).connect()
     limiter = RateLimiter(rate, time.monotonic())

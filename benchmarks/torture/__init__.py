@@ -1,4 +1,4 @@
-"""`python -m benchmarks.torture`: kill relay and client again and again; nothing may be lost.
+"""`python -m benchmarks.torture`: kill relay and client repeatedly; nothing may be lost.
 
 Contents: workload (seeded transactions), writer (commits them), client
 (applies what arrives to its own SQLite file and keeps a log of it), log (that
@@ -12,7 +12,7 @@ from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Torture both sources; one figure each says how many promises were broken."""
+    """Torture both sources; return the number of broken promises of each."""
     from benchmarks.torture.run import figures as measure
 
     return measure(short)

@@ -1,4 +1,4 @@
-"""The promises, checked on what the client logged and applied. Values in, problems out."""
+"""Checks the promises in the client's log and tables. Values in, problems out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_PROBLEMS_KEPT = 50
 
 @dataclass
 class Findings:
-    """Counts for the last line, and everything that was off."""
+    """Counts for the last line, and all problems."""
 
     runs: int = 0
     windows: int = 0
@@ -26,14 +26,14 @@ class Findings:
     problems: list[str] = field(default_factory=list)
 
     def add(self, problem: str) -> None:
-        """Note something that is off."""
+        """Record a problem."""
         self.problem_count += 1
         if len(self.problems) < MOST_PROBLEMS_KEPT:
             self.problems.append(problem)
 
 
 class LogCheck:
-    """Reads the log line by line and holds each against the promises."""
+    """Checks the log line by line against the promises."""
 
     def __init__(self, findings: Findings) -> None:
         self._found = findings
@@ -58,7 +58,7 @@ class LogCheck:
             self._window(delivery)
 
     def finish(self, committed: int) -> None:
-        """Check what can be said at the end: every transaction came."""
+        """Check the final state: every transaction arrived."""
         self._found.transactions = len(self._scn_of_tx)
         missing = [tx for tx in range(1, committed + 1) if tx not in self._scn_of_tx]
         if missing:
@@ -119,7 +119,7 @@ def transactions_of(
 
 
 def check_log(deliveries: Iterable[Delivery], committed: int, findings: Findings) -> None:
-    """Check a whole log of a run that committed so many transactions."""
+    """Check the log of a run that committed a number of transactions."""
     check = LogCheck(findings)
     for delivery in deliveries:
         check.take(delivery)

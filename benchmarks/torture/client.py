@@ -1,7 +1,7 @@
 """The torture's consumer: applies each window to its own SQLite file and logs it.
 
-It trusts the library for nothing but what is promised: windows are applied
-when they end, and what a window looked like is written down for the checks.
+It relies only on documented promises: windows are applied
+when they end, and their content is logged for the checks.
 Its checkpoint is the library's own file, so after a kill windows come again.
 """
 
@@ -61,7 +61,7 @@ class Applier(Consumer):
         self._changes.append(change)
 
     def _check_columns(self, change: Change) -> None:
-        """Note a row that has not the columns that its table had when it was written."""
+        """Record a row whose columns are not those of its table at that time."""
         if change.is_truncate:
             return
         table, row = BY_SOURCE[change.source], change.row
@@ -83,18 +83,18 @@ class Applier(Consumer):
         return (change.row["tx"] for change in self._changes if not change.is_truncate)
 
     def on_checkpoint(self, scn: int) -> None:
-        """Log a window without events: a checkpoint may now stand there."""
+        """Log a window without events: a checkpoint may now be there."""
         if scn != self._last_scn:
             self._log.apply(scn, [])
             self._last_scn = scn
 
     def on_rollback(self, scn: int) -> None:
-        """Forget the window under way, and note that what comes next comes again."""
+        """Forget the current window, and record that the following ones are repeated."""
         self._scn = None
         self._log.rollback(scn)
 
     def on_error(self, error: BaseException) -> None:
-        """Note why the client stops: nothing here may make it stop."""
+        """Record why the client stops, which is always a failure here."""
         self._log.problem(-1, f"the client stopped: {error}")
 
 

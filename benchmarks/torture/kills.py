@@ -1,4 +1,4 @@
-"""When to kill whom: points of progress drawn from the seed, spread over the run. No I/O."""
+"""Plans kills at points of progress, drawn from the seed and spread over the run. No I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Kill:
 
 
 def plan_kills(seed: int, spans: Mapping[str, tuple[float, float]], kills: int) -> list[Kill]:
-    """Return so many kills of each victim in order.
+    """Return a number of kills of each victim, in order.
 
     Each falls in its own part of the span in which its victim has work to do;
     the span's last part is left for its end to be reached.

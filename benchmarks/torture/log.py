@@ -1,4 +1,4 @@
-"""What the torture's client has applied and been given: one SQLite file.
+"""The log of the torture's client, and the rows that it applied: one SQLite file.
 
 The applied rows and the log of deliveries change in one transaction a window,
 so that after `kill -9` the log never says less or more than the tables show.
@@ -74,7 +74,7 @@ class Log:
         self._write("start", checkpoint_scn, detail)
 
     def rollback(self, scn: int) -> None:
-        """Note that a rollback was announced."""
+        """Record a rollback."""
         self._write("rollback", scn)
 
     def problem(self, scn: int, text: str) -> None:

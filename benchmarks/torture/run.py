@@ -46,7 +46,7 @@ RING_BYTES = "24MiB"  # wraps several times in a long run, and holds several lea
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     dialect: Dialect
     transactions: int
@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What happened, for the last line."""
+    """The results, for the last line."""
 
     findings: Findings = field(default_factory=Findings)
     relay_kills: int = 0
@@ -69,7 +69,7 @@ class Outcome:
 
 
 class Torture:
-    """One run on a stage that has been entered."""
+    """One run on an open stage."""
 
     def __init__(self, plan: Plan, stage: Stage, tell: Callable[[int], None]) -> None:
         self._plan = plan
@@ -80,7 +80,7 @@ class Torture:
         self.client = stage.child("client", self._client_command())
 
     def run(self) -> Outcome:
-        """Do it all; raises ChildError when a process fails or nothing moves any more."""
+        """Run the torture; raises ChildError when a process fails or progress stops."""
         started = time.monotonic()
         self._stage.start_relay()
         with SharedNumber(self._stage.folder / "applied") as applied:
@@ -204,7 +204,7 @@ def parse_mix(
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Torture both sources with a fixed seed; one figure each says how much was off."""
+    """Torture both sources with a fixed seed; return the number of problems of each."""
     found = []
     dialects: tuple[Dialect, Dialect] = ("sqlite", "mysql")
     for dialect in dialects:

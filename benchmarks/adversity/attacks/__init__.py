@@ -1,4 +1,4 @@
-"""The attacks, by section of what was found: each a name, what is to be seen, and what is done."""
+"""The attacks by section: each has a name, the expected observation, and the actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attack is."""
+"""The definition of an attack."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL: tuple[Kind, ...] = KINDS
 
 @dataclass(frozen=True)
 class Attack:
-    """One thing that is done to running processes.
+    """One attack on running processes.
 
     `run` is given a scene in which nothing runs yet. `wanted` says in words what has to be seen.
     `setting` are fields of `processes.Setting`.

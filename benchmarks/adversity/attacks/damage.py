@@ -1,4 +1,4 @@
-"""Section 3: a byte of a file at rest is not what it was."""
+"""Section 3: a byte of a file at rest is changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Change = Callable[[bytes, random.Random], tuple[int, bytes]]
 
 
 def damaged_files() -> Iterator[Attack]:
-    """Yield a flipped byte in each file that is read again."""
+    """Yield attacks that flip a byte in each file that is read again."""
     files: tuple[tuple[str, str], ...] = (
         ("ring-head", "shop.ring"),
         ("schemas", "schemas.db"),
@@ -140,7 +140,7 @@ def _store(change: Change, scene: Scene) -> None:
 
 
 def _anywhere(least: int = 0, most: int = 1 << 40) -> Change:
-    """Return what changes any byte between two places."""
+    """Return a function that changes a random byte between two offsets."""
 
     def change(data: bytes, draw: random.Random) -> tuple[int, bytes]:
         at = draw.randrange(least, min(len(data), most))
@@ -150,7 +150,7 @@ def _anywhere(least: int = 0, most: int = 1 << 40) -> Change:
 
 
 def _in(text: re.Pattern[bytes]) -> Change:
-    """Return what changes the lowest bit of a byte where a text stands last."""
+    """Return a function that flips the lowest bit of a byte in the last occurrence of a text."""
 
     def change(data: bytes, _draw: random.Random) -> tuple[int, bytes]:
         places = [found.start(1) for found in text.finditer(data)]
@@ -171,7 +171,7 @@ def _flip(scene: Scene, file: Path, change: Change) -> None:
 
 
 def _right_or_named(scene: Scene, file: Path, patience_s: float = AT_ONCE_S) -> None:
-    """Wait until everything is there, or somebody names the file and what to do."""
+    """Wait until everything is delivered, or an error names the file and the remedy."""
     committed = scene.writer.committed
     said: list[str] = []
 
@@ -193,7 +193,7 @@ def _right_or_named(scene: Scene, file: Path, patience_s: float = AT_ONCE_S) -> 
 
 
 def _errors(scene: Scene) -> list[str]:
-    """Return what relay, bootstrap pair and consumer say is wrong."""
+    """Return the problems that relay, bootstrap pair and consumer report."""
     return [
         scene.relay.log_tail() if scene.relay.exit_code else "",
         scene.bootstrap.log_tail() if scene.bootstrap.exit_code else "",

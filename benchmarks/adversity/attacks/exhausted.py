@@ -1,4 +1,4 @@
-"""Section 4: something ran out for a while. It heals by itself, and is seen while it lasts."""
+"""Section 4: a resource runs out for a while. That is reported, and recovery is automatic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_SPACE = "space|full|too large|File too large"
 
 
 def exhausted_machines() -> Iterator[Attack]:
-    """Yield what may run out."""
+    """Yield an attack for each resource that may run out."""
     yield Attack(
         "data-dir-full",
         4,
@@ -87,7 +87,7 @@ def _while_it_lasts(
     says: Callable[[], str],
     *words: str,
 ) -> None:
-    """Write while something lasts, and look whether it is said."""
+    """Write during a shortage, and check that it is reported."""
     with scene.writer.flowing(60):
         with trouble:
             scene.rest(DURING_S)
@@ -105,7 +105,7 @@ def _data_dir_full(scene: Scene) -> None:
 
 
 def _data_dir_full_and_quiet(scene: Scene) -> None:
-    """Nothing moves on meanwhile: each try meets the same thing at the same place."""
+    """No progress is possible meanwhile: each retry fails at the same place."""
     _begin(scene)
     with scene.disks["relay"].full(scene.relay):
         scene.write(3)

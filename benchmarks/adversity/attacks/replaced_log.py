@@ -1,6 +1,6 @@
-"""Section 1: the source's log is not the one that it was.
+"""Section 1: the source's log is replaced by another one.
 
-A transaction of the new log that ends where the old one was read to must never be gone on after.
+A transaction of the new log may end at the old position: capture must never continue after it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Prepare = Callable[[Scene], Callable[[], None]]
 
 
 def replaced_logs() -> Iterator[Attack]:
-    """Yield the matrix: how it was replaced, what the relay was doing, which sizes and log."""
+    """Yield the matrix: kind of replacement, state of the relay, transaction sizes, kind of log."""
     hows: dict[str, Prepare] = {"reset": _reset, "another": _another, "restored": _restored}
     for how, when in product(hows, ("down", "paused", "streaming", "rotating")):
         for sizes, options in (("equal", {}), ("random", {"binlog-checksum": "NONE"})):
@@ -54,9 +54,9 @@ def replaced_logs() -> Iterator[Attack]:
 
 
 def _reset_quietly(scene: Scene, *, is_frozen: bool) -> None:
-    """Begin the log anew with a few rows: it stays shorter than what was read of it.
+    """Reset the log and write a few rows: it stays shorter than the part already read.
 
-    The server goes on sending heartbeats to who waits at the old place.
+    The server keeps sending heartbeats to a client that waits at the old position.
     """
     scene.start()
     scene.write(BEFORE)
@@ -109,7 +109,7 @@ def _replace(prepare: Prepare, when: str, scene: Scene) -> None:
 
 
 def _align(scene: Scene) -> None:
-    """Have the log begin with the transactions: those of two logs then end at the same places."""
+    """Start the log with the transactions, so that those of two logs end at the same positions."""
     scene.execute("RESET MASTER")
 
 

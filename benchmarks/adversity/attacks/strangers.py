@@ -1,4 +1,4 @@
-"""Section 5: what anybody can send, and what a relay that lies can answer."""
+"""Section 5: requests that anybody can send, and answers that a lying relay can give."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FORGERIES: dict[str, liar.Forge] = {
 
 
 def strangers() -> Iterator[Attack]:
-    """Yield who comes, and who lies."""
+    """Yield the attacks of strangers and of lying relays."""
     limit = {"relay_files": FILES}
     yield Attack("idle-connections", 5, CAPTURES, _idle, ALL, setting=limit)
     yield Attack("idle-connections-few-files", 5, CAPTURES, _idle, setting={"relay_files": 256})
@@ -137,7 +137,7 @@ def _idle(scene: Scene, who: str = "relay") -> None:
 
 
 def _crowd(stack: ExitStack, port: int) -> None:
-    """Open connections that say nothing, until hardly anybody is let in any more."""
+    """Open silent connections until the server accepts hardly any more."""
     refused = 0
     for _ in range(IDLE):
         refused += _connect(stack, port, wait_s=1) is None
@@ -188,7 +188,7 @@ def _unread_pages(scene: Scene) -> None:
 
 
 def _stop_unread(scene: Scene, child: Child, port: int, target: str, readers: int) -> None:
-    """Stop a process whose answers nobody reads; notes when it takes long, or ends otherwise."""
+    """Stop a process whose responses are not read; record if it takes long or fails."""
     with ExitStack() as stack:
         for _ in range(readers):
             link = _connect(stack, port, buffer_bytes=4096)
@@ -247,7 +247,7 @@ def _rubbish(draw: random.Random) -> Iterator[bytes]:
 def _connect(
     stack: ExitStack, port: int, buffer_bytes: int = 0, wait_s: float = 5
 ) -> socket.socket | None:
-    """Open a connection that stays; None when it was turned away."""
+    """Open a connection that stays open; None when the server refuses it."""
     link = stack.enter_context(contextlib.closing(socket.socket()))
     if buffer_bytes:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)

@@ -1,4 +1,4 @@
-"""Section 3: the database is not there, or capture has stopped; nobody may look well meanwhile."""
+"""Section 3: the database is down, or capture has stopped; nothing may report health meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Trouble = Callable[[Scene], AbstractContextManager[None]]
 
 
 def unreachable_databases() -> Iterator[Attack]:
-    """Yield ways for a database to be gone, and a source in error."""
+    """Yield attacks in which the database is unreachable, and one with a source in error."""
     troubles: tuple[tuple[str, Trouble, float], ...] = (
         ("database-killed", _killed, GONE_S),
         ("database-frozen", _frozen, SILENT_S),

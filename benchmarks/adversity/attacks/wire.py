@@ -1,4 +1,4 @@
-"""Sections 1 and 4: packets of the log are lost, doubled, swapped or changed on their way, once."""
+"""Sections 1 and 4: log packets are lost, doubled, swapped or changed in transit, once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GTIDS = {"mariadb": "SELECT @@gtid_binlog_pos", "mysql": "SELECT @@gtid_executed
 
 
 def bad_wires() -> Iterator[Attack]:
-    """Yield each kind of tampering, with the sequence numbers as they were and mended."""
+    """Yield each kind of tampering, with original and with corrected sequence numbers."""
     for how in HOWS:
         for renumbers in (False, True):
             name = f"wire-{how}{'-renumbered' if renumbers else ''}"
@@ -53,7 +53,7 @@ def _tamper(how: How, scene: Scene, *, renumbers: bool = False) -> None:
 
 
 def _lose_behind_gtids(scene: Scene) -> None:
-    """Lose a transaction of a stream that may lack some: only the packets' numbers tell."""
+    """Lose a transaction of a stream that may have gaps: only sequence numbers reveal it."""
     session = scene.database.connect()
     ((gtids,),) = session.rows(GTIDS[scene.setting.kind])
     session.close()

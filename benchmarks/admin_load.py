@@ -1,14 +1,14 @@
 """Load of many clients, and API requests meanwhile: `python -m benchmarks.admin_load`.
 
-A relay in a process of its own, with a writer at a steady rate and a ring that
-has something to read from the start. 150 of 200 clients hold long-polls, 50
-read the ring at full speed, again and again, in processes of their own. All the
-while this process asks for `/api/v1/physicalSources`, `/clients` and `/relay`.
+A relay runs in its own process, with a writer at a steady rate and a ring that
+is partly filled at the start. Of 200 clients, in their own processes, 150 hold
+long-polls and 50 read the ring repeatedly at full speed. Meanwhile this process
+requests `/api/v1/physicalSources`, `/clients` and `/relay`.
 
-Every client checks every window (`admin_load_clients`). In the end the writer
-rests, and what the API says must be what was counted: rows and windows those of
-the writer, requests and bytes of each client those that it counted. The command
-fails when anything is off, or the target missed.
+Every client checks every window (`admin_load_clients`). At the end the writer
+stops, and the API's values must equal the counts: rows and windows those of the
+writer, requests and bytes those of each client. The command fails on a
+difference, or if the target is missed.
 """
 
 from __future__ import annotations

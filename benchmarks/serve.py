@@ -1,11 +1,10 @@
 """Serving one reader against a bare tornado handler: `python -m benchmarks.serve [--short]`.
 
-Both servers run in a process of their own and are read by the same client,
-a raw socket in this process, one keep-alive connection, one response after the
-other, taking turns. The relay serves whole windows out of a full ring, each
-request going on where the last one ended. The bare handler writes a string of
-bytes that it has in memory, as long as the relay's responses; it makes no
-ETag, which would hash every body.
+Each server runs in its own process. The same client reads both in turns: a raw
+socket in this process, with one keep-alive connection and one request at a time.
+The relay serves whole windows from a full ring; each request continues where the
+last one ended. The bare handler writes bytes from memory, as many as the relay's
+responses have. It makes no ETag, which would hash every body.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Log:
         self._run = 0
 
     def start(self, checkpoint_scn: int, detail: str = "") -> None:
-        """Begin a run: a client process started with this checkpoint on disk."""
+        """Start a run: a client process started with this checkpoint on disk."""
         self._run = 1 + self._db.execute("SELECT count(*) FROM deliveries").fetchone()[0]
         self._write("start", checkpoint_scn, detail)
 
@@ -78,7 +78,7 @@ class Log:
         self._write("rollback", scn)
 
     def problem(self, scn: int, text: str) -> None:
-        """Note something that the client itself saw to be wrong."""
+        """Record a problem that the client itself found."""
         self._write("problem", scn, text)
 
     def apply(self, scn: int, changes: Sequence[Change]) -> None:

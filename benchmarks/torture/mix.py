@@ -1,4 +1,4 @@
-"""What else the torture's writer does to a MySQL source, beside plain transactions. No I/O.
+"""The other actions of the torture's writer on a MySQL source, beside plain transactions. No I/O.
 
 compress   `log_bin_compress` is switched while it runs
 metadata   `binlog_row_metadata` too; without it, DDL in the mix sets it to FULL
@@ -45,7 +45,7 @@ _STAGES = (
 
 
 class Kind(StrEnum):
-    """What is done with an act's work."""
+    """What an act does with its transaction."""
 
     RUN = "run"
     PREPARE = "prepare"
@@ -55,7 +55,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing to do; `of` is the part of the mix it is of."""
+    """One action; `of` is its part of the mix."""
 
     kind: Kind
     work: Work
@@ -74,13 +74,13 @@ class _Prepared:
 
 
 def columns_at(number: int, mix: Collection[str]) -> dict[str, object]:
-    """Return what a row of `notes` has beside its own columns when a transaction wrote it."""
+    """Return the additional columns of a row of `notes` that a transaction wrote."""
     name = _STAGES[number // DDL_EVERY % len(_STAGES)][0] if "ddl" in mix else None
     return {} if name is None else {name: COLUMN_VALUE}
 
 
 def settings_of(mix: Collection[str]) -> Iterator[str]:
-    """Yield what is set once, before the first transaction."""
+    """Yield the statements that run once, before the first transaction."""
     if "compress" in mix:
         yield "SET GLOBAL log_bin_compress_min_len = 10"
     if "ddl" in mix and "metadata" not in mix:
@@ -88,7 +88,7 @@ def settings_of(mix: Collection[str]) -> Iterator[str]:
 
 
 class Mixer:
-    """Draws, from the seed, what happens between the transactions of a workload."""
+    """Draws, by the seed, the actions between the transactions of a workload."""
 
     def __init__(self, workload: Workload, count: int, mix: Collection[str], seed: int) -> None:
         self._workload = workload
@@ -99,7 +99,7 @@ class Mixer:
         self._doomed: dict[int, Work] = {}  # by the number before which it is rolled back
 
     def acts(self) -> Iterator[Act]:
-        """Yield everything, in order."""
+        """Yield all acts, in order."""
         for number in range(1, self._count + 1):
             yield from self._between(number)
             due = self._due.pop(number, None)

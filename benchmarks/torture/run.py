@@ -1,4 +1,4 @@
-"""Writer, relay and client, killed on schedule; then everything is compared."""
+"""Kills relay and client on schedule while a writer runs; then compares everything."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Torture:
 
 
 def torture(plan: Plan, tell: Callable[[int], None] = lambda _: None) -> Outcome:
-    """Make a stage, torture it, return what happened; leaves nothing behind."""
+    """Make a stage, torture it, clean up, and return the results."""
     creates = [table.create(plan.dialect) for table in TABLES]
     with (
         stopped_by_signals(),
@@ -236,7 +236,7 @@ def main(
     rate: float,
     mix: tuple[str, ...] | None,
 ) -> None:
-    """Kill relay and client again and again; exit 1 and say so when anything is off."""
+    """Kill relay and client repeatedly; print problems, and exit 1 if there are any."""
     if dialect == "sqlite" and mix not in (None, ("plain",)):
         raise click.UsageError("--mix is for --source mysql")
     plan = Plan(
@@ -253,7 +253,7 @@ def main(
 
 
 def tell_and_exit(findings: Findings, counts: str) -> NoReturn:
-    """Print what was off and, last, the counts; exit with 1 when anything was off."""
+    """Print the problems and then the counts; exit with 1 if there are problems."""
     for problem in findings.problems:
         click.echo(f"PROBLEM: {problem}")
     click.echo(counts)

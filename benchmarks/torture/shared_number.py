@@ -1,6 +1,6 @@
 """A number shared between processes: eight bytes of a mapped file, one writer.
 
-It outlives `kill -9` of whoever writes it, and reading it disturbs nobody.
+It outlives a `kill -9` of its writer, and readers do not block anybody.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class TortureTable:
         return tuple(c for c in self.columns if c not in self.key and c not in STAMPS)
 
     def select(self, where: str = "") -> str:
-        """Return the query for the whole table in key order, the same for both databases.
+        """Return the query for the whole table in key order, equal for both databases.
 
         The last key column is a number that is unique by itself: sorting by it
         keeps the databases' collations out.
@@ -120,7 +120,7 @@ TABLES_BEFORE = (TABLES[0], TABLES[1], TABLES[0], TABLES[2])
 
 
 class Workload:
-    """Knows which keys exist, and draws what happens next from the seed."""
+    """Knows the existing keys, and draws the next transaction by the seed."""
 
     def __init__(self, seed: int, sizes: Sizes | None = None) -> None:
         self._random = random.Random(seed)
@@ -130,18 +130,18 @@ class Workload:
         self._next_id = 0
 
     def keys_before(self, count: int) -> Iterator[tuple[TortureTable, Key]]:
-        """Yield the keys of so many rows that are there before; the same whatever the seed."""
+        """Yield the keys of a number of initial rows; they do not depend on the seed."""
         for number in range(count):
             table = TABLES_BEFORE[number % len(TABLES_BEFORE)]
             self._keys[table.name].append(self._new_key(table))
             yield table, self._keys[table.name][-1]
 
     def row_before(self, table: TortureTable, key: Key) -> Key:
-        """Draw the values of a row that is there before."""
+        """Draw the values of an initial row."""
         return (*key, *self._values(table), *(0 for _ in STAMPS))
 
     def transactions(self, count: int | None = None) -> Iterator[Work]:
-        """Yield so many committed transactions, with rolled-back ones in between; or no end."""
+        """Yield a number of committed transactions, or endless ones, with rolled-back ones in between."""
         for number in itertools.count(1) if count is None else range(1, count + 1):
             yield from self.at(number)
 
@@ -164,11 +164,11 @@ class Workload:
         return Work(number, statements, End.COMMIT if number > 0 else End.ROLLBACK), keys
 
     def adopt(self, table: TortureTable, keys: Sequence[Key]) -> None:
-        """Let rows be changed from now on."""
+        """Allow changes of rows from now on."""
         self._keys[table.name] += keys
 
     def forget(self, table: TortureTable) -> None:
-        """Take note that a table is empty."""
+        """Record that a table is empty."""
         self._keys[table.name].clear()
 
     def _committed(self, number: int) -> Work:

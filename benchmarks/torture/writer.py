@@ -1,4 +1,4 @@
-"""Commit the workload, never too far ahead of the client.
+"""Commits the workload, never too far ahead of the client.
 
 How far ahead is bounded in transactions, not in time: the ring always holds
 what a client that was just killed still has to read, and the writer never
@@ -36,7 +36,7 @@ def run_transaction(session: Session, work: Work) -> None:
 
 
 class Stagehand:
-    """Does the acts of a mix; a prepared transaction is ended by its session, or by another."""
+    """Carries out the acts of a mix; its own or another session ends a prepared transaction."""
 
     def __init__(self, connect: Callable[[], Session]) -> None:
         self._connect = connect
@@ -44,7 +44,7 @@ class Stagehand:
         self._preparing: dict[str, Session] = {}  # those whose session is still there
 
     def do(self, act: Act) -> None:
-        """Do one act."""
+        """Carry out one act."""
         if act.kind is Kind.RUN:
             run_transaction(self._session, act.work)
         elif act.kind is Kind.STATEMENT:
@@ -96,7 +96,7 @@ class Stagehand:
 
 
 def write(hand: Stagehand, acts: Iterable[Act], lead: int, rate: float, folder: Path) -> None:
-    """Do the acts at this rate of transactions, at most `lead` ahead of the client."""
+    """Carry out the acts at a rate of transactions, at most `lead` ahead of the client."""
     limiter = RateLimiter(rate, time.monotonic())
     with (
         SharedNumber(folder / "rolled_back") as undone,

@@ -96,12 +96,12 @@ class _Client:
             rows = RowReader(_MAX_WINDOW_BYTES)
             scn: int | None = None
             body = b""
-            # Who holds goes on until there is nothing more.
+            # A long-polling client continues until it has read everything.
             while not stop.is_set() or (body and self.job.wait_ms):
                 async with asyncio.timeout(_TIMEOUT_S):
                     head, body = await self._ask(reader, writer, scn)
                 if not body:
-                    # All is read: who reads at full speed begins with the oldest again.
+                    # Everything is read: a full-speed client starts again at the oldest window.
                     scn = _resume(head) if self.job.wait_ms else None
                     rows.reset()
                 for window in rows.receive(body):

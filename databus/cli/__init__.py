@@ -1,1 +1,1 @@
-"""The command `databus`: what its subcommands share, and those that belong to no daemon."""
+"""The command `databus`: shared code of its subcommands, and those that belong to no daemon."""

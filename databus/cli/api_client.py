@@ -1,4 +1,4 @@
-"""A client of a daemon's JSON API, for commands: an answer, or an error that says what to do."""
+"""The API client of commands. Its errors say what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """A good answer: its JSON, and the server's clock in Unix seconds, where the server says it."""
+    """A successful response: its JSON, and the server's clock in Unix seconds if it sends it."""
 
     value: Any
     clock_s: float | None
@@ -40,7 +40,7 @@ class ApiAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ApiClient:
-    """A client of one daemon, with one connection for each request. Errors never hold the token."""
+    """A client of one daemon; each request has a connection. Errors never contain the token."""
 
     url: str
     token: str = field(default="", repr=False)
@@ -48,11 +48,11 @@ class ApiClient:
     timeout_s: float = TIMEOUT_S
 
     def get_json(self, path: str) -> Any:
-        """Return the JSON at a path; raises as `get` does."""
+        """Return the JSON at a path; raises what `get` raises."""
         return self.get(path).value
 
     def get(self, path: str) -> ApiAnswer:
-        """Return the answer at a path.
+        """Return the response to a GET.
 
         Raises ServerError, after which a retry may help; UnauthorizedError or
         ForbiddenError, which need another token; SettingsError for a wrong URL.
@@ -114,7 +114,7 @@ def named_server(url: str, token_file: Path | None, tls_ca: Path | None) -> ApiC
 
 
 def access_options(command: Command) -> Command:
-    """Add the options of commands that ask a server, `token_file` and `tls_ca`."""
+    """Add the options `token_file` and `tls_ca` to a command that asks a server."""
     for option in (
         click.option(
             "--tls-ca",

@@ -1,4 +1,4 @@
-"""`databus completion`: the script that makes a shell complete what is typed after `databus`."""
+"""`databus completion`: the script for a shell's completion of `databus` commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`databus config`: check a settings file before it is used, and look settings up."""
+"""`databus config`: checks a settings file, and lists the settings."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def config() -> None:
     "--kind", type=KINDS, help="What the settings are for; left out, the keys in FILE say it."
 )
 def check(file: Path, kind: str | None) -> None:
-    """Say whether FILE is right; if not, which key is wrong and why, and exit 1.
+    """Check FILE; on an error print the key and the reason, and exit with 1.
 
-    Nothing is started and nothing is connected to: `databus doctor` does that.
+    Nothing is started or connected to; `databus doctor` also checks the servers.
 
     Example: `databus config check relay.toml --kind relay`
     """
@@ -45,7 +45,7 @@ def check(file: Path, kind: str | None) -> None:
 def reference(kind: str | None, word: str | None) -> None:
     """Print the settings of KIND with type, default, rule and meaning.
 
-    With WORD only those that have it in their name or meaning. Without KIND the
+    With WORD, only settings with it in their name or meaning. Without KIND, the
     whole page of all kinds, as Markdown.
 
     Example: `databus config reference relay`, or `databus config reference client retries`

@@ -1,4 +1,4 @@
-"""The options shared by the commands that run a daemon, and their effect on the settings."""
+"""The common options of commands that run a daemon, and their effect on the settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Model = TypeVar("Model", RelaySettings, BootstrapSettings)
 
 
 def config_option(example: str, *, required: bool = True) -> Callable[[Command], Command]:
-    """Return the option that names the settings; `example` is a commented file of them."""
+    """Return the option for the settings file; `example` is a commented one."""
     return click.option(
         "-c",
         "--config",
@@ -64,7 +64,7 @@ def prepare_daemon(
     verbose: bool,
     log_format: LogFormat | None,
 ) -> Model:
-    """Set this process up and return its settings, with what the options say instead of the file.
+    """Set up this process and return its settings; options override the file.
 
     Raises SettingsError.
     """

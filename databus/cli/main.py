@@ -1,7 +1,7 @@
 """The `databus` command: a table of subcommands, each imported when it is used.
 
 The table holds names and one line of help each, not imports: this package
-knows nobody, and `databus --help` must not pay for loading tornado.
+imports no other, and `databus --help` must not pay for loading tornado.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class LazyGroup(click.Group):
         return [CompletionItem(name, help=lines[name]) for name in found]
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the subcommand; one of our own errors ends as its text in one line, exit 1."""
+        """Run the subcommand; print an error of this project in one line and exit with 1."""
         try:
             return super().invoke(ctx)
         except DatabusError as error:

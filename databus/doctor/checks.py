@@ -1,7 +1,7 @@
-"""The findings of `databus doctor`: one line for each check. Pure.
+"""The results of `databus doctor`: one line for each check. Pure.
 
-A check is ok, a warning (it works, and somebody should know), or an error (it
-will not work); those that are not ok say what to do.
+A check is ok, a warning (it works, but needs attention), or an error (it
+will not work). A warning or an error says what to do.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at, in one line."""
+    """One check, in one line."""
 
     verdict: Verdict
     subject: str
     text: str
 
     def to_json_value(self) -> dict[str, str]:
-        """Return it as plain values."""
+        """Return the check as plain values."""
         return {"verdict": self.verdict.value, "subject": self.subject, "text": self.text}
 
 
 def ok(subject: str, text: str) -> Check:
-    """Return what is as it should be."""
+    """Return a check that is ok."""
     return Check(Verdict.OK, subject, text)
 
 
 def warning(subject: str, text: str) -> Check:
-    """Return what works, and somebody should know."""
+    """Return a warning: it works, but needs attention."""
     return Check(Verdict.WARNING, subject, _one_line(text))
 
 
 def error(subject: str, text: str) -> Check:
-    """Return what will not work."""
+    """Return an error: it will not work."""
     return Check(Verdict.ERROR, subject, _one_line(text))
 
 
 def errors(subject: str, problems: Iterable[str], well: str) -> list[Check]:
-    """Return an error for each problem; when there is none, that all is `well`."""
+    """Return an error for each problem; without any, an ok check with the text `well`."""
     found = [error(subject, problem) for problem in problems if problem]
     return found or ([ok(subject, well)] if well else [])
 
@@ -59,7 +59,7 @@ def has_errors(checks: Iterable[Check]) -> bool:
 
 
 def verdict_line(checks: Sequence[Check]) -> str:
-    """Return the last line: how many of each."""
+    """Return the last line: the number of each verdict."""
     counts = {verdict: sum(c.verdict is verdict for c in checks) for verdict in Verdict}
     return (
         f"{counts[Verdict.OK]} ok, {counts[Verdict.WARNING]} warnings, "

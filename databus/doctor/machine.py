@@ -1,7 +1,7 @@
 """The checks of `databus doctor` on this machine: packages, ports, disks, files, certificates.
 
-Only looks: a port that is tried is let go of, a folder that is not there yet is
-not made.
+Changes nothing: a tried port is released, and a missing folder is
+not created.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COMPILED: Mapping[str, str] = {
 
 
 def filesystem_of(path: Path) -> str:
-    """Return the kind of file system of a path, as the kernel calls it; empty when not known."""
+    """Return the kernel's name of a path's file system; "" if unknown."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -67,7 +67,7 @@ def filesystem_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a check asks the machine for, so that tests can say what it answers."""
+    """The machine as checks see it; tests replace it."""
 
     now_s: Callable[[], float] = time.time
     free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
@@ -79,7 +79,7 @@ MACHINE = Machine()
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What files may yet grow by, and for what; `is_sure` when they will."""
+    """How much files may still grow, and why; `is_sure` when they will."""
 
     size_bytes: int
     what: str
@@ -87,7 +87,7 @@ class Growth:
 
 
 def check_packages(extras: Iterable[str] = ()) -> list[Check]:
-    """Look at Python, the packages that are needed, and the compiled modules."""
+    """Check Python, the required packages, and the compiled modules."""
     python = ".".join(map(str, sys.version_info[:3]))
     subject = "packages"
     if sys.version_info < (3, 11):  # noqa: UP036 - whoever runs it from elsewhere
@@ -107,7 +107,7 @@ def check_packages(extras: Iterable[str] = ()) -> list[Check]:
 
 
 def check_port(http: HttpSettings, service: str, *, is_running: bool) -> Check:
-    """Say whether a daemon can listen where its settings say, or does already."""
+    """Check whether a daemon can listen at the address of its settings, or does already."""
     place = f"{http.host}:{http.port}"
     if http.port == 0:
         return ok("http.port", f"{place}: a free port is taken at each start")
@@ -126,7 +126,7 @@ def check_port(http: HttpSettings, service: str, *, is_running: bool) -> Check:
 
 
 def check_folder(subject: str, folder: Path, needed: Growth, machine: Machine) -> list[Check]:
-    """Look at a folder that files are kept in: may this user write there, is there room."""
+    """Check a data folder: permission to write, and free space."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         return [error(subject, f"{there} is no folder; name another {subject}")]
@@ -145,9 +145,9 @@ def check_folder(subject: str, folder: Path, needed: Growth, machine: Machine) -
 
 
 def check_secret_file(subject: str, path: Path, *, is_refused: bool = False) -> Check:
-    """Look at a file with a secret: is it there, and for nobody else.
+    """Check a file with a secret: it exists, and only its owner can read it.
 
-    `is_refused`: a daemon does not take one that others may read.
+    `is_refused`: daemons refuse a file that others can read.
     """
     try:
         mode = path.stat().st_mode
@@ -163,7 +163,7 @@ def check_secret_file(subject: str, path: Path, *, is_refused: bool = False) -> 
 
 
 def check_secret_env(subject: str, variable: str) -> Check:
-    """Look whether an environment variable is set; what it is, nobody is told."""
+    """Check whether an environment variable is set; its value is not shown."""
     if os.environ.get(variable):
         return ok(subject, f"{variable} is set")
     text = f"{variable} is not set here; set it in the daemon's environment, and for this command"
@@ -171,7 +171,7 @@ def check_secret_env(subject: str, variable: str) -> Check:
 
 
 def check_certificate(subject: str, path: Path, machine: Machine) -> Check:
-    """Look until when the certificates of a PEM file are good."""
+    """Check the expiry of the certificates of a PEM file."""
     try:
         found = x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as problem:
@@ -194,7 +194,7 @@ def check_certificate(subject: str, path: Path, machine: Machine) -> Check:
 
 
 def check_key(subject: str, cert: Path, key: Path) -> Check:
-    """Look whether a key is that of a certificate, and for nobody else."""
+    """Check whether a key belongs to a certificate, and only its owner can read it."""
     file = check_secret_file(subject, key)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, lambda: "")

@@ -23,10 +23,10 @@ def check_servers(
     wanted: Collection[str],
     machine: Machine,
 ) -> list[Check]:
-    """Ask each server for its health and its sources; `wanted` are those it must have.
+    """Check the health and the sources of each server; `wanted` are the sources it must have.
 
-    Servers of one kind stand in for each other: that one does not answer is a
-    warning, that none does an error.
+    Servers of one kind replace each other: one that does not answer is a
+    warning, none that answers is an error.
     """
     try:
         token = read_token(access)
@@ -44,7 +44,7 @@ def check_servers(
 def check_server(
     subject: str, server: ApiClient, wanted: Collection[str], machine: Machine
 ) -> list[Check]:
-    """Ask one server."""
+    """Check one server."""
     try:
         asked = server.get("/sources")
         names = {str(one["name"]) for one in asked.value}
@@ -91,7 +91,7 @@ def _health(subject: str, server: ApiClient) -> list[Check]:
 
 
 def _problems_of(server: ApiClient) -> str:
-    """Return what a relay says is wrong with its sources; empty when it does not."""
+    """Return the problems that a relay reports for its sources."""
     try:
         sources: Any = server.get_json("/controlSources/status")
         told = [

@@ -141,7 +141,7 @@ class Workload:
         return (*key, *self._values(table), *(0 for _ in STAMPS))
 
     def transactions(self, count: int | None = None) -> Iterator[Work]:
-        """Yield `count` committed transactions, or endless ones, and rolled-back ones in between."""
+        """Yield `count` committed transactions, or endless ones, with rolled-back ones between."""
         for number in itertools.count(1) if count is None else range(1, count + 1):
             yield from self.at(number)
 

@@ -52,6 +52,7 @@ TARGET_TEXT = (
     '{"consumption_mode":"ONLINE_CONSUMPTION","windowScn":%s,"windowOffset":-1}'
 )
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"transfer-encoding: chunked", re.IGNORECASE)
 _RESUME = re.compile(rb"x-databus-resume: (\d+),-1", re.IGNORECASE)
 
 
@@ -196,11 +197,30 @@ class Reader:
             got += self._receive(view[got:])
         head = bytes(view[:end])
         length = _LENGTH.search(head)
-        assert length is not None, head
-        left = int(length[1]) - (got - end - 4)
+        if length is None:
+            assert _CHUNKED.search(head), head
+            return head, self._read_chunks(view, end + 4, got)
+        self._skip(view, int(length[1]) - (got - end - 4))
+        return head, int(length[1])
+
+    def _read_chunks(self, view: memoryview, at: int, got: int) -> int:
+        """Read the chunks of a body, some bytes of which are in the buffer; return its size."""
+        size_bytes = 0
+        while True:
+            while (end := self._buffer.find(b"\r\n", at, got)) < 0:
+                got += self._receive(view[got:])
+            chunk_bytes = int(self._buffer[at:end], 16)
+            size_bytes += chunk_bytes
+            at = end + 2 + chunk_bytes + 2
+            if at >= got:
+                self._skip(view, at - got)
+                at = got = 0
+            if not chunk_bytes:
+                return size_bytes
+
+    def _skip(self, view: memoryview, left: int) -> None:
         while left > 0:
             left -= self._receive(view[: min(left, len(view))])
-        return head, int(length[1])
 
     def _receive(self, into: memoryview) -> int:
         count = self._sock.recv_into(into)

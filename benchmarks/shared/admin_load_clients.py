@@ -18,7 +18,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.stream.row_reader import KEY, RowReader, RowWindow
 
 ROWS = 10  # of each window
-_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_LENGTH = re.compile(rb"content-length: 0\r", re.IGNORECASE)  # only of an empty body
 _RESUME = re.compile(rb"x-databus-resume: (\d+),-1", re.IGNORECASE)
 _MAX_WINDOW_BYTES = 1 << 20
 _BUFFER_BYTES = 2 << 20
@@ -127,10 +127,10 @@ class _Client:
             f"x-databus-client: {self.id}\r\n\r\n".encode()
         )
         head = await reader.readuntil(b"\r\n\r\n")
-        length = _LENGTH.search(head)
-        if not head.startswith(b"HTTP/1.1 200 ") or length is None:
+        if not head.startswith(b"HTTP/1.1 200 "):
             raise ValueError(f"answered {head.splitlines()[0]!r}")
-        body = await reader.readexactly(int(length[1]))
+        length = _LENGTH.search(head)
+        body = b"" if length is not None else await _read_chunks(reader)
         self.tally.requests += 1
         self.tally.body_bytes += len(body)
         return head, body
@@ -151,3 +151,12 @@ def _resume(head: bytes) -> int:
     if found is None:
         raise ValueError("an answer without x-databus-resume")
     return int(found[1])
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    chunks = []
+    while size_bytes := int(await reader.readuntil(b"\r\n"), 16):
+        chunks.append(await reader.readexactly(size_bytes))
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return b"".join(chunks)

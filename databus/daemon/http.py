@@ -17,7 +17,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from tornado.iostream import StreamClosedError
@@ -48,12 +49,15 @@ GZIP_MIN_BYTES = 1024
 FILTERS = (Parameter.FILTERS, Parameter.FILTER, Parameter.SUBSCRIPTIONS)
 
 Answer = TypeVar("Answer")
+Buffer = bytes | memoryview
 
 
 class ApiHandler(RequestHandler):
     """The parent of every handler: sends bodies with flow control, errors in one form."""
 
     limits: HttpSettings
+    # Whether bodies are sent in chunks, without a Content-Length.
+    sends_chunks = False
     _worked_s = 0.0
     _work: asyncio.Timeout | None = None
     _allowed: tuple[str, ...] = ()
@@ -214,42 +218,75 @@ class ApiHandler(RequestHandler):
         # kept by tornado, and with it the body, until the garbage collector comes.
         if self._is_gone():
             return
-        if size_bytes <= SLICE_BYTES:
-            await self._within_idle_time(self.finish(b"".join(parts)))
+        in_chunks = self._is_sent_in_chunks()
+        if size_bytes <= (FIRST_BYTES if in_chunks else SLICE_BYTES):
+            await self._within_idle_time(self._finish_with(b"".join(parts)))
             return
-        self.set_header("Content-Length", str(size_bytes))
         slices = slices_of(parts)
+        first = bytes(next(slices))
+        connection: Any = self.request.connection
+        if in_chunks:
+            # Past tornado, which would copy each slice to frame it: what follows the first
+            # slice is one chunk.
+            frame = (b"%x\r\n" % (size_bytes - len(first)), b"\r\n")
+            pieces: Iterable[Buffer] = chain(frame[:1], slices, frame[1:])
+            write = connection.stream.write
+        else:
+            self.set_header("Content-Length", str(size_bytes))
+            pieces, write = slices, connection.write
         # With the headers in one packet, so that the client wakes up to something.
-        self.write(bytes(next(slices)))
+        self.write(first)
         await self._within_idle_time(self.flush())
-        await self._send_slices(slices)
+        if not self._is_gone():
+            await self._send_pieces(pieces, write)
         if not self._is_gone():
             await self._within_idle_time(self.finish())
 
-    async def _send_slices(self, slices: Iterator[memoryview]) -> None:
+    def _is_sent_in_chunks(self) -> bool:
+        return self.sends_chunks and self.request.version == "HTTP/1.1"
+
+    def _finish_with(self, body: bytes) -> asyncio.Future[None]:
+        """Send headers and a small body; an empty one has a Content-Length in any case."""
+        if body and self._is_sent_in_chunks():
+            self.write(body)
+            self.flush()
+            return self.finish()
+        return self.finish(body)
+
+    async def _send_pieces(
+        self, pieces: Iterable[Buffer], write: Callable[[Buffer], asyncio.Future[None]]
+    ) -> None:
         # Past RequestHandler.write, which takes only bytes and joins them: a
         # slice of the view goes to the socket without another copy.
-        connection: Any = self.request.connection
-        for one in slices:
-            # Copying to fifty sockets at once would keep everybody else waiting.
-            await self.fair_queue.take()
+        for one in pieces:
+            if not isinstance(one, memoryview):  # a chunk's frame: some bytes
+                sending = write(one)
+            else:
+                # Copying to fifty sockets at once would keep everybody else waiting.
+                await self.fair_queue.take()
+                if self._is_gone():
+                    return
+                began = time.perf_counter()
+                sending = write(one)
+                self.fair_queue.spent(time.perf_counter() - began)
+            await self._within_idle_time(sending)
             if self._is_gone():
                 return
-            began = time.perf_counter()
-            sending = connection.write(one)
-            self.fair_queue.spent(time.perf_counter() - began)
-            await self._within_idle_time(sending)
 
     async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:
+        """Wait until a write is done, or the connection is closed: see `_is_gone`."""
         if not sending.done():
-            # Closing the stream ends the wait; whoever writes next is told.
             loop = asyncio.get_running_loop()
             timer = loop.call_later(self.limits.idle_connection_s, self._drop_idle_connection)
             try:
                 await sending
+            except StreamClosedError as error:
+                error.__traceback__ = None  # it would keep this frame, and with it the body
+                return
             finally:
                 timer.cancel()
-        sending.result()
+        elif not self._is_gone():
+            sending.result()
 
     def _is_gone(self) -> bool:
         connection: Any = self.request.connection
@@ -303,11 +340,15 @@ class ApiHandler(RequestHandler):
         self.set_header("Content-Type", "application/json; charset=UTF-8")
         name, cause = wire_names(error)
         answer = {"error": name, "message": str(error)}
-        self.finish(json.dumps(answer | ({"cause": cause} if cause else {})) + "\n")
+        text = json.dumps(answer | ({"cause": cause} if cause else {})) + "\n"
+        self._finish_with(text.encode())
 
 
 class CommandHandler(ApiHandler):
     """The parent of a daemon's commands; POST is answered as GET is."""
+
+    # LinkedIn's client takes a Content-Length to say that the body has arrived with the headers.
+    sends_chunks = True
 
     async def get(self, *path: str) -> None:
         """Answer the command."""
@@ -324,6 +365,8 @@ class CommandHandler(ApiHandler):
 
 class UnknownCommandHandler(ApiHandler):
     """The answer to every path that is not in the table."""
+
+    sends_chunks = True
 
     def prepare(self) -> None:
         """Raise UnknownCommandError whatever the method."""

@@ -20,7 +20,7 @@ from databus.schemas.errors import UnauthorizedError
 
 # What `HttpClient.get` raises when there is no whole response.
 FAILURES = (OSError, HTTPException, ValueError)
-_CHUNK_BYTES = 1 << 20
+_ROOM = bytes(1 << 20)  # added to a body whose size is not known yet
 
 
 class Credentials(Protocol):
@@ -145,9 +145,16 @@ def _read_body(response: HTTPResponse, max_bytes: int) -> bytearray:
 
 
 def _read_to_the_end(response: HTTPResponse, max_bytes: int) -> bytearray:
-    body = bytearray()
-    while chunk := response.read(_CHUNK_BYTES):
-        body += chunk
-        if len(body) > max_bytes:
+    # Into its place, as one of known size: joining its chunks would copy it once more.
+    body, size = bytearray(), 0
+    while True:
+        if size == len(body):
+            body += _ROOM
+        with memoryview(body) as view, view[size:] as room:
+            count = response.readinto(room)
+        size += count
+        if size > max_bytes:
             raise ValueError(f"a response of more than {max_bytes} bytes")
-    return body
+        if not count:
+            del body[size:]
+            return body

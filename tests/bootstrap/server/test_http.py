@@ -147,7 +147,7 @@ class TestConversation:
             kind = "Content-Type: application/x-www-form-urlencoded\r\n"
             sock.sendall(f"{head}{kind}Content-Length: {len(form)}\r\n\r\n".encode() + form)
             answered = b"".join(iter(lambda: sock.recv(4096), b""))
-        assert answered.endswith(b'"101"\n')
+        assert answered.endswith(b'\r\n\r\n6\r\n"101"\n\r\n0\r\n\r\n')
 
     def test_a_page_is_compressed_when_that_is_asked_for(self, served: ServedStore) -> None:
         plain = served.page(checkPoint=SNAPSHOT)

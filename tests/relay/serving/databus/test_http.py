@@ -210,9 +210,68 @@ def test_one_connection_serves_many_requests(relay: ServedRelay) -> None:
         for _ in range(5):
             sock.sendall(request)
             answer = b""
-            while not answer.endswith(b"GOOD"):
+            while not answer.endswith(b"4\r\nGOOD\r\n0\r\n\r\n"):
                 answer += sock.recv(4096)
             assert answer.startswith(b"HTTP/1.1 200")
+
+
+def exchange(relay: ServedRelay, target: str, version: str, more: str = "") -> tuple[str, bytes]:
+    """Return the head and the body of an answer, as they are on the wire."""
+    with connect(relay.url) as sock:
+        request = f"GET {target} HTTP/{version}\r\nHost: a\r\nConnection: close\r\n{more}\r\n"
+        sock.sendall(request.encode())
+        answer = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.decode().lower(), body
+
+
+def chunks_of(body: bytes) -> list[bytes]:
+    found = []
+    while True:
+        line, _, body = body.partition(b"\r\n")
+        size = int(line, 16)
+        assert body[size : size + 2] == b"\r\n"
+        if not size:
+            assert body == b"\r\n"
+            return found
+        found.append(body[:size])
+        body = body[size + 2 :]
+
+
+@pytest.mark.parametrize(("name_chars", "count"), [(1, 1), (9_000, 1), (60_000, 2), (70_000, 12)])
+def test_bodies_are_sent_in_chunks_without_a_length(
+    relay: ServedRelay, name_chars: int, count: int
+) -> None:
+    relay.put(*(transaction(scn, insert(scn, "x" * name_chars)) for scn in range(1, count + 1)))
+    target = "/stream?sources=1,2&size=2000000&maxev=2"
+    head, sent = exchange(relay, target, "1.1")
+    assert "transfer-encoding: chunked" in head
+    assert "content-length" not in head
+    chunks = chunks_of(sent)
+    assert len(chunks) <= 2
+    body = b"".join(chunks)
+    assert [event.scn for event in walk(body) if event.is_eop] == list(range(1, count + 1))
+    head, packed = exchange(relay, target, "1.1", "Accept-Encoding: gzip\r\n")
+    assert "content-length" not in head
+    unpacked = b"".join(chunks_of(packed))
+    assert (gzip.decompress(unpacked) if "content-encoding: gzip" in head else unpacked) == body
+    # HTTP/1.0 has no chunks.
+    head, whole = exchange(relay, target, "1.0")
+    assert "transfer-encoding" not in head
+    assert f"content-length: {len(body)}" in head
+    assert whole == body
+
+
+def test_an_empty_body_has_a_length_and_an_error_is_sent_in_chunks(relay: ServedRelay) -> None:
+    put_some(relay)
+    head, body = exchange(relay, "/stream?sources=1&size=1000&streamFromLatestScn=true", "1.1")
+    assert "content-length: 0" in head
+    assert "transfer-encoding" not in head
+    assert not body
+    for target in ("/stream?sources=1", "/nosuch"):
+        head, body = exchange(relay, target, "1.1")
+        assert "content-length" not in head
+        assert set(json.loads(b"".join(chunks_of(body)))) == {"error", "message"}
 
 
 def test_several_physical_sources_are_read_together(tmp_path: Path) -> None:

@@ -8,37 +8,29 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator
 
-from databus.conf.source_names import name_problem
-from databus.conf.units import parse_size_bytes
+from databus.conf.model import Settings, SizeBytes
+from databus.conf.source_names import doubles
+from databus.conf.source_settings import PhysicalSourceSettings, SourceSettings
 
-SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
-
-
-class Settings(BaseModel):
-    """The base of all settings: immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*")
-    @classmethod
-    def _from_the_file(cls, value: Any, info: ValidationInfo) -> Any:
-        """Resolve a relative path against the folder of its settings file, if there is one."""
-        if isinstance(value, Path) and info.context:
-            return info.context["folder"] / value
-        return value
+__all__ = [
+    "BackOffSettings",
+    "BootstrapHttpSettings",
+    "BootstrapSettings",
+    "ClientHttpSettings",
+    "ClientSettings",
+    "HttpSettings",
+    "MaxScnSettings",
+    "PhysicalSourceSettings",
+    "RelaySettings",
+    "ServerAccessSettings",
+    "Settings",
+    "SourceSettings",
+    "is_loopback",
+]
 
 
 def is_loopback(host: str) -> bool:
@@ -174,142 +166,6 @@ LOG_FORMAT: Any = Field(
 )
 
 
-class SourceSettings(Settings):
-    """One table stream of a physical source."""
-
-    name: str = Field(description="Source name, e.g. `shop.orders`")
-    id: int | None = Field(
-        default=None,
-        ge=1,
-        le=32767,
-        description="src_id; given in the order of listing when left out",
-    )
-
-
-class PhysicalSourceSettings(Settings):
-    """One database whose change log is read.
-
-    `uri` is `sqlite:/path/shop.db`, `mysql://user@host:3306` or
-    `generator:?rate=100`. It never contains a password: `password_file` or
-    `password_env` names the file or variable with it.
-    """
-
-    # The settings file, named in advice about manual steps.
-    _file: Path | None = PrivateAttr(None)
-
-    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Name of the physical source")
-    uri: str = Field(description="Where the change log is read from")
-    sources: tuple[SourceSettings | str, ...] = Field(
-        description="Tables to capture, as names or as tables with `name` and `id`", min_length=1
-    )
-    start: str = Field(
-        default="latest",
-        description="Where a first start begins: `latest`, `earliest`, an SCN, or `gtid:…`",
-    )
-    ring_bytes: SizeBytes = Field(
-        default=64 << 20, ge=64 << 10, description="Size of the ring's data"
-    )
-    before_images: bool = Field(
-        default=True, description="Keep the row before an update in the event's metadata"
-    )
-    password_file: Path | None = Field(
-        default=None, description="File with the password, first line"
-    )
-    password_env: str | None = Field(
-        default=None, description="Environment variable with the password"
-    )
-    server_id: int = Field(
-        default=0, ge=0, le=2**32 - 1, description="Replica id at the MySQL server; 0 derives one"
-    )
-    epoch: int = Field(
-        default=0, ge=0, le=255, description="How many times the server was switched"
-    )
-    tls_ca: Path | None = Field(
-        default=None, description="CA file; TLS to the database is on when given"
-    )
-    tls_cert: Path | None = Field(default=None, description="Client certificate")
-    tls_key: Path | None = Field(default=None, description="Client key")
-    acknowledged_scns: tuple[int, ...] = Field(
-        default=(),
-        description="Places at which capture stopped (a TRUNCATE, a row that does not fit its "
-        "column) and may now go on without what is there; the error names the number",
-    )
-    allow_cascades: bool = Field(
-        default=False,
-        description="MySQL: capture tables whose rows a foreign key changes by cascade, though "
-        "the server does not log those changes",
-    )
-    zero_dates: Literal["stop", "null"] = Field(
-        default="stop",
-        description="MySQL: what to do about dates such as 0000-00-00: `stop` or `null`",
-    )
-    partial_rows: Literal["stop", "deliver"] = Field(
-        default="stop",
-        description="MySQL: what to do about row images that lack columns (`binlog_row_image` "
-        "MINIMAL or NOBLOB): `stop`, or `deliver` rows without the values that are not logged",
-    )
-    purge_warning_hours: float = Field(
-        default=24.0,
-        ge=0,
-        description="MySQL: warn when the server may purge within so many hours what is yet to "
-        "be read (or within half of what it keeps, when that is less)",
-    )
-    poll_interval_s: float = Field(
-        default=0.001, gt=0, le=10, description="How often an SQLite change log is looked at"
-    )
-    retention_rows: int = Field(
-        default=1_000_000, ge=1000, description="Rows kept in an SQLite change log behind the ring"
-    )
-    reconnect_min_s: float = Field(default=0.2, gt=0, description="First wait before reconnecting")
-    reconnect_max_s: float = Field(
-        default=30.0, gt=0, description="Longest wait before reconnecting"
-    )
-
-    def model_post_init(self, context: Any, /) -> None:
-        """Store the file's path."""
-        self._file = (context or {}).get("file")
-
-    @property
-    def file(self) -> Path | None:
-        """The settings file; None when the settings do not come from a file."""
-        return self._file
-
-    @field_validator("tls_cert", "tls_key")
-    @classmethod
-    def _with_an_authority(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        # Otherwise the missing TLS would go unnoticed.
-        if path is not None and info.data.get("tls_ca") is None:
-            raise ValueError("tls_cert and tls_key need tls_ca, which puts TLS on")
-        return path
-
-    @field_validator("sources")
-    @classmethod
-    def _names_that_can_be_asked_for(
-        cls, sources: tuple[SourceSettings | str, ...], info: ValidationInfo
-    ) -> tuple[SourceSettings | str, ...]:
-        is_mysql = str(info.data.get("uri", "")).startswith("mysql:")
-        for source in sources:
-            name = source if isinstance(source, str) else source.name
-            if problem := name_problem(name):
-                raise ValueError(f"{name!r} {problem}")
-            if is_mysql and not all(name.partition(".")):
-                raise ValueError(f"{name!r} is no table of a server: write DATABASE.TABLE")
-        return sources
-
-    @property
-    def source_names(self) -> list[str]:
-        """The names of its sources, in the order of the file."""
-        return [source if isinstance(source, str) else source.name for source in self.sources]
-
-    @field_validator("uri")
-    @classmethod
-    def _sqlite_from_the_file(cls, uri: str, info: ValidationInfo) -> str:
-        scheme, _, rest = uri.partition(":")
-        if scheme != "sqlite" or rest.startswith(("/", "?")) or not rest or not info.context:
-            return uri
-        return f"sqlite:{quote(str(info.context['folder']))}/{rest}"
-
-
 class MaxScnSettings(Settings):
     """The store of the last SCN written to the ring."""
 
@@ -332,6 +188,19 @@ class RelaySettings(Settings):
     physical_sources: tuple[PhysicalSourceSettings, ...] = Field(
         min_length=1, description="What is captured"
     )
+
+    @field_validator("physical_sources")
+    @classmethod
+    def _each_name_once(
+        cls, physical_sources: tuple[PhysicalSourceSettings, ...]
+    ) -> tuple[PhysicalSourceSettings, ...]:
+        names = doubles(name for one in physical_sources for name in one.source_names)
+        if names:
+            raise ValueError(
+                f"source {names[0]} is listed in two physical sources: give one of them a name of "
+                'its own, { name = "…", table = "…" }'
+            )
+        return physical_sources
 
 
 class BackOffSettings(Settings):

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from databus.conf.settings import PhysicalSourceSettings, SourceSettings
+from databus.registry.registry import SchemaRegistry
+from databus.schemas.avro_rows import captured_table
 from databus.schemas.errors import SettingsError, UnknownSourceError
 
 SRC_ID_MAX = 32767
@@ -70,6 +72,25 @@ def make_catalog(
     free = (src_id for src_id in range(1, SRC_ID_MAX + 1) if src_id not in taken)
     ids = {s.name: fixed[s.name] if s.name in fixed else next(free) for s in listed}
     return Catalog(ids, {p.name: tuple(s.name for s in _listed(p)) for p in physical_sources})
+
+
+def check_tables(
+    physical_sources: Sequence[PhysicalSourceSettings], registry: SchemaRegistry
+) -> None:
+    """Raise SettingsError for a source whose table is another than it was captured from.
+
+    Rows of two tables would come under one name and one id, and nothing would tell consumers.
+    """
+    known = registry.sources()
+    for name, table, _ in (one for p in physical_sources for one in p.named_tables):
+        versions = registry.versions(name) if name in known else ()
+        before = captured_table(versions[-1].text) if versions else None
+        if before not in (None, table):
+            raise SettingsError(
+                f"source {name} was captured from table {before}, and is now to be captured from "
+                f"{table}: a source never changes its table, because its consumers have rows of "
+                f"the first; give the source of {table} another name, or write {before} again"
+            )
 
 
 def _listed(physical_source: PhysicalSourceSettings) -> list[SourceSettings]:

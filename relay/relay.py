@@ -25,7 +25,7 @@ from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
-from databus.relay.catalog import Catalog, make_catalog
+from databus.relay.catalog import Catalog, check_tables, make_catalog
 from databus.relay.clock import Clock
 from databus.relay.control import Control
 from databus.relay.monitoring.large_rows import LargeRows
@@ -207,6 +207,7 @@ class Relay:
 
     def _make_catalog(self) -> Catalog:
         catalog = make_catalog(self.settings.physical_sources, self.registry.sources())
+        check_tables(self.settings.physical_sources, self.registry)
         for name, src_id in catalog.ids.items():
             self.registry.add_source(name, src_id)
         return catalog
@@ -255,6 +256,7 @@ class Relay:
             self.catalog.src_ids_of(name),
             settings.before_images,
             settings.acknowledged_scns,
+            settings.names,
         )
         notifier = Notifier()
         capture = Capture(

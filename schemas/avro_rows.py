@@ -228,6 +228,13 @@ def meta_of(holder: Mapping[str, Any]) -> Mapping[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
+def captured_table(text: str) -> str | None:
+    """Return the table that a generated schema was made of; None for another text."""
+    meta = meta_of(json.loads(text))
+    found = meta.get("table") or meta.get("source")
+    return None if found is None else str(found)
+
+
 def column_of(field: Mapping[str, Any]) -> str:
     """Return the column's own name: Avro does not allow every one."""
     return str(meta_of(field).get("column", field["name"]))

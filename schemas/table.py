@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Column:
 class Table:
     """A source's name (`shop.orders`), its columns in order, and whose types they are.
 
+    `table` is the table's name in its database if the source has a name of its own, and else
+    empty. Source kinds leave it empty: to them the source is the table.
     `dialect` says how `sql_type` is to be read: "mysql", "sqlite", or any other word when
     every column has its `avro_type`.
     Equal tables have equal schemas, so a table may be used as a cache key.
@@ -36,6 +38,11 @@ class Table:
     source: str
     columns: tuple[Column, ...]
     dialect: str = "mysql"
+    table: str = ""
+
+    def named(self, source: str) -> Table:
+        """Return the table as that of a source, which may have a name of its own."""
+        return self if source == self.source else replace(self, source=source, table=self.source)
 
     @property
     def key_columns(self) -> tuple[Column, ...]:

@@ -3,8 +3,9 @@
 The same table gives the same text, byte for byte, wherever it is made: the
 text's MD5 is the schema's id. A nullable column is a union with null and null
 its default. Each field has a `meta` with the column's name, position, SQL type
-and place in the key; the record's `meta` has the source, the dialect and the
-key's columns. A name that Avro does not allow is escaped, and `meta` keeps it.
+and place in the key; the record's `meta` has the source, its table
+if that has another name, the dialect and the key's columns. A name that Avro
+does not allow is escaped, and `meta` keeps it.
 
 What a source hands over for each type, and gets back (`avro_rows.RowCodec`):
 
@@ -106,6 +107,7 @@ def avro_schema(table: Table) -> str:
     record["fields"] = _fields(table)
     record["meta"] = {
         "source": table.source,
+        **({"table": table.table} if table.table else {}),
         "dialect": table.dialect,
         "key": [column.name for column in table.key_columns],
     }

@@ -34,6 +34,7 @@ from databus.client.subscription import Bindings, SourceBinding
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
 from databus.daemon.faults import trace_of
 from databus.daemon.log_setup import about
+from databus.schemas.avro_rows import captured_table
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError, DatabusError, ScnNotFoundError
 
@@ -295,20 +296,18 @@ class Producer:
             self._problem = ""
 
     def _add_schemas(self, store: Store, bound: SourceBinding) -> None:
-        """Store the schemas. If they change the key of its rows, the source is seeded again.
+        """Store the schemas. If they change the key or the table, the source is seeded again.
 
-        Rows under their old keys become tombstones then.
+        Rows under their old keys, and rows of the old table, become tombstones then.
         """
         known = [text for _, _, text in store.schemas([bound.src_id])]
         fresh = [s.text for s in bound.schemas if s.text not in known]
         store.add_schemas(bound.src_id, [(s.version, s.text) for s in bound.schemas])
         _log_notes(store)
-        identity = identity_in(known[-1]) if known else None
-        if identity is None or not any(identity_in(text) != identity for text in fresh):
-            return
-        if store.source(bound.name).status in _SEEDED:
-            text = "the primary key of %s has changed: it is seeded again"
-            log.warning(text, bound.name, extra=about(source=bound.name))
+        changed = _change(known[-1], fresh) if known else ""
+        if changed and store.source(bound.name).status in _SEEDED:
+            text = "the %s of %s has changed: it is seeded again"
+            log.warning(text, changed, bound.name, extra=about(source=bound.name))
             store.reset_source(bound.name)
 
     def _fall_off(self, store: Store, error: ScnNotFoundError) -> None:
@@ -352,6 +351,18 @@ class Producer:
                 known = about(physical_source=name)
                 log.error(text, name, error, exc_info=trace_of(error), extra=known)
                 self._retention_problem = str(error) or repr(error)
+
+
+def _change(known: str, fresh: Sequence[str]) -> str:
+    """Return which change of the newest known schema makes the stored rows wrong, or ""."""
+    identity = identity_in(known)
+    if identity is not None and any(identity_in(text) != identity for text in fresh):
+        return "primary key"
+    # Only a relay with a new data folder captures a source from another table.
+    table = captured_table(known)
+    if table is not None and any(captured_table(text) not in (None, table) for text in fresh):
+        return "table"
+    return ""
 
 
 def _client_settings(settings: BootstrapSettings) -> ClientSettings:

@@ -54,12 +54,6 @@ def store_path(settings: BootstrapSettings, physical: PhysicalSourceSettings) ->
     return settings.data_dir / f"{physical.name}.db"
 
 
-def only(physical: PhysicalSourceSettings, sources: Sequence[str]) -> PhysicalSourceSettings:
-    """Return the physical source's settings with only these sources."""
-    pairs = zip(physical.source_names, physical.sources, strict=True)
-    return physical.model_copy(update={"sources": tuple(s for name, s in pairs if name in sources)})
-
-
 @contextmanager
 def hold_seeding(path: Path) -> Iterator[bool]:
     """Take the seeding lock of the store at `path`; yield False when it is held already."""
@@ -126,7 +120,7 @@ class TableSeeding:
 
     def _seed_one(self, source: str) -> None:
         # One scan for each source: one that cannot be opened must not stop the others.
-        scan = self._open_scan(only(self._physical, [source]))
+        scan = self._open_scan(self._physical.only([source]))
         try:
             scan.open()
             if self._store.source(source).problem:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 from typing import NamedTuple
 
@@ -30,8 +30,8 @@ from databus.bootstrap.seeder.row_identity import identity_of
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.relay.sources.table_scan import TableScan
-from databus.schemas.avro_rows import schema_id
-from databus.schemas.errors import BootstrapError, SourceUnavailableError
+from databus.schemas.avro_rows import captured_table, schema_id
+from databus.schemas.errors import BootstrapError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.table import Table
 from databus.schemas.table_change import Versions, shape
 from databus.schemas.table_schema import avro_schema
@@ -167,9 +167,22 @@ class Seeder:
         self._store.activate_caught_up()
         return True
 
+    def _check_table(self, table: Table, texts: Sequence[str]) -> None:
+        """Raise SourceStoppedError if the relay captures the source from another table."""
+        captured = captured_table(texts[-1]) if texts else None
+        mine = table.table or table.source
+        if captured not in (None, mine):
+            raise SourceStoppedError(
+                self._scan.name,
+                self._store.position().scn,
+                f"source {table.source} is read from table {mine} here, and the relay captures it "
+                f"from {captured}: write the same `table` in both settings files",
+            )
+
     def _use(self, table: Table, state: SourceState, timestamp_ns: int) -> RowEvents:
         """Return the encoder of a table's rows, after storing their schema."""
         known = self._store.schemas([state.src_id])
+        self._check_table(table, [text for _, _, text in known])
         text = Versions(text for _, _, text in known).at(state.seed_scn)
         # The version in force at A, unless the table was altered since.
         is_it = text is not None and shape(text) == avro_schema(table)

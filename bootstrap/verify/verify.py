@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from threading import Event
 
-from databus.bootstrap.seeder.job import OpenScan, only, store_path
+from databus.bootstrap.seeder.job import OpenScan, store_path
 from databus.bootstrap.seeder.rate_limiter import Progress, RateLimiter, Report
 from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import Store
@@ -212,7 +212,7 @@ def verify(
     path = store_path(settings, physical)
     with closing(Store.open(path, is_read_only=True)) as store:
         sources = physical.source_names if sources is None else sources
-        scan = open_scan(only(physical, sources))
+        scan = open_scan(physical.only(sources))
         try:
             scan.open()
             verifier = Verifier(store, scan, settings.chunk_rows, report, stop, most_examples)

@@ -8,6 +8,8 @@ import click
 
 from databus.conf.loading import load_settings
 from databus.conf.reference import PAGES, kind_of, settings_in_words, settings_reference
+from databus.conf.settings import PhysicalSourceSettings
+from databus.conf.source_names import name_warnings, unclear_sources
 from databus.schemas.errors import SettingsError
 
 KINDS = click.Choice(sorted(PAGES))
@@ -35,8 +37,22 @@ def check(file: Path, kind: str | None) -> None:
     """
     kind = kind or kind_of(file)
     model, _ = PAGES[kind]
-    load_settings(file, model)
+    settings = load_settings(file, model)
+    for physical in getattr(settings, "physical_sources", ()):
+        _check_names(file, physical)
     click.echo(f"{file}: valid settings for a {kind}")
+
+
+def _check_names(file: Path, physical: PhysicalSourceSettings) -> None:
+    """Print warnings about names; raise SettingsError for one that is likely a mistake.
+
+    A relay takes such a name, because a table may have a dot in its name.
+    """
+    where = f"{file}: physical source {physical.name}: sources"
+    for problem in unclear_sources(physical.named_tables, physical.scheme):
+        raise SettingsError(f"{where}: {problem}")
+    for warning in name_warnings(physical.named_tables):
+        click.echo(f"{where}: warning: {warning}")
 
 
 @config.command()

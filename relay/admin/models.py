@@ -48,10 +48,11 @@ class RelayView(ApiModel):
 
 
 class SourceName(ApiModel):
-    """A source and its id."""
+    """A source, its id, and the table that it is captured from."""
 
     name: str
     id: int
+    table: str = ""  # left out by older relays
 
 
 class RingView(ApiModel):

@@ -92,8 +92,11 @@ def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
 
 
 def _source_names(relay: Relay, physical: str) -> list[SourceName]:
+    names = relay.physical_sources[physical].settings.names
     ids = relay.catalog.src_ids_of(physical)
-    return [SourceName(name=name, id=src_id) for name, src_id in ids.items()]
+    return [
+        SourceName(name=name, id=src_id, table=names.table_of(name)) for name, src_id in ids.items()
+    ]
 
 
 def _drain_view(status: SourceStatus, clients: ClientTable, now_s: float) -> DrainView | None:

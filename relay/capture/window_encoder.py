@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
+from databus.conf.source_names import SourceNames
 from databus.daemon.faults import is_transient
 from databus.daemon.log_setup import about
 from databus.registry.registry import SchemaRegistry
@@ -54,6 +55,7 @@ from databus.schemas.windows import EmptyWindow, EncodedWindow
 
 PARTITION_ID = 0
 _NO_NOTES = Notes()
+_SAME_NAMES = SourceNames()
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,8 @@ log = logging.getLogger(__name__)
 class WindowEncoder:
     """Encodes the transactions of one physical source.
 
-    `src_ids` maps its sources' names to ids; with `before_images` the row before an update
+    `src_ids` maps its sources' names to ids, and `names` the tables of transactions to those
+    names; with `before_images` the row before an update
     goes into the metadata. In a transaction whose SCN is in `acknowledged_scns`, rows that
     cannot be encoded are skipped and logged.
     """
@@ -72,12 +75,14 @@ class WindowEncoder:
         src_ids: Mapping[str, int],
         before_images: bool = True,
         acknowledged_scns: Collection[int] = (),
+        names: SourceNames = _SAME_NAMES,
     ) -> None:
         self._registry = registry
         self._src_ids = src_ids
+        self._names = names
         self.before_images = before_images
         self._acknowledged_scns = frozenset(acknowledged_scns)
-        self._current: dict[str, TableEncoder] = {}
+        self._current: dict[str, TableEncoder] = {}  # by the table's name in its database
         # Versions made by the current window; registered before it is published.
         self._made: list[SchemaVersion] = []
         self.revision = 0
@@ -118,7 +123,8 @@ class WindowEncoder:
         encoder = self._current.get(table.source)
         if encoder is not None and (encoder.table is table or encoder.table == table):
             return encoder
-        version = self._find(table, avro_schema(table), origin, scn)
+        named = self._named(table)
+        version = self._find(named, avro_schema(named), origin, scn)
         return None if version is None else self._use(table, version)
 
     def mark(self) -> int:
@@ -128,7 +134,7 @@ class WindowEncoder:
     def take_back(self, mark: int = 0) -> None:
         """Forget the versions made after `mark`."""
         for version in self._made[mark:]:
-            self._current.pop(version.source, None)
+            self._current.pop(self._names.table_of(version.source), None)
             self.revision += 1
         del self._made[mark:]
 
@@ -141,9 +147,14 @@ class WindowEncoder:
 
     def publish_first(self, table: Table) -> None:
         """Register a table that has no schema, so that clients get it before the first row."""
-        if not self._registry.versions(table.source):
-            self._add(table, avro_schema(table), 0)
+        named = self._named(table)
+        if not self._registry.versions(named.source):
+            self._add(named, avro_schema(named), 0)
             self.settle()
+
+    def _named(self, table: Table) -> Table:
+        """Return a table of a transaction under its source's name."""
+        return table.named(self._names.name_of(table.source))
 
     def _versions(self, source: str) -> Sequence[SchemaVersion]:
         versions = self._registry.versions(source)
@@ -185,7 +196,8 @@ class WindowEncoder:
         At once, not with the next row: consumers' rows change now, and no row may ever
         follow. Returns the new version, or None.
         """
-        table, change = altered.table, altered.change
+        table, change = self._named(altered.table), altered.change
+        before_it = None if altered.before is None else self._named(altered.before)
         scn = scn if change.scn < 0 else change.scn
         self._src_id(table)
         versions = self._versions(table.source)
@@ -199,14 +211,14 @@ class WindowEncoder:
         if versions[-1].start_scn > scn:
             return None
         before = shape_id(last)
-        is_known = altered.before is not None and avro_schema(altered.before) == shape(last)
+        is_known = before_it is not None and avro_schema(before_it) == shape(last)
         if change.is_emptied or is_known:
             change = replace(change, scn=scn, before=before)
         else:
             change = TableChange.unknown(scn, before)
         if text == shape(last) and (change.is_emptied or changes_nothing(change)):
             return None
-        self._current.pop(table.source, None)
+        self._current.pop(altered.table.source, None)
         self.revision += 1
         return self._add(table, with_change(text, change), scn)
 
@@ -236,7 +248,8 @@ class WindowEncoder:
     ) -> Event:
         encoder = self.known_table(change.table, origin, scn)
         if encoder is None:
-            encoder = self._use(change.table, self._make(change.table, origin, scn))
+            version = self._make(self._named(change.table), origin, scn)
+            encoder = self._use(change.table, version)
         codec, notes = encoder.codec, change.notes
         if notes is not None and not self.before_images:
             notes = notes._replace(before_absent=(), before_raw={})
@@ -267,7 +280,7 @@ class WindowEncoder:
         self, change: TableEmptied, origin: Origin, row_index: int, scn: int, timestamp_ns: int
     ) -> Event:
         # Without a row, no schema is needed.
-        src_id = self._src_id(change.table)
+        src_id = self._src_id(self._named(change.table))
         fields = _origin_fields(origin)
         metadata = EventMetadata(Op.TRUNCATE, *fields, row_index, None, change.comment)
         told = metadata_part(encode_metadata(metadata))
@@ -281,8 +294,9 @@ class WindowEncoder:
         for altered in change.altered:
             version = self._alter(altered, scn)
             if version is not None:
-                made[altered.table.source] = version.schema_id.hex()
-        sources, database, statement = change.sources, change.database, change.statement
+                made[version.source] = version.schema_id.hex()
+        sources = tuple(map(self._names.name_of, change.sources))
+        database, statement = change.database, change.statement
         return ddl_event(scn, timestamp_ns, PARTITION_ID, sources, database, statement, made)
 
     def _src_id(self, table: Table) -> int:
@@ -296,7 +310,7 @@ class WindowEncoder:
             version.src_id,
             version.schema_id,
             row_codec(version.text),
-            key_maker(table),
+            key_maker(self._named(table)),
         )
         self._current[table.source] = encoder
         self.revision += 1

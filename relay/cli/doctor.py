@@ -26,6 +26,7 @@ from databus.conf.settings import (
     Settings,
     is_loopback,
 )
+from databus.conf.source_names import espresso_names, name_warnings, unclear_sources
 from databus.daemon.files import holder_of
 from databus.daemon.tokens import make_access
 from databus.doctor.checks import (
@@ -144,6 +145,7 @@ def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
     growth = Growth(missing, f"{len(rings)} rings")
     yield from check_folder("data_dir", settings.data_dir, growth, machine)
     for source in settings.physical_sources:
+        yield from check_names(source)
         yield from check_secrets(source, machine)
         try:
             newest = saved_scn(settings.max_scn, settings.data_dir, source.name)
@@ -221,6 +223,21 @@ def check_access(access: ServerAccessSettings, machine: Machine) -> Iterator[Che
         yield check_secret_env("token_env", access.token_env)
     if access.tls_ca is not None:
         yield check_certificate("tls_ca", access.tls_ca, machine)
+
+
+def check_names(source: PhysicalSourceSettings) -> Iterator[Check]:
+    """Check the names of a source's sources, also for stock Databus 2 clients."""
+    subject, tables = f"source {source.name}: sources", source.named_tables
+    for problem in (*unclear_sources(tables, source.scheme), *name_warnings(tables)):
+        yield warning(subject, problem)
+    refused = espresso_names(tables)
+    if refused:
+        rest = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        text = (
+            f"stock Databus 2 clients cannot read {refused[0]}{rest}, whose names have two parts; "
+            'for them give each a name of its own: { name = "com.example.Name", table = "…" }'
+        )
+        yield ok(subject, text)
 
 
 def check_secrets(source: PhysicalSourceSettings, machine: Machine) -> Iterator[Check]:

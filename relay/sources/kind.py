@@ -1,5 +1,9 @@
 """The kinds of source: everything that depends on the scheme of a source's URI.
 
+A kind knows tables. The functions here take settings and sources by the sources' names, and
+return tables under those names; only what `open_source` returns has tables under their own
+names, because the relay's encoder translates them (see `conf/source_names.py`).
+
 A kind is one `SourceKind`. Its package defines it, and it is registered once: the kinds of
 this project in `BUILT_IN`, those of others as entry points of the group `databus.sources`,
 each under its scheme. All other code asks for a kind by a URI and never compares schemes.
@@ -17,6 +21,7 @@ from typing import NamedTuple
 from databus.conf.settings import PhysicalSourceSettings
 from databus.doctor.checks import Check, error
 from databus.relay.sources.log_status import LogProbe
+from databus.relay.sources.named_scan import NamedScan
 from databus.relay.sources.source import Source
 from databus.relay.sources.table_scan import TableScan
 from databus.relay.sources.uri import parse_uri
@@ -112,7 +117,7 @@ def open_source(settings: PhysicalSourceSettings, data_dir: Path | None = None) 
     It keeps what it must remember in `data_dir`, or in memory without one. Raises
     SettingsError for an unknown scheme or a setting that the kind does not take.
     """
-    return kind_of(settings.uri).open(settings, data_dir)
+    return kind_of(settings.uri).open(settings.by_table(), data_dir)
 
 
 def open_scan(settings: PhysicalSourceSettings) -> TableScan:
@@ -120,17 +125,19 @@ def open_scan(settings: PhysicalSourceSettings) -> TableScan:
     scan = kind_of(settings.uri).scan
     if scan is None:
         raise SettingsError(f"uri = {settings.uri!r}: this kind of source has no tables to read")
-    return scan(settings)
+    names = settings.names
+    opened = scan(settings.by_table())
+    return NamedScan(opened, names) if names.have_own else opened
 
 
 def open_log_probe(settings: PhysicalSourceSettings) -> LogProbe | None:
     """Return the probe of the database's log; None when only the relay purges that log."""
     probe_log = kind_of(settings.uri).probe_log
-    return None if probe_log is None else probe_log(settings)
+    return None if probe_log is None else probe_log(settings.by_table())
 
 
 def read_columns(settings: PhysicalSourceSettings, source: str) -> Table:
-    """Return a source's table as its database has it now.
+    """Return a source's table as its database has it now; `source` may be the table's name.
 
     Raises UnknownSourceError, SourceUnavailableError, SourceStoppedError, or
     SettingsError for a kind without tables.
@@ -139,7 +146,9 @@ def read_columns(settings: PhysicalSourceSettings, source: str) -> Table:
     if columns is None:
         text = "this kind of source has no tables to make a schema of"
         raise SettingsError(f"uri = {settings.uri!r}: {text}")
-    return columns(settings, source)
+    names = settings.names
+    table = columns(settings.by_table(), names.table_of(source))
+    return table.named(names.name_of(table.source))
 
 
 def repair_history(
@@ -147,6 +156,7 @@ def repair_history(
 ) -> Repaired:
     """Write a table's definition into the history of a source in `data_dir`.
 
+    The request names the source or its table, as advice of a source kind does.
     Raises UnknownSourceError, SourceError, or SettingsError when the kind keeps no history or
     the definition cannot be right.
     """
@@ -154,7 +164,8 @@ def repair_history(
     if repair is None:
         text = "this kind of source keeps no history of definitions"
         raise SettingsError(f"uri = {settings.uri!r}: {text}")
-    return repair(settings, data_dir, request)
+    request = request._replace(source=settings.names.table_of(request.source))
+    return repair(settings.by_table(), data_dir, request)
 
 
 def check_source(
@@ -164,7 +175,8 @@ def check_source(
     subject = f"source {settings.name}"
     try:
         kind = kind_of(settings.uri)
-        return kind.check(CheckRequest(subject, settings, now_s, reads_log, newest_scn))
+        request = CheckRequest(subject, settings.by_table(), now_s, reads_log, newest_scn)
+        return kind.check(request)
     except SettingsError as problem:
         return [error(subject, str(problem))]
     except Exception as problem:  # other packages' code must not end the other checks

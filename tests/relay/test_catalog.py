@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.catalog import make_catalog
+from databus.registry.registry import SchemaRegistry
+from databus.registry.store import MemoryStore
+from databus.relay.catalog import check_tables, make_catalog
 from databus.schemas.errors import SettingsError, UnknownSourceError
+from databus.schemas.table import Column, Table
+from databus.schemas.table_schema import avro_schema
 
 
 def physical(name: str, *sources: Any) -> PhysicalSourceSettings:
@@ -39,7 +43,6 @@ def test_an_id_of_a_source_no_longer_listed_is_not_given_again() -> None:
 @pytest.mark.parametrize(
     ("listed", "known", "says"),
     [
-        ([physical("a", "x.one", "x.one")], {}, "source x.one is listed more than once"),
         ([physical("a", "x.one"), physical("a", "x.two")], {}, "physical source a"),
         ([physical("a", "x.one"), physical("b", "x.one")], {}, "source x.one"),
         (
@@ -55,6 +58,45 @@ def test_settings_that_clash_are_named(
 ) -> None:
     with pytest.raises(SettingsError, match=says):
         make_catalog(listed, known)
+
+
+def captured(name: str, table: str) -> SchemaRegistry:
+    """Return a registry with a source that was captured from a table."""
+    registry = SchemaRegistry(MemoryStore())
+    registry.add_source(name, 1)
+    columns = (Column("id", "integer", 0, key_position=0),)
+    registry.register(name, avro_schema(Table(table, columns).named(name)), 0)
+    return registry
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "now"),
+    [
+        ("com.example.shop.Orders", "shop.orders", "shop.orders2"),
+        ("shop.orders", "shop.orders", "shop.orders2"),
+        ("shop.orders", "shop.orders2", "shop.orders"),
+    ],
+)
+def test_a_source_never_changes_its_table(name: str, before: str, now: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        check_tables([physical("a", {"name": name, "table": now})], captured(name, before))
+    assert f"was captured from table {before}, and is now to be captured from {now}" in str(
+        caught.value
+    )
+
+
+def test_a_source_of_the_same_table_or_a_new_one_is_well() -> None:
+    registry = captured("com.example.shop.Orders", "shop.orders")
+    own = {"name": "com.example.shop.Orders", "table": "shop.orders"}
+    check_tables([physical("a", own, "shop.new")], registry)
+    check_tables([physical("a", {"name": "a.b.Orders", "table": "shop.orders"})], registry)
+
+
+def test_a_schema_that_names_no_table_is_no_reason_to_refuse() -> None:
+    registry = SchemaRegistry(MemoryStore())
+    registry.add_source("shop.orders", 1)
+    registry.register("shop.orders", '{"type": "record", "name": "orders", "fields": []}', 0)
+    check_tables([physical("a", {"name": "shop.orders", "table": "shop.x"})], registry)
 
 
 def test_sources_are_found_by_id_and_by_name() -> None:

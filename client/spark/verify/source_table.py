@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
@@ -148,8 +149,11 @@ def open_source_table(
     if not digest:
         text = "tables of this kind of source cannot be compared"
         raise SettingsError(f"uri = {physical.uri!r}: {text}")
-    only = physical.model_copy(update={"sources": (source,)})
-    table: SourceTable = resolve_name(digest)(only, source, selection)
+    only = physical.only([source])
+    table: SourceTable = resolve_name(digest)(
+        only.by_table(), only.names.table_of(source), selection
+    )
+    table.shape = replace(table.shape, source=source)
     try:
         yield table
     finally:

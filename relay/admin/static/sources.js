@@ -127,7 +127,7 @@ function factsOf(source) {
     ["Oldest commit", ring.oldestAt === null ? clock(null) : `${clock(ring.oldestAt, now)} · ${duration(now - ring.oldestAt)} ago`],
     ["Since the start", `${count(source.events)} rows · ${count(source.windows)} tx · ${bytes(source.sizeBytes)}`],
     ["Reconnects", count(source.reconnects)],
-    ["Sources", source.sources.map((one) => one.name).join(", ")],
+    ["Sources", source.sources.map(({ name, table }) => (!table || name === table ? name : `${name} (${table})`)).join(", ")],
   ];
   if (!source.isConnected && source.heardAt !== null) facts.push(["Last heard from", clock(source.heardAt, now)]);
   if (log.hoursLeft !== null) facts.push(["Database may purge in", duration(log.hoursLeft * 3600)]);

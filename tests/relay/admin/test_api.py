@@ -108,7 +108,10 @@ def test_a_physical_source_has_what_was_captured_and_what_its_ring_holds(
     assert (ring["oldestAt"], ring["newestAt"]) == (1.0, 5.0)
     assert ring["usedBytes"] == found["sizeBytes"]
     assert ring["capacityBytes"] == relay.relay.physical_sources["shop"].ring.capacity_bytes
-    assert found["sources"] == [{"name": "shop.person", "id": 1}, {"name": "shop.orders", "id": 2}]
+    assert found["sources"] == [
+        {"name": "shop.person", "id": 1, "table": "shop.person"},
+        {"name": "shop.orders", "id": 2, "table": "shop.orders"},
+    ]
 
 
 def test_one_physical_source_is_answered_as_among_all(relay: ServedRelay) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import errno
+import json
 from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
+from databus.conf.source_names import NamedTable, SourceNames
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
@@ -19,7 +21,7 @@ from databus.relay.sources.source import (
     Transaction,
     UnfitRowError,
 )
-from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.avro_rows import captured_table, row_codec, schema_id
 from databus.schemas.errors import RowError, SchemaError, UnknownSourceError
 from databus.schemas.event.control import DdlStatement, ddl_of, end_of_period
 from databus.schemas.event.event import Event, Opcode
@@ -415,3 +417,64 @@ def test_columns_that_are_as_they_were_may_have_other_rows_all_the_same(
     assert second.version == 2
     event = next(iter(walk(made.encode(transaction(8, insert(1))).data)))
     assert event.schema_id == second.schema_id
+
+
+# Sources with names of their own
+
+
+OWN = "com.example.shop.Person"
+
+
+def named_encoder() -> tuple[SchemaRegistry, WindowEncoder]:
+    registry = SchemaRegistry(MemoryStore())
+    registry.add_source(OWN, 1)
+    registry.add_source(ORDERS.source, 2)
+    names = SourceNames([NamedTable(OWN, PERSON.source), NamedTable(ORDERS.source, ORDERS.source)])
+    return registry, WindowEncoder(registry, {OWN: 1, ORDERS.source: 2}, names=names)
+
+
+def test_rows_of_a_table_are_those_of_the_source_with_its_own_name() -> None:
+    registry, made = named_encoder()
+    made.publish_first(PERSON)
+    first, second, _ = walk(
+        made.encode(transaction(7, insert(1, "Ann"), insert(2, "tea", ORDERS))).data
+    )
+    assert [first.src_id, second.src_id] == [1, 2]
+    assert row_of(registry, first) == {"id": 1, "name": "Ann"}
+    (version,) = registry.versions(OWN)
+    definition = json.loads(version.text)
+    assert (definition["namespace"], definition["name"]) == ("com.example.shop", "Person")
+    assert captured_table(version.text) == PERSON.source
+    assert captured_table(registry.latest(ORDERS.source).text) == ORDERS.source
+
+
+def test_an_alter_of_a_table_makes_a_version_of_the_source_with_its_own_name() -> None:
+    registry, made = named_encoder()
+    made.publish_first(PERSON)
+    made.encode(transaction(7, insert(1, "Ann")))
+    altered = TableAltered(WIDER, PERSON, TableChange(-1, ""))
+    statement = TableDefined((PERSON.source,), "shop", "ALTER TABLE person ADD age int", (altered,))
+    (ddl, _) = walk(made.encode(transaction(8, statement)).data)
+    told = ddl_of(ddl)
+    assert told is not None
+    first, second = registry.versions(OWN)
+    assert told.sources == (OWN,)
+    assert told.schemas == {OWN: second.schema_id.hex()}
+    change = change_of(second.text)
+    assert change is not None
+    assert (change.scn, change.before, change.reload) == (8, shape_id(first.text), {})
+
+
+def test_a_version_that_is_taken_back_is_made_again_under_the_own_name() -> None:
+    registry, made = named_encoder()
+    with pytest.raises(UnfitRowError):
+        made.encode(transaction(7, insert(1, "Ann"), RowChange(PERSON, Op.INSERT, {})))
+    assert list(registry.versions(OWN)) == []
+    first, _ = walk(made.encode(transaction(8, insert(1, "Ann"))).data)
+    assert registry.by_id(first.schema_id).source == OWN
+
+
+def test_an_emptied_table_is_the_source_with_its_own_name() -> None:
+    _, made = named_encoder()
+    event, _ = walk(made.encode(transaction(7, TableEmptied(PERSON))).data)
+    assert event.src_id == 1

@@ -1,0 +1,26 @@
+"""The base of all settings models, and the types of their fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator
+
+from databus.conf.units import parse_size_bytes
+
+SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
+
+
+class Settings(BaseModel):
+    """The base of all settings: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*")
+    @classmethod
+    def _from_the_file(cls, value: Any, info: ValidationInfo) -> Any:
+        """Resolve a relative path against the folder of its settings file, if there is one."""
+        if isinstance(value, Path) and info.context:
+            return info.context["folder"] / value
+        return value

@@ -1,0 +1,189 @@
+"""Settings of a physical source: its database, its sources, and how its log is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+
+from databus.conf.model import Settings, SizeBytes
+from databus.conf.source_names import NamedTable, SourceNames, source_problems
+
+
+class SourceSettings(Settings):
+    """One table stream of a physical source."""
+
+    name: str = Field(
+        description="Source name, e.g. `shop.orders` or `com.example.shop.Orders`; stock Databus 2 "
+        "clients read names of one part, or of three and more"
+    )
+    table: str | None = Field(
+        default=None,
+        description="Table that it is captured from; the name is the table's when left out",
+    )
+    id: int | None = Field(
+        default=None,
+        ge=1,
+        le=32767,
+        description="src_id; given in the order of listing when left out",
+    )
+
+
+class PhysicalSourceSettings(Settings):
+    """One database whose change log is read.
+
+    `uri` is `sqlite:/path/shop.db`, `mysql://user@host:3306` or
+    `generator:?rate=100`. It never contains a password: `password_file` or
+    `password_env` names the file or variable with it.
+    """
+
+    # The settings file, named in advice about manual steps.
+    _file: Path | None = PrivateAttr(None)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Name of the physical source")
+    uri: str = Field(description="Where the change log is read from")
+    sources: tuple[SourceSettings | str, ...] = Field(
+        description="Tables to capture: names, or TOML tables with `name`, `table` and `id`",
+        min_length=1,
+    )
+    start: str = Field(
+        default="latest",
+        description="Where a first start begins: `latest`, `earliest`, an SCN, or `gtid:…`",
+    )
+    ring_bytes: SizeBytes = Field(
+        default=64 << 20, ge=64 << 10, description="Size of the ring's data"
+    )
+    before_images: bool = Field(
+        default=True, description="Keep the row before an update in the event's metadata"
+    )
+    password_file: Path | None = Field(
+        default=None, description="File with the password, first line"
+    )
+    password_env: str | None = Field(
+        default=None, description="Environment variable with the password"
+    )
+    server_id: int = Field(
+        default=0, ge=0, le=2**32 - 1, description="Replica id at the MySQL server; 0 derives one"
+    )
+    epoch: int = Field(
+        default=0, ge=0, le=255, description="How many times the server was switched"
+    )
+    tls_ca: Path | None = Field(
+        default=None, description="CA file; TLS to the database is on when given"
+    )
+    tls_cert: Path | None = Field(default=None, description="Client certificate")
+    tls_key: Path | None = Field(default=None, description="Client key")
+    acknowledged_scns: tuple[int, ...] = Field(
+        default=(),
+        description="Places at which capture stopped (a TRUNCATE, a row that does not fit its "
+        "column) and may now go on without what is there; the error names the number",
+    )
+    allow_cascades: bool = Field(
+        default=False,
+        description="MySQL: capture tables whose rows a foreign key changes by cascade, though "
+        "the server does not log those changes",
+    )
+    zero_dates: Literal["stop", "null"] = Field(
+        default="stop",
+        description="MySQL: what to do about dates such as 0000-00-00: `stop` or `null`",
+    )
+    partial_rows: Literal["stop", "deliver"] = Field(
+        default="stop",
+        description="MySQL: what to do about row images that lack columns (`binlog_row_image` "
+        "MINIMAL or NOBLOB): `stop`, or `deliver` rows without the values that are not logged",
+    )
+    purge_warning_hours: float = Field(
+        default=24.0,
+        ge=0,
+        description="MySQL: warn when the server may purge within so many hours what is yet to "
+        "be read (or within half of what it keeps, when that is less)",
+    )
+    poll_interval_s: float = Field(
+        default=0.001, gt=0, le=10, description="How often an SQLite change log is looked at"
+    )
+    retention_rows: int = Field(
+        default=1_000_000, ge=1000, description="Rows kept in an SQLite change log behind the ring"
+    )
+    reconnect_min_s: float = Field(default=0.2, gt=0, description="First wait before reconnecting")
+    reconnect_max_s: float = Field(
+        default=30.0, gt=0, description="Longest wait before reconnecting"
+    )
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Store the file's path."""
+        self._file = (context or {}).get("file")
+
+    @property
+    def file(self) -> Path | None:
+        """The settings file; None when the settings do not come from a file."""
+        return self._file
+
+    @field_validator("tls_cert", "tls_key")
+    @classmethod
+    def _with_an_authority(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        # Otherwise the missing TLS would go unnoticed.
+        if path is not None and info.data.get("tls_ca") is None:
+            raise ValueError("tls_cert and tls_key need tls_ca, which puts TLS on")
+        return path
+
+    @field_validator("sources")
+    @classmethod
+    def _names_and_tables(
+        cls, sources: tuple[SourceSettings | str, ...], info: ValidationInfo
+    ) -> tuple[SourceSettings | str, ...]:
+        scheme = _scheme(str(info.data.get("uri", "")))
+        for problem in source_problems([_named(source) for source in sources], scheme):
+            raise ValueError(problem)
+        return sources
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of its URI."""
+        return _scheme(self.uri)
+
+    @property
+    def named_tables(self) -> list[NamedTable]:
+        """The names and tables of its sources, in the order of the file."""
+        return [_named(source) for source in self.sources]
+
+    @property
+    def source_names(self) -> list[str]:
+        """The names of its sources, in the order of the file."""
+        return [source.name for source in self.named_tables]
+
+    @property
+    def names(self) -> SourceNames:
+        """The translation between its sources' names and tables."""
+        return SourceNames(self.named_tables)
+
+    def by_table(self) -> PhysicalSourceSettings:
+        """Return the settings with tables for sources, which is what source kinds know."""
+        return self.model_copy(update={"sources": tuple(s.table for s in self.named_tables)})
+
+    def only(self, names: Collection[str]) -> PhysicalSourceSettings:
+        """Return the settings with only these sources."""
+        chosen = tuple(source for source in self.sources if _named(source).name in names)
+        return self.model_copy(update={"sources": chosen})
+
+    @field_validator("uri")
+    @classmethod
+    def _sqlite_from_the_file(cls, uri: str, info: ValidationInfo) -> str:
+        scheme, _, rest = uri.partition(":")
+        if scheme != "sqlite" or rest.startswith(("/", "?")) or not rest or not info.context:
+            return uri
+        return f"sqlite:{quote(str(info.context['folder']))}/{rest}"
+
+
+def _named(source: SourceSettings | str) -> NamedTable:
+    if isinstance(source, str):
+        return NamedTable(source, source, is_given=False)
+    if source.table is None:
+        return NamedTable(source.name, source.name, is_given=False)
+    return NamedTable(source.name, source.table)
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition(":")[0]

@@ -71,11 +71,9 @@ def sync(
         def report(progress: SyncProgress) -> None:
             nonlocal found
             found = progress
-            # A log file gets only the last line, printed at the end.
             if console.is_terminal:
                 live.update(Text(words_of(source, progress)), refresh=True)
 
-        # Ctrl-C is the normal end of a job that follows a table.
         with contextlib.suppress(KeyboardInterrupt):
             sync_table(
                 spark,

@@ -97,7 +97,8 @@ class Connection(socketserver.StreamRequestHandler):
         return line.decode("latin-1").split(" ")[1] if line else ""
 
 
-Act = Callable[[Connection], bool]  # answers a /stream request; False ends the connection
+# Answers a /stream request that has a body; False ends the connection.
+Act = Callable[[Connection, bytes], bool]
 
 
 class StockRelayServer(socketserver.ThreadingTCPServer):
@@ -171,10 +172,8 @@ class StockRelay:
         asked = {name: unquote(value.replace("+", " ")) for name, _, value in pairs}
         self.requests.append((path, asked))
         if path == "/stream":
-            if self.script:
-                return self.script.popleft()(to)
-            self._stream(to, asked)
-        elif path == "/sources":
+            return self._stream(to, asked)
+        if path == "/sources":
             to.send_body(self.recording.sources)
         elif path == "/register":
             version = asked.get("protocolVersion", "3")
@@ -186,25 +185,32 @@ class StockRelay:
             to.send_error(f"{_REQUEST}UnknownCommandException", f"Unknown databus command: {name}")
         return True
 
-    def _stream(self, to: Connection, asked: Mapping[str, str]) -> None:
+    def _stream(self, to: Connection, asked: Mapping[str, str]) -> bool:
         since = _checkpoint_of(asked)
-        scn, offset = since["windowScn"], since["windowOffset"]
-        if 0 <= scn < self.gone_scn:
+        if 0 <= since["windowScn"] < self.gone_scn:
             to.send_error(f"{_REQUEST}RequestProcessingException", SCN_NOT_FOUND, SCN_NOT_FOUND)
-            return
-        events = self._events_after(scn, offset, int(asked.get("maxev", "0")))
-        wanted = _selection(asked)
-        body, size = b"", int(asked["size"])
+            return True
+        body, pending_bytes = self._body(since, asked)
+        if body and self.script:
+            return self.script.popleft()(to, body)
+        headers = {"x_dbus_pending_event_size": str(pending_bytes)} if pending_bytes else {}
+        to.send_body(body, **headers)
+        return True
+
+    def _body(self, since: Mapping[str, int], asked: Mapping[str, str]) -> tuple[bytes, int]:
+        """Return the events of an answer, and the size of an event that does not fit."""
+        wanted, size = _selection(asked), int(asked["size"])
+        events = self._events_after(
+            since["windowScn"], since["windowOffset"], int(asked.get("maxev", "0"))
+        )
+        body = b""
         for event, data in events:
             if not event.is_control and not wanted(event):
                 continue
             if len(body) + len(data) > size:
-                if not body:
-                    to.send_body(b"", x_dbus_pending_event_size=str(len(data)))
-                    return
-                break
+                return body, 0 if body else len(data)
             body += data
-        to.send_body(body)
+        return body, 0
 
     def _events_after(
         self, scn: int, offset: int, max_version: int

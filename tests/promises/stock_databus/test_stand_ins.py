@@ -169,12 +169,12 @@ def test_a_window_that_is_gone_suspends_a_client_without_a_bootstrap_server(
 # What it refuses
 
 
-def sends(version: int, change: Callable[[bytearray], None]) -> Callable[[Connection], bool]:
+def sends(version: int, change: Callable[[bytearray], None]) -> Callable[[Connection, bytes], bool]:
     """Return an answer: the recorded events with a change in the first of them."""
     stream = bytearray(recorded("v1.stream.bin" if version == 0 else "v2.stream.bin"))
     change(stream)
 
-    def send(to: Connection) -> bool:
+    def send(to: Connection, _body: bytes) -> bool:
         to.send_body(bytes(stream))
         return True
 
@@ -264,32 +264,31 @@ def test_a_name_of_two_parts_is_refused() -> None:
         StockClient(1, ["shop.orders"])
 
 
-def send_with_length(to: Connection) -> bool:
-    body = recorded("v2.stream.bin")
+def send_with_length(to: Connection, body: bytes) -> bool:
     to.send_head(Content_Length=str(len(body)))
     to.send(body)
     return True
 
 
-def send_bare_error(to: Connection) -> bool:
+def send_bare_error(to: Connection, _body: bytes) -> bool:
     to.send_error("RequestProcessingException", "ScnNotFoundException", "ScnNotFoundException")
     return True
 
 
-def send_error_without_cause(to: Connection) -> bool:
+def send_error_without_cause(to: Connection, _body: bytes) -> bool:
     to.send_error("com.linkedin.databus.core.ScnNotFoundException", "gone")
     return True
 
 
-def end_inside_a_chunk(to: Connection) -> bool:
+def end_inside_a_chunk(to: Connection, body: bytes) -> bool:
     to.send_head(Transfer_Encoding="chunked")
-    to.send(b"%x\r\n" % CHUNK_BYTES + recorded("v2.stream.bin")[:100])
+    to.send(b"%x\r\n" % CHUNK_BYTES + body[:100])
     return False
 
 
-def end_without_last_chunk(to: Connection) -> bool:
+def end_without_last_chunk(to: Connection, body: bytes) -> bool:
     to.send_head(Transfer_Encoding="chunked")
-    to.send_chunk(recorded("v2.stream.bin")[:100])
+    to.send_chunk(body[:100])
     return False
 
 
@@ -304,7 +303,7 @@ def end_without_last_chunk(to: Connection) -> bool:
     ],
 )
 def test_an_answer_of_another_form_is_refused(
-    relay: StockRelay, act: Callable[[Connection], bool], problem: str
+    relay: StockRelay, act: Callable[[Connection, bytes], bool], problem: str
 ) -> None:
     relay.script.append(act)
     with pytest.raises(StockRefusalError, match=problem):
@@ -314,12 +313,12 @@ def test_an_answer_of_another_form_is_refused(
 def test_a_connection_that_is_closed_between_answers_is_opened_and_registered_again(
     relay: StockRelay,
 ) -> None:
-    def close(to: Connection) -> bool:
-        to.send_body(b"")
+    def close(to: Connection, body: bytes) -> bool:
+        to.send_body(body)
         return False
 
     relay.script.append(close)
-    client = read_all(relay)
+    client = read_all(relay, size_bytes=900)
     assert rows_of(client.tables.windows) == expected_rows()
     assert client.picks == 2
     assert relay.paths().count("/register") == 2

@@ -17,6 +17,7 @@ import zstandard
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.binlog.events import HEADER, HEADER_SIZE, TRANSACTION_PAYLOAD
+from databus.schemas.event.crc import event_crc
 
 _TYPE_AT, _SIZE_AT, _END_AT = 4, 9, 13
 _CHECKSUM = 4
@@ -207,7 +208,7 @@ def _with_crcs(event: bytes) -> bytes:
     changed = bytearray(event)
     if len(event) != int.from_bytes(event[_V2_LENGTH : _V2_LENGTH + 4], "big"):
         struct.pack_into(">I", changed, _V2_LENGTH, len(event))
-    body = zlib.crc32(changed[_V2_BODY:]) if len(event) > _V2_BODY else 0
+    body = event_crc(changed[_V2_BODY:]) if len(event) > _V2_BODY else 0
     struct.pack_into(">I", changed, _V2_BODY_CRC, body)
-    struct.pack_into(">I", changed, _V2_HEADER_CRC, zlib.crc32(changed[_V2_BODY_CRC:_V2_BODY]))
+    struct.pack_into(">I", changed, _V2_HEADER_CRC, event_crc(changed[_V2_BODY_CRC:_V2_BODY]))
     return bytes(changed)

@@ -44,6 +44,7 @@ _OF_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "g
 _COMPILED: Mapping[str, str] = {
     "databus.relay.sources.mysql.binlog._decoder": "a MySQL source is thirty to forty times slower",
     "databus.relay.ring._core": "reading the ring is slower",
+    "databus.schemas.event._crc": "events are checked slower",
     "databus.schemas.stream._row_cutter": "clients decode rows slower",
 }
 

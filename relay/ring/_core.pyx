@@ -162,8 +162,8 @@ cdef void _copy_in(const Lap* lap, int64_t at, int64_t size, const uint8_t* data
 cdef inline uint32_t _crc(const Lap* lap, int64_t at, int64_t size, uint32_t begin) noexcept nogil:
     cdef int64_t room = lap.capacity - at
     if size <= room:
-        return crc32(lap.data + at, size, begin)
-    return crc32(lap.data, size - room, crc32(lap.data + at, room, begin))
+        return event_crc32(lap.data + at, size, begin)
+    return event_crc32(lap.data, size - room, event_crc32(lap.data + at, room, begin))
 
 
 cdef inline Verdict _read_header(
@@ -807,14 +807,6 @@ def find_run(bytes marks not None, Py_ssize_t number, int64_t newest, int64_t li
         newest = mark[0]
         number += 1
     return number
-
-
-def checksum(const uint8_t[::1] data, uint32_t begin=0, bint by_table=False):
-    """Return the CRC-32 of `zlib.crc32`, by this machine's fastest method or by table."""
-    cdef const uint8_t* at = &data[0] if data.shape[0] else NULL
-    if by_table:
-        return <uint32_t>~crc32_by_table(at, data.shape[0], ~begin)
-    return crc32(at, data.shape[0], begin)
 
 
 def find_ddl(bytes windows not None):

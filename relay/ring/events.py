@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
-from zlib import crc32
 
 from databus.relay.ring.layout import UNKNOWN_SCN, RingFile
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.control import end_of_period
+from databus.schemas.event.crc import event_crc
 from databus.schemas.event.event import EOP_SRC_ID
 from databus.schemas.event.layout import V2, V2_COVERED_AT, V2_MAGIC, struct_of
 from databus.schemas.event.v2 import SMALLEST_BYTES, VERSION, encode
@@ -207,8 +207,8 @@ def _checked(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
         if (
             version != VERSION
             or magic != V2_MAGIC
-            or crc32(chunk[at + V2_COVERED_AT : header_end]) != header_crc
-            or crc32(chunk[header_end : at + length]) != body_crc
+            or event_crc(chunk[at + V2_COVERED_AT : header_end]) != header_crc
+            or event_crc(chunk[header_end : at + length]) != body_crc
         ):
             return
         yield _new(Step, (position, length, scn, src_id == EOP_SRC_ID))
@@ -251,7 +251,7 @@ def stamp_events(ring_file: RingFile, position: int, end: int, scn: int, timesta
         header = bytearray(ring_file.copy_out(position, header_length))
         _TIMESTAMP.pack_into(header, V2.timestamp_ns.offset, timestamp_ns)
         _SCN.pack_into(header, V2.scn.offset, scn)
-        checked = crc32(header[V2_COVERED_AT:])
+        checked = event_crc(header[V2_COVERED_AT:])
         _HEADER_CRC.pack_into(header, V2.header_crc.offset, checked)
         ring_file.copy_in(position, header)
         position += length

@@ -1,4 +1,7 @@
-# CRC-32 as zlib computes it (polynomial 0xEDB88320, reflected).
+# CRC-32 with the polynomial 0xEDB88320, reflected: of events, and as zlib computes it.
+#
+# An event's CRC starts with 0 and is not inverted (`crc.py`); zlib's, which the MySQL
+# binlog has, starts with 0xFFFFFFFF and is inverted in the end. The sum between is the same.
 #
 # For the compiled modules, which include this text: they have no zlib header to
 # rely on, and calling Python's zlib for pieces of fifty bytes would cost more
@@ -44,7 +47,6 @@ cdef extern from *:
     #endif
     }
 
-    /* `value` is what the sum is before its last inversion; so is what is returned. */
     static uint32_t crc32_by_table(const uint8_t* data, ptrdiff_t size, uint32_t value) {
         const uint32_t (*tables)[256] = (const uint32_t (*)[256])crc32_tables;
         for (; size >= 8; data += 8, size -= 8) {
@@ -129,19 +131,24 @@ cdef extern from *:
     #define crc32_by_folding crc32_by_table
     #endif
 
-    static inline uint32_t crc32_go_on(const uint8_t* data, ptrdiff_t size, uint32_t begin) {
+    static inline uint32_t crc32_go_on(const uint8_t* data, ptrdiff_t size, uint32_t value) {
         if (size >= 16 && crc32_can_fold)
-            return ~crc32_by_folding(data, size, ~begin);
-        return ~crc32_by_table(data, size, ~begin);
+            return crc32_by_folding(data, size, value);
+        return crc32_by_table(data, size, value);
     }
     """
     void crc32_prepare() noexcept nogil
     uint32_t crc32_by_table(const uint8_t* data, Py_ssize_t size, uint32_t value) noexcept nogil
-    uint32_t crc32_go_on(const uint8_t* data, Py_ssize_t size, uint32_t begin) noexcept nogil
+    uint32_t crc32_go_on(const uint8_t* data, Py_ssize_t size, uint32_t value) noexcept nogil
 
 crc32_prepare()
 
 
-cdef inline uint32_t crc32(const uint8_t* data, Py_ssize_t size, uint32_t begin=0) noexcept nogil:
-    """Return the CRC of `size` bytes, going on from that of the bytes before them."""
+cdef inline uint32_t event_crc32(const uint8_t* data, Py_ssize_t size, uint32_t begin=0) noexcept nogil:
+    """Return an event's CRC of `size` bytes, continued from that of the bytes before them."""
     return crc32_go_on(data, size, begin)
+
+
+cdef inline uint32_t zlib_crc32(const uint8_t* data, Py_ssize_t size, uint32_t begin=0) noexcept nogil:
+    """Return zlib's CRC of `size` bytes, continued from that of the bytes before them."""
+    return ~crc32_go_on(data, size, ~begin)

@@ -35,7 +35,7 @@ class V1Header(NamedTuple):
     """The header of version 1, which ends with a long key or with a byte key's length."""
 
     version: Field = Field(0, "B", "0")
-    header_crc: Field = Field(1, "I", "CRC32 of the header from `length` to its end")
+    header_crc: Field = Field(1, "I", "CRC of the header from `length` to its end")
     length: Field = Field(5, "I", "length of the whole event")
     attributes: Field = Field(9, "H", "attributes")
     scn: Field = Field(11, "q", "SCN of the window")
@@ -44,7 +44,7 @@ class V1Header(NamedTuple):
     timestamp_ns: Field = Field(23, "q", "commit time, ns since 1970")
     src_id: Field = Field(31, "h", "source id; negative in a control event")
     schema_id: Field = Field(33, "16s", "MD5 of the schema's text")
-    value_crc: Field = Field(49, "I", "CRC32 of everything after the header")
+    value_crc: Field = Field(49, "I", "CRC of everything after the header")
     long_key: Field = Field(53, "q", "long key; the value follows")
     key_length: Field = Field(53, "I", "or: length of a byte key; the key and the value follow")
 
@@ -55,8 +55,8 @@ class V2Header(NamedTuple):
     version: Field = Field(0, "B", "2")
     magic: Field = Field(1, "I", "`0xCAFEDEED`")
     header_length: Field = Field(5, "I", "length of the header, key included")
-    header_crc: Field = Field(9, "I", "CRC32 of the header from `body_crc` to its end")
-    body_crc: Field = Field(13, "I", "CRC32 of everything after the header")
+    header_crc: Field = Field(9, "I", "CRC of the header from `body_crc` to its end")
+    body_crc: Field = Field(13, "I", "CRC of everything after the header")
     length: Field = Field(17, "I", "length of the whole event")
     attributes: Field = Field(21, "H", "attributes")
     timestamp_ns: Field = Field(23, "q", "commit time, ns since 1970")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from typing import Any, Final
-from zlib import crc32
 
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event.crc import event_crc, wrong_crc
 from databus.schemas.event.event import NO_SCHEMA_ID, Event, Opcode, Part
 from databus.schemas.event.layout import (
     V1,
@@ -67,13 +67,13 @@ def encode(event: Event) -> bytes:
                 event.timestamp_ns,
                 event.src_id,
                 event.schema_id,
-                crc32(checked),
+                event_crc(checked),
             )
             + key_field
         )
     except struct.error as error:
         raise ProtocolError(f"event does not fit version 1: {error}") from error
-    return _HEADER_CRC.pack(VERSION, crc32(header)) + header + checked
+    return _HEADER_CRC.pack(VERSION, event_crc(header)) + header + checked
 
 
 def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
@@ -98,11 +98,12 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
         raise ProtocolError(
             f"version 1 event length {length} is impossible", offset + V1.length.offset
         )
-    if crc32(bytes(buffer[offset + V1_COVERED_AT : header_end])) != header_crc:
-        raise ProtocolError("header CRC does not match", offset + V1.header_crc.offset)
+    header = bytes(buffer[offset + V1_COVERED_AT : header_end])
+    if event_crc(header) != header_crc:
+        raise wrong_crc("header", header, header_crc, offset + V1.header_crc.offset)
     checked = bytes(buffer[header_end:end])
-    if crc32(checked) != value_crc:
-        raise ProtocolError("value CRC does not match", offset + V1.value_crc.offset)
+    if event_crc(checked) != value_crc:
+        raise wrong_crc("value", checked, value_crc, offset + V1.value_crc.offset)
     key, value = _split_key(buffer, header_end, checked, has_byte_key)
     return _event(fixed, key, value, offset), end
 
@@ -120,8 +121,9 @@ def checked_length(buffer: Buffer, offset: int) -> int:
     """
     _, header_crc, length, *_ = _FIXED.unpack_from(buffer, offset)
     header_bytes = header_length(buffer, offset)
-    if crc32(buffer[offset + V1_COVERED_AT : offset + header_bytes]) != header_crc:
-        raise ProtocolError("header CRC does not match", offset + V1.header_crc.offset)
+    checked = buffer[offset + V1_COVERED_AT : offset + header_bytes]
+    if event_crc(checked) != header_crc:
+        raise wrong_crc("header", checked, header_crc, offset + V1.header_crc.offset)
     if length < header_bytes:
         raise ProtocolError(
             f"version 1 event length {length} is impossible", offset + V1.length.offset

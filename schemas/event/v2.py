@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import struct
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v1 as event_v1
+from databus.schemas.event.crc import event_crc, wrong_crc
 from databus.schemas.event.event import CRC32_BYTES, EOP_SRC_ID, MD5_BYTES, Event, Opcode, Part
 from databus.schemas.event.layout import (
     BYTE_KEY,
@@ -70,7 +70,7 @@ _I64 = struct_of(V2.long_key, begin=V2.long_key.offset)
 _ATTRIBUTE_BITS = struct_of(V2.attributes)
 _PEEK = struct_of(*_COVERED_FIELDS[1:])
 _LENGTHS = struct_of(*_BEGIN_FIELDS, V2.length)
-_PART_BYTES = {MD5_DIGEST: MD5_PART_BYTES, CRC32_DIGEST: CRC32_PART_BYTES}
+PART_BYTES = {MD5_DIGEST: MD5_PART_BYTES, CRC32_DIGEST: CRC32_PART_BYTES}
 _TIMESTAMP_AT, _SCN_AT, _HEADER_CRC_AT = V2.timestamp_ns.offset, V2.scn.offset, V2.header_crc.offset
 _UNSTAMPED_FIELDS = (V2.header_crc, V2.timestamp_ns, V2.scn)
 
@@ -160,7 +160,7 @@ def encode(event: Event) -> bytes:
             header_length = V2_SMALLEST_BYTES + len(key)
             bits |= BYTE_KEY
         header = pack(
-            crc32(body),
+            event_crc(body),
             header_length + len(body),
             bits,
             timestamp_ns,
@@ -170,7 +170,7 @@ def encode(event: Event) -> bytes:
             key_field,
         )
         header += key_bytes
-        return _pack_prefix(VERSION, V2_MAGIC, header_length, crc32(header)) + header + body
+        return _pack_prefix(VERSION, V2_MAGIC, header_length, event_crc(header)) + header + body
     except struct.error as error:
         raise ProtocolError(f"event does not fit version 2: {error}") from error
 
@@ -200,7 +200,7 @@ def stamp(events: bytes, scn: int, timestamp_ns: int) -> bytes:
                 raise ProtocolError("version 2 event is cut short", at)
             _I64.pack_into(data, at + _TIMESTAMP_AT, timestamp_ns)
             _I64.pack_into(data, at + _SCN_AT, scn)
-            checked = crc32(data[at + V2_COVERED_AT : at + header_length])
+            checked = event_crc(data[at + V2_COVERED_AT : at + header_length])
             _U32.pack_into(data, at + _HEADER_CRC_AT, checked)
             at += length
     except struct.error as error:
@@ -245,13 +245,14 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
         or end > len(buffer)
         or (src_id >= 0) is not is_row
         or offset < 0
-        or crc32(buffer[offset + V2_COVERED_AT : offset + V2_LONG_KEY_HEADER_BYTES]) != header_crc
+        or event_crc(buffer[offset + V2_COVERED_AT : offset + V2_LONG_KEY_HEADER_BYTES])
+        != header_crc
     ):
         return _decode_any(buffer, offset)
     body = buffer[offset + V2_LONG_KEY_HEADER_BYTES : end]
     if type(body) is not bytes:
         body = bytes(body)
-    if crc32(body) != body_crc:
+    if event_crc(body) != body_crc:
         return _decode_any(buffer, offset)
     metadata = payload = None
     place = strange = 0
@@ -305,8 +306,9 @@ def checked_length(buffer: Buffer, offset: int) -> int:
     Raises ProtocolError.
     """
     _, _, header_bytes, header_crc, _, length, *_ = _HEADER.unpack_from(buffer, offset)
-    if crc32(buffer[offset + V2_COVERED_AT : offset + header_bytes]) != header_crc:
-        raise ProtocolError("header CRC does not match", offset + V2.header_crc.offset)
+    checked = buffer[offset + V2_COVERED_AT : offset + header_bytes]
+    if event_crc(checked) != header_crc:
+        raise wrong_crc("header", checked, header_crc, offset + V2.header_crc.offset)
     if length < header_bytes:
         raise ProtocolError(f"event length {length} is impossible", offset + V2.length.offset)
     return int(length)
@@ -321,11 +323,12 @@ def _decode_any(buffer: Buffer, offset: int) -> tuple[Event, int]:
     header_length, header_crc, body_crc, length = fixed[2:6]
     timestamp_ns, src_id, partition_id, scn = fixed[7:]
     header_end, end = offset + header_length, offset + length
-    if crc32(buffer[offset + V2_COVERED_AT : header_end]) != header_crc:
-        raise ProtocolError("header CRC does not match", offset + V2.header_crc.offset)
+    checked = buffer[offset + V2_COVERED_AT : header_end]
+    if event_crc(checked) != header_crc:
+        raise wrong_crc("header", checked, header_crc, offset + V2.header_crc.offset)
     body = bytes(buffer[header_end:end])
-    if crc32(body) != body_crc:
-        raise ProtocolError("body CRC does not match", offset + V2.body_crc.offset)
+    if event_crc(body) != body_crc:
+        raise wrong_crc("body", body, body_crc, offset + V2.body_crc.offset)
     if (src_id < 0) is not (attributes.opcode is Opcode.CONTROL):
         raise ProtocolError(
             f"opcode {attributes.opcode} with src_id {src_id}", offset + V2.attributes.offset
@@ -404,10 +407,10 @@ def _read_part(body: bytes, place: int, at: int) -> tuple[Part, int]:
     except struct.error:
         raise ProtocolError("part is cut short", at + place) from None
     digest_type = bits & DIGEST_KIND_MASK
-    if digest_type not in _PART_BYTES:
+    if digest_type not in PART_BYTES:
         where = at + place + PART.attributes.offset
         raise ProtocolError(f"digest type {digest_type} is unknown", where)
-    digest_end = place + _PART_BYTES[digest_type]
+    digest_end = place + PART_BYTES[digest_type]
     end = digest_end + length
     if end > len(body):
         raise ProtocolError(f"part length {length} is impossible", at + place)

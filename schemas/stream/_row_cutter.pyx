@@ -60,10 +60,10 @@ cdef Py_ssize_t _find_row(const uint8_t* at, Py_ssize_t left, const char* digest
         return -1
     if length > left or length < LEAST_BYTES:
         return -1
-    if crc32(at + COVERED_AT, BODY_AT - COVERED_AT) != _u4(at + HEADER_CRC_AT):
+    if event_crc32(at + COVERED_AT, BODY_AT - COVERED_AT) != _u4(at + HEADER_CRC_AT):
         return -1
     body_bytes = length - BODY_AT
-    if crc32(at + BODY_AT, body_bytes) != _u4(at + BODY_CRC_AT):
+    if event_crc32(at + BODY_AT, body_bytes) != _u4(at + BODY_CRC_AT):
         return -1
     return _check_parts(at + BODY_AT, body_bytes, digest)
 
@@ -199,9 +199,9 @@ cdef Py_ssize_t _whole_length(const uint8_t* at, Py_ssize_t left) noexcept nogil
     length = <Py_ssize_t>_u4(at + LENGTH_AT)
     if <Py_ssize_t>_u4(at + HEADER_LENGTH_AT) != header_bytes or length < header_bytes or length > left:
         return 0
-    if crc32(at + COVERED_AT, header_bytes - COVERED_AT) != _u4(at + HEADER_CRC_AT):
+    if event_crc32(at + COVERED_AT, header_bytes - COVERED_AT) != _u4(at + HEADER_CRC_AT):
         return 0
-    if crc32(at + header_bytes, length - header_bytes) != _u4(at + BODY_CRC_AT):
+    if event_crc32(at + header_bytes, length - header_bytes) != _u4(at + BODY_CRC_AT):
         return 0
     return length
 

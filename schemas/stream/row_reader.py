@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import struct
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
-from zlib import crc32
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v2 as event_v2
 from databus.schemas.event.control import DdlStatement, ddl_of
+from databus.schemas.event.crc import event_crc
 from databus.schemas.event.event import (
     CRC32_BYTES,
     EOP_SRC_ID,
@@ -216,7 +216,7 @@ class RowCollector(Generic[Ended]):
                  scn, key, place, metadata_bits, metadata_digest) = _unpack_event(data, offset)
                 # fmt: on
                 checked = data[offset + V2_COVERED_AT : offset + HEADER_BYTES]
-                if start != V2_LONG_KEY_BEGIN or crc32(checked) != header_crc:
+                if start != V2_LONG_KEY_BEGIN or event_crc(checked) != header_crc:
                     raise _NotPlainError
                 if bits == _EOP_BITS and src_id == EOP_SRC_ID and (length, body_crc) == _NO_BODY:
                     offset += HEADER_BYTES
@@ -228,7 +228,7 @@ class RowCollector(Generic[Ended]):
                 place += HEADER_BYTES + CRC32_PART_BYTES
                 row_length, row_bits, digest = _unpack_md5_part(wire, place)
                 if (
-                    crc32(memoryview(wire)[HEADER_BYTES:]) != body_crc
+                    event_crc(memoryview(wire)[HEADER_BYTES:]) != body_crc
                     or row_length != length - place - MD5_PART_BYTES
                     or len(wire) != length
                     or (bits != PLAIN_UPSERT and bits != PLAIN_DELETE)

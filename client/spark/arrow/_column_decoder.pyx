@@ -769,9 +769,9 @@ cdef inline int64_t _header_length(const uint8_t* at, int64_t left) noexcept nog
         <int64_t>_u4(at + KEY_LENGTH_AT) != header_length - SMALLEST_BYTES
     ):
         return 0
-    if crc32(at + COVERED_AT, header_length - COVERED_AT) != _u4(at + HEADER_CRC_AT):
+    if event_crc32(at + COVERED_AT, header_length - COVERED_AT) != _u4(at + HEADER_CRC_AT):
         return 0
-    if crc32(at + header_length, length - header_length) != _u4(at + BODY_CRC_AT):
+    if event_crc32(at + header_length, length - header_length) != _u4(at + BODY_CRC_AT):
         return 0
     return header_length
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NoReturn
-from zlib import crc32
 
 import pyarrow as pa
 
@@ -32,6 +31,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, RowError, SchemaError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import checkpoint_of
+from databus.schemas.event.crc import event_crc, wrong_crc
 from databus.schemas.event.event import Event, Opcode
 from databus.schemas.event.layout import V1, V2, V2_BEGIN, V2_COVERED_AT, Field
 from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata
@@ -401,7 +401,10 @@ def _is_cut_v2(data: Buffer, offset: int, left: int, begin: bytes) -> bool:
     if left < header_length:
         return True
     checked = data[offset + V2_COVERED_AT : offset + header_length]
-    return crc32(checked) == _number(begin, V2.header_crc)
+    stated = _number(begin, V2.header_crc)
+    if event_crc(checked) != stated:
+        raise wrong_crc("header", checked, stated, offset + V2.header_crc.offset)
+    return True
 
 
 def _number(header: bytes, field: Field) -> int:

@@ -1,4 +1,4 @@
-"""What the tests compare with: CRC32 bit by bit, and values for Hypothesis."""
+"""What the tests compare with: an event's CRC bit by bit, and values for Hypothesis."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SHORTS = st.integers(-(1 << 15), (1 << 15) - 1)
 DIGESTS = st.one_of(st.binary(min_size=16, max_size=16), st.binary(min_size=4, max_size=4))
 
 
-def bitwise_crc32(data: bytes) -> int:
-    """CRC-32 as its definition has it: reflected polynomial 0x04C11DB7, a bit at a time."""
-    register = 0xFFFFFFFF
+def bitwise_event_crc(data: bytes) -> int:
+    """Return an event's CRC: reflected polynomial 0x04C11DB7, from 0, a bit at a time."""
+    register = 0
     for byte in data:
         register ^= byte
         for _ in range(8):
             register = register >> 1 ^ (0xEDB88320 if register & 1 else 0)
-    return register ^ 0xFFFFFFFF
+    return register
 
 
 def parts(digests: st.SearchStrategy[bytes] = DIGESTS) -> st.SearchStrategy[Part]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from zlib import crc32
 
 import pytest
 from hypothesis import example, given, strategies as st
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
+from databus.schemas.event.crc import event_crc
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.layout import HAS_PAYLOAD, LONG_KEY, V2_MAGIC
 from databus.schemas.stream.stream_reader import decode_event, walk
@@ -173,8 +173,8 @@ def test_an_unknown_digest_type_is_refused() -> None:
 def _with_body(body: bytes) -> bytes:
     """Return an event with a payload whose CRCs are right and whose body may be wrong."""
     bits = Opcode.UPSERT | LONG_KEY | HAS_PAYLOAD
-    checked = struct.pack(">IIHqihqq", crc32(body), 53 + len(body), bits, 6, 40, 1, 5, 77)
-    return struct.pack(">BIII", 2, V2_MAGIC, 53, crc32(checked)) + checked + body
+    checked = struct.pack(">IIHqihqq", event_crc(body), 53 + len(body), bits, 6, 40, 1, 5, 77)
+    return struct.pack(">BIII", 2, V2_MAGIC, 53, event_crc(checked)) + checked + body
 
 
 @given(st.lists(events(), max_size=6), st.integers(0, (1 << 63) - 1), st.integers(0, 1 << 62))

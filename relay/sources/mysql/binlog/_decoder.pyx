@@ -540,11 +540,11 @@ cdef class BinlogDecoder:
             if size < HEADER_BYTES + CHECKSUM_BYTES:
                 return _ODD
             said.end -= CHECKSUM_BYTES
-            crc = crc32(event, size - CHECKSUM_BYTES)
+            crc = zlib_crc32(event, size - CHECKSUM_BYTES)
             if crc != <uint32_t>little(said.end, 4):
                 return _ODD
         else:
-            crc = crc32(event, size)
+            crc = zlib_crc32(event, size)
         said.body = event + HEADER_BYTES
         said.timestamp_s = <uint32_t>little(event, 4)
         said.server_id = <uint32_t>little(event + 5, 4)
@@ -927,7 +927,7 @@ cdef class BinlogDecoder:
         copy_bytes(at + MD5_PART_BYTES, row.avro.data, row.avro.size)
         into.size = part + MD5_PART_BYTES + row.avro.size
         at = into.data + begin
-        write_big(at + BODY_CRC_AT, crc32(into.data + body, into.size - body), 4)
+        write_big(at + BODY_CRC_AT, event_crc32(into.data + body, into.size - body), 4)
         write_big(at + LENGTH_AT, into.size - begin, 4)
         self.rows += 1
         return 0
@@ -1046,5 +1046,5 @@ cdef void _stamp(uint8_t* at, const uint8_t* end, int64_t scn, int64_t timestamp
         write_big(at + TIMESTAMP_NS_AT, <uint64_t>timestamp_ns, 8)
         write_big(at + SCN_AT, <uint64_t>scn, 8)
         covered = <Py_ssize_t>big(at + HEADER_LENGTH_AT, 4) - COVERED_AT
-        write_big(at + HEADER_CRC_AT, crc32(at + COVERED_AT, covered), 4)
+        write_big(at + HEADER_CRC_AT, event_crc32(at + COVERED_AT, covered), 4)
         at += <Py_ssize_t>big(at + LENGTH_AT, 4)

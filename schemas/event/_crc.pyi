@@ -1,0 +1,6 @@
+from databus.schemas.event.v2 import Buffer
+
+def event_crc(data: Buffer, begin: int = 0) -> int: ...
+def checksum(
+    data: Buffer, begin: int = 0, by_table: bool = False, is_zlibs: bool = False
+) -> int: ...

@@ -423,6 +423,7 @@ class DatabusClient:
         self.start()
         key = (subscription.name, subscription.sources)
         with self._lock:
+            # Two readers of one registration would move the same checkpoint.
             if key in self._registrations or key in self._wanted:
                 raise _in_use(subscription)
             registration = self._add(subscription, ())

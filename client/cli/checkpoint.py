@@ -176,6 +176,7 @@ def ranges_of(server: ApiClient) -> list[RelayRange]:
                     int(held["minScn"]),
                     int(held["maxScn"]),
                     int(prev_scns[name]),
+                    # The relay reports milliseconds.
                     int(held["timestampLatestEvent"]) * 1_000_000,
                 )
             )

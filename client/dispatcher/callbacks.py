@@ -116,6 +116,7 @@ class Dispatch:
     ) -> Outcome:
         self._scn = read.window.scn
         try:
+            # Once for all consumers, so that a row is decoded at most once.
             groups, scn = group_events(read), read.window.scn
             with_ddl = add_ddl(groups, read) if read.window.ddl else groups
             changes = self.watch.due(read) if self._is_watching else ()

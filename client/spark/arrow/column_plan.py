@@ -67,11 +67,13 @@ _STORED = {
     Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     Kind.ANY: pa.string(),
 }
+# (from, to): every value of the first type is a value of the second.
 _WIDENED = {
     (pa.int32(), pa.int64()),
     (pa.float32(), pa.float64()),
     (pa.int32(), pa.float64()),
 }
+# The digits of a decimal that holds every value of the type.
 _DIGITS_OF = {pa.int32(): 10, pa.int64(): 19}
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -286,6 +288,7 @@ class ColumnPlan:
             return lambda array: array.cast(target)
         if target == pa.string() and is_as_text(self.schema.source, column.name, as_text):
             return _text_convert(column)
+        # A restart would not help: the newest type does not hold this version's values either.
         if not self._fits_a_new_start(column, stored, as_text):
             raise ReloadNeededError(
                 f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "

@@ -147,6 +147,7 @@ class RowCondition:
                 value = text
             case exp.Literal(this=text):
                 value = Decimal(text)
+            # sqlglot reads -5 as the negation of 5.
             case exp.Neg(this=exp.Literal(is_string=False, this=text)):
                 value = -Decimal(text)
             case exp.Cast(this=exp.Literal(is_string=True, this=text), to=to) if to.this in (

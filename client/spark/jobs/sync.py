@@ -176,6 +176,7 @@ class _Job:
 
     def _folder(self) -> str:
         """Return the query's checkpoint folder: after a reload a new one within the job's."""
+        # A checkpoint only goes forward, so each reload begins a new one.
         since = self._target.applied(self._reload_app)
         return self._checkpoint if since is None else f"{self._checkpoint}/since-{since}"
 
@@ -201,6 +202,7 @@ class _Job:
         needed_scn = 0 if why is None else why.scn
         log.warning("%s: the rows are read again: %s", self._source, why or "a changed type")
         servers = self._options["bootstrapServers"].split(",")
+        # In the same folder or database, so that it can take the target's place.
         beside = f"{self._uri}__databus_reload"
         self._progress = replace(self._progress, reload=str(why or "must be read again"))
         while not stop.is_set():
@@ -238,6 +240,7 @@ class _Job:
     def _begin(self) -> str:
         """Return the start without a checkpoint: the target's position, or `beginning`."""
         positions = self._target.positions()
+        # While a load is unfinished its position is 0.
         if not any(positions.values()):
             return Named.BEGINNING
         (physical,) = self._physical()

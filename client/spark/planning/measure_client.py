@@ -249,6 +249,7 @@ class MeasureClient:
         return self._bootstraps.get("/measure", parameters, checkpoint.window_scn)
 
     def _limits(self, name: str, checkpoint: Checkpoint, rows: int | None) -> dict[str, str]:
+        # A range that is planned already is counted whole, whatever its size.
         is_all = rows is None
         return {
             Parameter.SOURCES: ",".join(self.by_physical[name]),

@@ -90,6 +90,7 @@ def to_offset(
     }
     if stopped:
         offset["stopped"] = {name: stopped[name] for name in sorted(stopped)}
+    # `v` is last in the order of the keys, too.
     return offset | {"v": VERSION}
 
 

@@ -52,6 +52,7 @@ def catch_up(scn: int, target_scn: int, store: str = "") -> Checkpoint:
     return Checkpoint(
         ConsumptionMode.CATCHUP,
         window_scn=scn,
+        # From here on the server checks row ids, and ALTERs after which rows were read again.
         bootstrap_start_scn=scn,
         bootstrap_target_scn=target_scn,
         extra=_of_store(store),

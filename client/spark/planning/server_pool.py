@@ -153,6 +153,7 @@ class ServerPool:
         end = self._clock() + self._retry_s
         while True:
             problems: list[DatabusError] = []
+            # A copy: `prefer` reorders the list.
             for server in tuple(self._servers):
                 try:
                     answer = server.get(path, parameters, scn)

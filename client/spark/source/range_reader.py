@@ -136,6 +136,7 @@ def layout_of(target: pa.Schema) -> Layout:
     )
 
 
+# Spark keeps its workers, and with them open connections and known schemas.
 _readers: dict[str, RangeReader] = {}
 
 
@@ -246,6 +247,7 @@ class _RangeRead:
             Parameter.SIZE: str(self._size_bytes),
             Parameter.OUTPUT: "binary",
             Parameter.EVENT_VERSION: "2",
+            # The batch ends there, whatever has come since it was planned.
             Parameter.UNTIL_SCN: str(to_scn),
             Parameter.WAIT_MS: str(WAIT_MS),
         }
@@ -280,8 +282,10 @@ class _RangeRead:
         check_resume(answer.server, headers.resume, place, to_scn)
         schemas = self._reader.schemas
         take_answer(answer, self._columns, lambda: schemas(self._sources, is_again=True))
+        # Nothing new, though the relay held the request for WAIT_MS.
         if headers.resume == place:
             self._check_patience(answer.server, place[0], to_scn)
+        # Within a window: note what is returned of it, as the ring may evict the rest.
         elif headers.resume[1] != WHOLE_WINDOW:
             yield from self._flush(headers.resume[0])
         elif self._columns.rows >= self._options.batch_rows:

@@ -117,9 +117,11 @@ class TableReader:
             # The server's own SCN is asked for anyway: the answer names the server and its store.
             if options.as_of is not None:
                 scn = options.as_of
+            # Row ids are those of one store.
             pool.prefer(answer.server)
             found = self._ask(pool, snapshot(source, 0, scn, 0, store), {Parameter.ROWS: "1"})
             max_row = snapshot_measure(found.server, found.json()).max_row
+            # No rows, only the check whether the log goes back to the SCN.
             self._ask(pool, catch_up(scn, scn, store), {Parameter.UNTIL_ROW: "0"})
         except DatabusError as error:
             raise self._explained(error) from error
@@ -210,6 +212,7 @@ class _PartitionRead:
         until = read_scn(answer.server, "/targetSCN", bytes(answer.body))
         part = self._partition
         scn = part.scn
+        # Nothing was written since.
         if until <= scn:
             return
         as_of = AsOf(self._source, scn, self._keys)

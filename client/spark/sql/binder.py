@@ -114,6 +114,7 @@ class _Scope:
             number
             for number, (relation, _) in enumerate(self.tables)
             if parts == [relation.alias.lower()]
+            # As in SQL, an alias hides the table's own name.
             or (not relation.at.alias and ".".join(parts) in _full_names(relation))
         ]
         if not found:
@@ -203,6 +204,7 @@ def _with_key(
     missing = [name for name in key if _index_of(columns, name) is None]
     for name in missing:
         taken = find_name([column.output.name for column in columns], name)
+        # The added key column would have the name of another output.
         if taken is not None:
             raise scope.text.refusal(
                 relation.at,
@@ -361,6 +363,7 @@ def _state_columns(scope: _Scope) -> dict[SourceStream, StateColumns]:
         stream = _stream(relation)
         known[stream] = columns
         used = {place.name for place in scope.used if place.table == number}
+        # The key even if nothing names it, as rows are updated by it.
         kept.setdefault(stream, {*columns.key}).update(used)
     return {
         stream: StateColumns(

@@ -94,6 +94,7 @@ def read_job(file: Path) -> SqlJob:
 def parse_job(text: str, name: str = "job.sql") -> SqlJob:
     """Return the job of a file's text; raises SettingsError as `read_job` does."""
     given = _settings_of(text, name)
+    # `relays.NAME` and the like are settings of one physical source.
     own = {key: given.pop(key) for key in list(given) if "." in key}
     settings = build_settings(given, JobSettings, f"{name}: comments before the SELECT")
     query = parse_query(SqlText(name, text))

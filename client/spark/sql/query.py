@@ -157,6 +157,7 @@ def parse_query(text: SqlText) -> Query:
 
 
 def _branches(text: SqlText, tree: exp.Expr) -> Iterator[exp.Select]:
+    # Parentheses around a whole SELECT.
     while isinstance(tree, exp.Subquery) and not tree.alias:
         _refuse_parts(text, tree, frozenset({"this"}))
         tree = tree.this
@@ -243,6 +244,7 @@ def _check_steady(text: SqlText, node: exp.Expr) -> None:
 
 def _select(text: SqlText, tree: exp.Select, clauses: Clauses, *, is_first: bool) -> Select:
     found = tree.find(exp.From)
+    # Spark accepts FROM before SELECT, too, but parts are cut out in the usual order.
     if found is None or not clauses.has_from:
         raise text.refusal(tree, "SELECT … FROM a source is needed, in this order")
     joins = tree.args.get("joins") or []

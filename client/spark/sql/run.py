@@ -150,6 +150,7 @@ class _Running:
             else writer.trigger(processingTime=every).start()
         )
         try:
+            # Spark's wait cannot be interrupted, so each one is short.
             while not query.awaitTermination(LOOK_S) and not self.stop.is_set():
                 pass
         finally:

@@ -265,6 +265,7 @@ def _fits(given: pa.DataType, held: pa.DataType) -> bool:
     types = pa.types
     if types.is_signed_integer(given) and types.is_decimal(held):
         return bool(_DIGITS[given.bit_width] <= held.precision - held.scale)
+    # A double holds every integer of 53 bits.
     if types.is_signed_integer(given) and held == pa.float64():
         return bool(given.bit_width <= 32)
     if types.is_signed_integer(given) and types.is_signed_integer(held):

@@ -263,6 +263,7 @@ class DeltaTarget(RetryingTarget):
 
     def _commit_log_of(self, table: DeltaTable) -> CommitLog:
         version = table.version()
+        # Whoever changes the commit log makes a new version.
         if self._held_log is None or self._held_log[0] != version:
             names = _configuration(table, _NAMES)
             numbers = {name: table.transaction_version(f"{_PREFIX}{name}") for name in names}
@@ -277,6 +278,7 @@ class DeltaTarget(RetryingTarget):
             changes.schema,
             configuration={_NAMES: "[]", _KEYS: json.dumps(changes.keys)},
             storage_options=self._storage,
+            # Delta knows no properties of these names.
             raise_if_key_not_exists=False,
         )
 
@@ -323,6 +325,7 @@ class DeltaTarget(RetryingTarget):
         merger = (
             merger.when_matched_delete(f"s.{DELETE} AND {is_newer}")
             .when_matched_update(columns, f"NOT s.{DELETE} AND {is_newer}")
+            # An older change does not replace the row, but proves that it exists as of the change.
             .when_matched_update(
                 {AS_OF: f"s.{AS_OF}"},
                 f"NOT s.{DELETE} AND coalesce(t.{AS_OF}, -1) < s.{AS_OF}",
@@ -352,7 +355,10 @@ class DeltaTarget(RetryingTarget):
             # Another writer committed meanwhile. Compaction is optional: leave it to the next time.
             return
         table.vacuum(
-            retention_hours=self._vacuum_hours, dry_run=False, enforce_retention_duration=False
+            # delta-rs refuses less than a week by default; `vacuum_hours` is the user's choice.
+            retention_hours=self._vacuum_hours,
+            dry_run=False,
+            enforce_retention_duration=False,
         )
 
 

@@ -281,6 +281,7 @@ class ParquetTarget(RetryingTarget):
             mine = replace(changes, rows=rows.filter(pa.array(bucket_of == bucket)))
             held = self._bucket(manifest, bucket)
             table, *counts = merged(held, mine, takes_new=takes_new)
+            # A bucket in which nothing changes keeps its file.
             if any(counts):
                 files.pop(bucket, None)
                 if table.num_rows:
@@ -312,6 +313,7 @@ class ParquetTarget(RetryingTarget):
         """
         path = self._manifest_path(manifest.version)
         draft = self._file(f"manifest-{uuid.uuid4().hex}.json")
+        # Complete and synced before it gets its name.
         replace_file(draft, manifest.to_json().encode(), SHARED)
         try:
             # link fails if the name is taken; rename would replace the other writer's manifest.

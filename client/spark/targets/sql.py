@@ -182,12 +182,14 @@ class SqlTarget(Target):
             return
         statements = swap(dialect, self.table, other, old)
         if dialect.name in MYSQL:
+            # The mark is in the new table's comment, which the swap moves with the table.
             mark = f"{app_id}@{batch_id}"
             with self._engine.connect() as connection:
                 is_done = has_mark(comment_of(connection, self.table), mark)
                 if not is_done:
                     text = quoted_text(dialect, marked("", mark))
                     run(connection, f"ALTER TABLE {quoted(dialect, other)} COMMENT = {text}")
+                    # Left over from a take-over that was interrupted.
                     run(connection, f"DROP TABLE IF EXISTS {quoted(dialect, old)}")
                     run(connection, statements[0])
         with self._engine.begin() as connection:
@@ -233,6 +235,7 @@ class SqlTarget(Target):
         """
         schema = self._known_schema()
         limits = self._limits(schema)
+        # An engine cannot be pickled, so tasks get its URL and make their own.
         reader = partial(
             _read_parts, self._url, self._engine_options, self.table, self.keys,
             schema.serialize().to_pybytes(), limits,
@@ -266,6 +269,7 @@ class SqlTarget(Target):
         if known is not None:
             check_same_keys(self.uri, self.keys, changes.keys)
             schema = unified_schema(known, changes.schema, self.uri)
+            # The usual case: there is nothing to create.
             if schema == known and self._is_ready:
                 return schema
         else:
@@ -401,6 +405,7 @@ def _selected(
     query = sa.select(*(table.c[name] for name in schema.names))
     if condition is not None:
         query = query.where(condition)
+    # A cursor of the server: the table need not fit into memory.
     result = connection.execution_options(stream_results=True).execute(query)
     for part in result.mappings().partitions(_FETCHED):
         yield from arrow_of([dict(row) for row in part], schema).combine_chunks().to_batches()

@@ -7,7 +7,6 @@ takes a pass over the table.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -44,10 +43,6 @@ class KeyRanges:
     def count(self) -> int:
         """The number of chunks."""
         return len(self.bounds) + 1
-
-    def chunk_of(self, key: int) -> int:
-        """Return the chunk that a key is in."""
-        return bisect_left(self.bounds, key)
 
     def spans(self, chunks: Sequence[int]) -> list[Span]:
         """Return the ranges of some chunks; adjacent ranges are merged."""

@@ -97,6 +97,7 @@ class Findings:
         self._shape = shape
         self._out = out
         self._most_kept = most_kept
+        # The first line tells `repair` what was compared.
         self._write({"verify": asdict(report.compared)})
 
     def add(self, found: Difference) -> None:
@@ -196,6 +197,7 @@ def _float(value: Any) -> float:
     return math.nan if value == "NaN" else float(value)
 
 
+# The inverse of `json_value`, for kinds that JSON has no type for.
 _FROM_JSON: Mapping[ColumnKind, Callable[[Any], Any]] = {
     ColumnKind.BYTES: lambda text: b64decode(text, validate=True),
     ColumnKind.DECIMAL: Decimal,

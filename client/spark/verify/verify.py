@@ -184,6 +184,7 @@ class Verifier:
         candidates: list[Candidate] = []
         for group in batches(numbers, source, target, FETCH_ROWS):
             candidates += self._fetch(chunks, group, report)
+            # All of them are in memory at once.
             if len(candidates) > MOST_CANDIDATES:
                 raise SettingsError(
                     f"more than {MOST_CANDIDATES} rows differ: load the target again, then compare"

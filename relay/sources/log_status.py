@@ -1,8 +1,7 @@
-"""How a relay stands to the database behind a source: how far it is behind, and for how long
-what it has yet to read will still be there.
+"""The status of a database's log: how far capture is behind it, and when it is purged.
 
-It is asked on another connection and another thread than those that capture,
-and also while capture rests: a log is purged whoever is paused.
+The probe has its own connection and thread. It also runs while capture is paused, because a
+database purges its log regardless.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from databus.relay.sources.source import Newest
 class Holding(StrEnum):
     """Whether the database still has what capture needs next."""
 
-    UNKNOWN = "unknown"  # not looked yet, or the server did not answer
+    UNKNOWN = "unknown"  # not probed yet, or the server did not answer
     HELD = "held"
     NEAR_PURGE = "near_purge"
     GONE = "gone"
@@ -26,12 +25,12 @@ class Holding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """What a look at the database found; None = not known.
+    """The result of a probe; None = not known.
 
-    `hours_left` is an estimate of how long the server keeps what is to be read
-    next, never too long as far as its clock and its settings stay as they are;
-    infinite when nothing purges it. `warning` says what to do, or nothing. `doubt` says
-    why the log may not be the one that an open stream is of: it is to be opened again.
+    `hours_left` is how long the server keeps the log that capture reads next: an estimate that
+    is never too high while the server's clock and settings do not change, and infinite if
+    nothing purges the log. `warning` tells what to do. `doubt` tells why the log may not be the
+    one of the open stream; capture then opens it again.
     """
 
     holding: Holding = Holding.UNKNOWN
@@ -43,14 +42,11 @@ class LogStatus:
 
 
 class LogProbe(Protocol):
-    """Looks at one database; used by one thread but for `cancel`."""
+    """Probes one database. Used by one thread, except for `cancel`."""
 
     def probe(self, newest: Callable[[], Newest | None]) -> LogStatus:
-        """Compare the newest transaction that the relay holds with what the database has.
-
-        Raises SourceError when it cannot be asked.
-        """
+        """Compare the relay's newest transaction with the database's log; raises SourceError."""
         ...
 
     def cancel(self) -> None:
-        """End a look that waits for the database; any thread may call."""
+        """Abort a probe that waits for the database. Any thread may call."""

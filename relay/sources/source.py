@@ -1,10 +1,10 @@
-"""What every physical source is to the relay: something that yields windows.
+"""The interface of a physical source, which yields windows, and the values it works with.
 
-A source reads one change log, in commit order, and never skips. It knows nothing of rings
-or HTTP. It writes windows with the encoder that the relay gives it; one that reads whole
-transactions leaves that to `WindowWriter` (`window_writer.py`). The rows of a transaction are
-in Avro's value space: what fastavro takes for the schema that
-`databus.schemas.table_schema` makes of the table.
+A source reads one change log, in commit order, and never skips a change. It has no knowledge of
+rings and HTTP. It writes windows with the relay's encoder; a source that reads whole transactions
+uses `WindowWriter` for that (`window_writer.py`). The rows of a transaction are in Avro's value
+space: what fastavro accepts for the schema that `databus.schemas.table_schema` makes of the
+table.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in the source's log a transaction stands; goes into event metadata."""
+    """The position of a transaction in the source's log, for event metadata."""
 
     gtid: str | None = None
     server_id: int = 0
     file: str = ""
     offset: int = 0  # of the transaction's first byte
     epoch: int = 0
-    # The lowest SCN behind every window before this one, where the source knows it as its
-    # rows come; of others the window's own. Not in the metadata: it follows from the rest.
+    # The lowest SCN after all earlier windows, if the source knows it before the end of the
+    # transaction; None means the window's own SCN. Not in the metadata: it follows from the rest.
     first_scn: int | None = field(default=None, compare=False)
 
 
@@ -65,7 +65,7 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True)
 class TableEmptied:
-    """All rows of a table are gone at once: TRUNCATE, DROP."""
+    """All rows of a table were removed at once: TRUNCATE, DROP."""
 
     table: Table
     comment: str | None = None
@@ -73,10 +73,10 @@ class TableEmptied:
 
 @dataclass(frozen=True, slots=True)
 class TableAltered:
-    """What a statement made of a table, and of the rows in it that nobody has written since.
+    """The effect of a statement on a table and on its existing rows.
 
-    `before` is what it was, None for one that was made. The version of `change` is
-    not filled in, and its SCN is -1 where it is that of the window.
+    `before` is the table before it, None for a new one. The version of `change` is not set yet;
+    its SCN is -1 for the SCN of the window.
     """
 
     table: Table
@@ -86,7 +86,7 @@ class TableAltered:
 
 @dataclass(frozen=True, slots=True)
 class TableDefined:
-    """A DDL statement on these sources, as the server logged it, and what it altered."""
+    """A DDL statement on sources, as the server logged it, and the altered tables."""
 
     sources: tuple[str, ...]
     database: str
@@ -106,14 +106,14 @@ class Transaction:
 
     scn: int
     timestamp_ns: int  # commit time
-    # Of `Change`. Nearly all are row changes; only an encoder must know the others.
+    # Items of `Change`. Nearly all are row changes; only an encoder must know the others.
     changes: Sequence[RowChange | Any]
     origin: Origin = Origin()
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest transaction that a source has handed over, as far as anybody knows."""
+    """The newest transaction of a source in the ring, or passed since: SCN and commit time."""
 
     scn: int
     timestamp_ns: int

@@ -1,12 +1,12 @@
-"""What reading a source's tables is to a bootstrap server: chunks of rows, in key order.
+"""The interface to read a source's tables: chunks of rows, in key order.
 
-A scan is beside the change log and says how the two fit: `visible_scn` is an SCN
-up to which every transaction is visible to whatever is read later. So a row that
-was read is at least as new as that, and what changed after is in the log.
+Bootstrap servers and Spark combine a scan with the change log. `visible_scn` is an SCN up to
+which every transaction is visible to later reads. So a row that is read after it is at least as
+new as that SCN, and later changes are in the log.
 
-A scan never writes, takes no lock that a writer waits for, and holds no
-transaction open for longer than a chunk; a table that cannot be read in chunks
-is the exception, for it takes one consistent read.
+A scan never writes, takes no lock that a writer waits for, and keeps no transaction open for
+longer than a chunk. The exception is a table that cannot be read in chunks: it takes one
+consistent read.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ NO_KEY_RANGES = (
 
 
 class KeyRange(NamedTuple):
-    """Values of a primary key that is one integer: from `first` to `last`, both of them in it."""
+    """A range of integer primary keys, from `first` to `last` inclusive."""
 
     first: int
     last: int
 
     def split(self, parts: int) -> list[KeyRange]:
-        """Return up to so many ranges of about one size that together are this one."""
+        """Split the range into at most `parts` ranges of about the same size."""
         width = self.last - self.first + 1
         parts = min(parts, width)
         bounds = [self.first + width * n // parts for n in range(parts + 1)]
@@ -43,11 +43,10 @@ class KeyRange(NamedTuple):
 class Chunk:
     """Rows that were read together.
 
-    `rows` have the columns of `table`, in Avro's value space, exactly as a
-    `RowChange.row` of the same source; `table` is a new object only when the
-    definition has changed. `resume` is what `TableScan.chunks` takes to go on
-    after these rows, and None when the table is at its end; "" = it goes on, but
-    only in this read.
+    `rows` have the columns of `table`, in Avro's value space, like a `RowChange.row` of the same
+    source; `table` is a new object only if the definition has changed. `resume` continues after
+    these rows in `TableScan.chunks`. It is None at the end of the table, and "" if more rows
+    follow but only this read can continue.
     """
 
     table: Table
@@ -59,7 +58,7 @@ class TableScan(Protocol):
     """Reads the tables of one physical source; opened, used and closed by one thread.
 
     Every method raises SourceUnavailableError (close, wait, open again) or
-    SourceStoppedError (somebody must do what the text says).
+    SourceStoppedError (a person must do what the text says).
     """
 
     name: str
@@ -68,18 +67,18 @@ class TableScan(Protocol):
         """Connect, and check that the tables can be read."""
 
     def close(self) -> None:
-        """Let go of every connection; may be called twice."""
+        """Close every connection; may be called twice."""
 
     def table(self, source: str) -> Table:
         """Return a source's table as it is now."""
         ...
 
     def is_chunked(self, source: str) -> bool:
-        """Say whether reading can go on after a restart; if not, it is one consistent read."""
+        """Return whether reading can resume after a restart; if not, it is one consistent read."""
         ...
 
     def estimate_rows(self, source: str) -> int:
-        """Return about how many rows the table has."""
+        """Return an estimate of the table's number of rows."""
         ...
 
     def visible_scn(self) -> int:
@@ -87,29 +86,28 @@ class TableScan(Protocol):
         ...
 
     def newest_scn(self) -> int:
-        """Return where the change log ends now."""
+        """Return the SCN at which the change log ends now."""
         ...
 
     def chunks(self, source: str, rows: int, resume: str | None = None) -> Iterator[Chunk]:
-        """Read a table from its beginning, or after the chunk whose `resume` is given.
+        """Read a table from its beginning, or after the chunk with this `resume`.
 
-        A chunk has at most `rows` rows; the last has no `resume`. Reading begins
-        anew, by itself, when the order of the rows is no longer what it was: then
-        rows come twice, and none is left out.
+        A chunk has at most `rows` rows; the last has no `resume`. If the order of the rows has
+        changed, reading starts over by itself: then rows are read twice, and none is missed.
         """
         ...
 
     def key_range(self, source: str) -> KeyRange | None:
-        """Return the least and the greatest key there is now.
+        """Return the range of the current keys.
 
-        None when the table is empty, or its key is not one integer by whose order it is read.
+        None if the table is empty, or is not read in the order of one integer key.
         """
         ...
 
     def chunks_within(self, source: str, rows: int, within: KeyRange) -> Iterator[Chunk]:
         """Read the rows whose keys are in a range, in chunks of at most `rows` rows.
 
-        For several readers of one table. Raises SourceStoppedError when the key is not
-        one integer (any more).
+        For several readers of one table. Raises SourceStoppedError if the key is not one
+        integer (any more).
         """
         ...

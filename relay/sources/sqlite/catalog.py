@@ -1,7 +1,7 @@
-"""What an SQLite database says about a table: columns, key, unique indexes.
+"""Reads a table's columns, key and unique indexes from an SQLite database.
 
-Only reads. A `SqliteTable` is all that the trigger texts are made from, so two
-equal ones have the same triggers.
+Only reads. The triggers' texts depend on nothing but the `SqliteTable`, so equal tables have
+equal triggers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKEN = re.compile(
 
 
 def table_of(source: str) -> str:
-    """Return a source's table: what stands before the first dot is the source's own."""
+    """Return a source's table: its name without the part before the first dot."""
     return source.partition(".")[2] or source
 
 
@@ -54,9 +54,8 @@ class SqliteColumn:
 class UniqueIndex:
     """One unique constraint: its terms as (SQL, collation) and its WHERE, if any.
 
-    `cids` are the terms' column numbers, -2 for an expression: with the name
-    they tell whether this is a constraint that was there before a column was
-    renamed.
+    `cids` are the terms' column numbers, -2 for an expression. Together with the name they
+    identify the constraint across the renaming of a column.
     """
 
     name: str
@@ -67,10 +66,10 @@ class UniqueIndex:
 
 @dataclass(frozen=True, slots=True)
 class SqliteTable:
-    """One table as it is now.
+    """The current form of one table.
 
-    `row_id` is the name under which the rowid can be reached ("" when there is
-    none); `has_integer_key` says that it is the primary key itself.
+    `row_id` is a name of the rowid, "" without one; `has_integer_key` tells that the rowid is
+    the primary key itself.
     """
 
     name: str
@@ -86,12 +85,12 @@ class SqliteTable:
         return tuple(i for place, i in sorted((p, i) for p, i in keyed if p is not None))
 
     def columns_json(self) -> str:
-        """Return the columns as text, to be stored with a generation."""
+        """Return the columns as JSON, which is stored with a generation."""
         return json.dumps([(c.name, c.sql_type, c.nullable, c.key_position) for c in self.columns])
 
 
 def table_from_json(source: str, columns: str) -> Table:
-    """Return the table that `SqliteTable.columns_json` described."""
+    """Return the table of a text that `SqliteTable.columns_json` returned."""
     made = [
         Column(name, sql_type, place, nullable, key_position)
         for place, (name, sql_type, nullable, key_position) in enumerate(json.loads(columns))
@@ -112,8 +111,7 @@ def table_names(connection: sqlite3.Connection) -> list[str]:
 def read_table(connection: sqlite3.Connection, name: str) -> SqliteTable | None:
     """Read one table of the main database; None when there is no such table.
 
-    Raises ValueError with a text for the user when it is there but cannot be
-    captured without loss.
+    Raises ValueError with a message for the user if the table cannot be captured without loss.
     """
     found = connection.execute(_FIND, (name,)).fetchone()
     if found is None:
@@ -169,9 +167,9 @@ def _row_id(columns: tuple[SqliteColumn, ...], has_integer_key: bool) -> str:
 
 
 def _is_loose(columns: tuple[SqliteColumn, ...]) -> bool:
-    """Say whether two keys that are one to SQLite may be two to a consumer.
+    """Return whether keys that are equal in SQLite may differ for a consumer.
 
-    'A' and 'a' are under NOCASE; 1 and 1.0 are in a column without affinity.
+    Such as 'A' and 'a' under NOCASE, or 1 and 1.0 in a column without affinity.
     """
     keys = [c for c in columns if c.key_position is not None]
     return any(c.collation != "BINARY" or _has_no_affinity(c.sql_type) for c in keys)
@@ -220,9 +218,9 @@ def _refuse_what_would_lose_rows(table: SqliteTable) -> None:
             f"{table.name} has no primary key, and columns of its own are called rowid, _rowid_ "
             "and oid, so its rows cannot be told apart; give it a primary key"
         )
-    # In REPLACE, a NULL for a NOT NULL column with a default becomes the default
-    # after BEFORE triggers ran, and a generated column then was computed from NULL:
-    # the row that is about to be replaced could not be found.
+    # In REPLACE, a NULL for a NOT NULL column becomes the default after the BEFORE triggers ran.
+    # Until then a generated column is computed from NULL, so the trigger could not find the row
+    # that is about to be replaced.
     generated = {i for i, c in enumerate(table.columns) if c.is_generated}
     if any(c.default for c in table.columns):
         for index in table.unique_indexes:

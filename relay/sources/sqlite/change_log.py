@@ -52,7 +52,7 @@ _MOST_TRIMMED_ROWS = 1_000
 
 
 class LogDamagedError(Exception):
-    """Rows of the log are missing, or are not the rows that they must be."""
+    """Rows of the log are missing, or differ from the rows that were read before."""
 
 
 def install(connection: sqlite3.Connection, names: Iterable[str]) -> str:
@@ -70,7 +70,7 @@ def install(connection: sqlite3.Connection, names: Iterable[str]) -> str:
 
 
 class Generation(NamedTuple):
-    """The columns of a log row's values; `table` is None when this relay does not watch it."""
+    """The columns of a log row's values; `table` is None if this relay does not watch it."""
 
     table: Table | None
     names: tuple[str, ...]
@@ -97,7 +97,7 @@ class LoggedWindow(NamedTuple):
 
 
 class ChangeLog:
-    """The change log, seen by one relay through one connection. Not thread-safe.
+    """The change log of one relay, through one connection. Not thread-safe.
 
     `watched` maps the names of tables to the names of sources; `flush` is called
     before a window is closed or handed over. The change log must exist
@@ -121,8 +121,8 @@ class ChangeLog:
         self._generations = {0: NO_TABLE}
         self._rows_sql = ""
         self._trim_from = 0
-        self.is_all_read = True  # but for what a lock kept the last `read` from
-        self.newest = NO_BOUND  # the last window that this relay knows to be closed
+        self.is_all_read = True  # False if a lock prevented the last `read` from closing windows
+        self.newest = NO_BOUND  # the newest closed window that this relay has seen
 
     def last_logged(self) -> int:
         """Return the id of the newest committed row."""
@@ -165,18 +165,18 @@ class ChangeLog:
             self._add(WindowBound(scn, self._prev_scn(self._number(_FIRST_LOGGED)), *row))
 
     def mark_beginning(self) -> None:
-        """Begin an empty log with an empty window, if tables have rows that it will never have.
+        """Begin an empty log with an empty window if tables have rows already.
 
-        Then there is an SCN as of which those rows can be read, even if nobody
-        changes anything. Takes the application's lock.
+        The log never contains those rows. With the window there is an SCN as of which they can be
+        read, even without any change. Takes the application's lock.
         """
         if self.last_logged() == 0 and any(self._has_rows(name) for name in self._names):
             self._mark_beginning()
 
     def begin_while_quiet(self) -> None:
-        """Begin an empty log with an empty window, whatever the tables have, if nobody writes.
+        """Begin an empty log with an empty window, also for empty tables, if the lock is free.
 
-        Empty tables are read as of an SCN, too. Takes the application's lock when it is free.
+        Empty tables are read as of an SCN, too. Takes the application's lock for a moment.
         """
         try:
             if self.last_logged() == 0:
@@ -188,10 +188,10 @@ class ChangeLog:
     def _mark_beginning(self) -> None:
         with transaction(self._connection):
             self._connection.execute(_MARK_BEGINNING)
-        self._version = -1  # which what this connection commits leaves as it is
+        self._version = -1  # data_version does not move for commits of this connection
 
     def close_all_windows(self) -> None:
-        """Close all windows of what is committed; waits for locks as the connections say."""
+        """Close the windows of all committed rows; waits for locks as the connection is set."""
         while self._close_window() is None:
             pass
 
@@ -228,7 +228,7 @@ class ChangeLog:
         return self._read_closed(after_scn)
 
     def tables(self) -> list[Table]:
-        """Return the watched tables as their current generations have them."""
+        """Return the watched tables in their current generations."""
         self._load_generations()
         rows = self._connection.execute("SELECT name, generation FROM _databus_table")
         current = {name.lower(): generation for name, generation in rows}
@@ -253,7 +253,7 @@ class ChangeLog:
             self._trim_from = self.newest.scn + _MOST_TRIMMED_ROWS
 
     def _trim(self, last_scn: int) -> bool:
-        """Trim up to a window; say whether there is more."""
+        """Trim up to a window; return whether there is more to trim."""
         # Bounds go first: a reader that finds a bound must find its rows.
         bounds = self._bounds.trim(last_scn, _MOST_TRIMMED_ROWS)
         # The row before the oldest window stays, to show that none of the window's is gone.
@@ -300,7 +300,7 @@ class ChangeLog:
         """
         newest = self.newest
         rows = self._rows(newest.scn, _END)
-        # Only now: if the schema is what was checked, it was so when the rows were read.
+        # Checked after reading: if the schema is still the known one, it was during the read too.
         if self._schema_moved():
             self.follow_schema()
             return None
@@ -397,7 +397,7 @@ class ChangeLog:
 
 
 def _windows(bounds: Sequence[WindowBound], rows: list[LogRow]) -> list[LoggedWindow]:
-    """Share the rows out; the first may be the last of the window before."""
+    """Distribute the rows over windows; the first row may be the last of an earlier window."""
     begin = bounds[0].prev_scn
     if not rows or rows[0].id > begin + 1:
         raise _gone(begin, rows[0].id if rows else 0)

@@ -1,4 +1,4 @@
-"""Connections to a watched database, and what SQLite's errors mean to a relay."""
+"""Connections to a watched database, and the translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote
 from databus.daemon.faults import as_sqlite_errors
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 
-# What passes by itself: somebody holds the lock, the disk is full, the file is not there yet.
+# Transient errors: a lock is held, the disk is full, the file does not exist yet.
 _PASSING = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -26,10 +26,10 @@ _PASSING = {
 
 
 def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
-    """Open a database, in autocommit, waiting for no lock; mode "rwc" may create it.
+    """Open a database in autocommit mode, without waiting for locks; mode "rwc" may create it.
 
-    The connection never runs a checkpoint in the course of a commit: that is
-    left to the application's writers, whose commits are what fills the WAL.
+    The connection never runs a checkpoint in a commit. That is left to the application's
+    writers, whose commits fill the WAL.
     """
     uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
@@ -59,7 +59,7 @@ def transaction(
 
 @contextmanager
 def waiting(connection: sqlite3.Connection, wait_s: float) -> Iterator[None]:
-    """Wait up to `wait_s` for locks inside the block, and for none after it."""
+    """Wait up to `wait_s` for each lock inside the block, and not at all after it."""
     connection.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
     try:
         yield
@@ -68,7 +68,7 @@ def waiting(connection: sqlite3.Connection, wait_s: float) -> Iterator[None]:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Say whether somebody else holds the lock."""
+    """Return whether another connection holds the lock."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -92,8 +92,8 @@ def _translate(error: sqlite3.Error, source: str, path: Path, scn: int) -> Sourc
         return SourceUnavailableError(f"source {source}: {path}: {error}")
     advice = {
         sqlite3.SQLITE_READONLY: "the relay must be allowed to write to the file and its folder, "
-        "for its change log and triggers live in it",
+        "because its change log and triggers are in it",
         sqlite3.SQLITE_NOTADB: "is this an SQLite database?",
         sqlite3.SQLITE_CORRUPT: "the database is damaged; restore it",
-    }.get(code, "was something in the tables `_databus_…` changed by hand?")
+    }.get(code, "was a table `_databus_…` changed by hand?")
     return SourceStoppedError(source, scn, f"{path}: {error}; {advice}")

@@ -1,13 +1,12 @@
-"""Change a watched table without a gap, or stop watching a database.
+"""Changes a watched table without a gap, or stops watching a database.
 
     python -m databus.relay.sources.sqlite.ddl shop.db "ALTER TABLE orders DROP COLUMN note"
     python -m databus.relay.sources.sqlite.ddl shop.db --uninstall
 
-SQLite refuses to drop a column that a trigger names, and a unique index made
-while others write leaves a moment in which the triggers do not know it. Here
-everything happens in one transaction: the capture triggers go, the statements
-run, the triggers come back. Relays may go on running; they see the new form at
-their next poll.
+SQLite refuses to drop a column that a trigger names. And after CREATE UNIQUE INDEX, others may
+write before the triggers know the index. Here everything happens in one transaction: it drops
+the capture triggers, runs the statements and creates the triggers again. Relays may run
+meanwhile; they see the new form at their next poll.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ _LOCK_WAIT_S = 10.0
 def change_tables(path: Path, statements: Sequence[str]) -> None:
     """Run ALTER TABLE, CREATE INDEX and DROP INDEX statements on a watched database.
 
-    All or nothing. Raises CaptureGapError when a watched table would be gone or
-    could not be captured afterwards, SourceUnavailableError when the database
-    cannot be opened or stays locked, and sqlite3.Error for a bad statement.
+    All or nothing. Raises CaptureGapError if a watched table would be gone or could not be
+    captured afterwards, SourceUnavailableError if the database cannot be opened or stays locked,
+    and sqlite3.Error for a bad statement.
     """
     for statement in statements:
         if not _ALLOWED.match(statement):
@@ -64,7 +63,7 @@ def change_tables(path: Path, statements: Sequence[str]) -> None:
 
 
 def uninstall(path: Path) -> None:
-    """Remove every trigger and table of databus; SCNs of this database begin anew."""
+    """Remove every trigger and table of databus; later SCNs of this database start over."""
     with _locked(path) as connection:
         if not is_installed(connection):
             return
@@ -109,9 +108,11 @@ def _locked(path: Path) -> Iterator[sqlite3.Connection]:
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("statements", nargs=-1)
-@click.option("--uninstall", "is_uninstall", is_flag=True, help="Remove what databus put in")
+@click.option(
+    "--uninstall", "is_uninstall", is_flag=True, help="Remove all triggers and tables of databus"
+)
 def main(path: Path, statements: tuple[str, ...], is_uninstall: bool) -> None:
-    """Run ALTER TABLE statements on a watched SQLite database, capture going on.
+    """Run ALTER TABLE statements on a watched SQLite database while capture continues.
 
     Example: python -m databus.relay.sources.sqlite.ddl shop.db
     "ALTER TABLE orders DROP COLUMN note"

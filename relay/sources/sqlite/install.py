@@ -1,8 +1,8 @@
-"""What a relay puts into a watched database, and how it follows the schema.
+"""Installs tables and triggers in a watched database, and follows its schema.
 
-    _databus_log          one row a change, written by the triggers, in commit order
+    _databus_log          one row per change, written by the triggers, in commit order
     _databus_candidate    rows that a REPLACE may be about to remove
-    _databus_generation   the columns that the positions of the log stand for
+    _databus_generation   the columns behind the positions of the log
     _databus_table        the watched tables and their current generation
     _databus_layout       the version of all this, and the database's identity
 
@@ -90,7 +90,7 @@ class State(Enum):
 
     NEW = "never watched, or given up by the user"
     INTACT = "as installed"
-    CHANGED = "the table has another form, its triggers were in place all the time"
+    CHANGED = "the table was altered, and its triggers were in place all the time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A table as it is now, its recorded generation, and whether the two fit."""
+    """A table's current form, its recorded generation, and whether the two fit."""
 
     table: SqliteTable
     state: State
@@ -113,7 +113,7 @@ class Finding:
 
 
 def is_installed(connection: sqlite3.Connection) -> bool:
-    """Say whether the database has a change log; raises CaptureGapError for another layout."""
+    """Return whether the database has a change log; raises CaptureGapError for another layout."""
     if connection.execute(_OURS).fetchone() is None:
         return False
     (version,) = connection.execute("SELECT max(version) FROM _databus_layout").fetchone()
@@ -126,7 +126,7 @@ def is_installed(connection: sqlite3.Connection) -> bool:
 
 
 def identity(connection: sqlite3.Connection) -> str:
-    """Return the random name that the database got with its change log."""
+    """Return the random identity that the database got with its change log."""
     (name,) = connection.execute("SELECT identity FROM _databus_layout").fetchone()
     return str(name)
 
@@ -138,10 +138,10 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def inspect(connection: sqlite3.Connection, name: str, has_triggers: bool = True) -> Finding:
-    """Compare a table with what is recorded of it; only reads.
+    """Compare a table with its recorded generation; only reads.
 
-    Raises CaptureGapError when the table is not there, cannot be captured, or
-    lost its triggers; those are not looked for when `has_triggers` is false.
+    Raises CaptureGapError if the table does not exist, cannot be captured, or lost a trigger.
+    With `has_triggers` false, triggers are not checked.
     """
     try:
         table = read_table(connection, name)
@@ -175,7 +175,7 @@ def give_up(name: str) -> str:
     return (
         "Once consumers will be brought up to date from the table itself, run "
         f"`DELETE FROM _databus_table WHERE name = '{literal}'` in the database and restart "
-        "the source: capture of this table begins anew"
+        "the source: capture of this table starts over"
     )
 
 
@@ -195,7 +195,7 @@ def inspect_all(connection: sqlite3.Connection, names: Iterable[str]) -> list[Fi
 
 
 def bring_up_to_date(connection: sqlite3.Connection, names: Iterable[str], closed_id: int) -> None:
-    """Install, or install again, whatever a table needs; inside the caller's transaction.
+    """Install the triggers that tables need, inside the caller's transaction.
 
     `closed_id` is the last log id in a closed window. With an older one, more rows than
     necessary are logged again.
@@ -242,7 +242,7 @@ def _renew(connection: sqlite3.Connection, finding: Finding, closed_id: int) -> 
 def _refuse_unseen_replaces(
     connection: sqlite3.Connection, table: SqliteTable, recorded: Generation, closed_id: int
 ) -> None:
-    """Stop when rows may have been replaced by a unique index that the triggers did not know."""
+    """Raise CaptureGapError if an index unknown to the triggers may have replaced rows."""
     unknown = _signatures(table.unique_indexes) - recorded.uniques
     written = connection.execute(_OPEN_ROWS_OF, (closed_id, recorded.number)).fetchone()
     if unknown and written:
@@ -295,9 +295,9 @@ def log_current_images(
 ) -> None:
     """Log again, in full, the rows that the old triggers logged and that no window has yet.
 
-    Some of them may have been written after the table changed, and then their
-    log rows lack the new columns. ALTER TABLE can neither reorder columns nor
-    change the key, so the old positions are the first of the new ones.
+    Some of them may have been written after the table changed, and then their log rows lack the
+    new columns. ALTER TABLE can neither reorder columns nor change the key, so the old positions
+    are the first of the new ones.
     """
     old = json.loads(recorded.columns)
     open_rows = f"FROM {LOG} WHERE id > {closed_id} AND generation = {recorded.number}"
@@ -313,7 +313,7 @@ def log_current_images(
     else:
         is_same = " AND ".join(f"{row[place]} IS {then}" for place, then in enumerate(logged))
         op, distinct = "i", values(len(old))
-        # The whole row is the key, and it is another one now.
+        # The whole row is the key, and the key has changed: delete the old one.
         connection.execute(
             f"INSERT INTO {LOG}(generation, op, at, {values(len(old))})"
             f" SELECT DISTINCT {recorded.number}, 'd', {NOW}, {', '.join(logged)}"

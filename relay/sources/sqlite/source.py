@@ -147,7 +147,7 @@ class SqliteSource(Source):
         """Connect, install what is missing, and start after `after_scn`.
 
         Raises SourceUnavailableError when the file cannot be opened or stays
-        locked, SourceStoppedError when somebody must do something.
+        locked, SourceStoppedError when a person must act.
         """
         self.close()
         self._scn = after_scn or 0
@@ -203,7 +203,7 @@ class SqliteSource(Source):
         return self._log is not None and self._log.is_all_read
 
     def close(self) -> None:
-        """Close the connection; the triggers go on logging."""
+        """Close the connection; the triggers continue to log."""
         if self._bounds is not None:
             self._bounds.close()
         if self._connection is not None:
@@ -258,7 +258,7 @@ class SqliteSource(Source):
             _log.warning(
                 "source %s: the newest window of %s is %d, and %d had been read: window bounds "
                 "were lost, as in a power failure; if the database was restored instead, stop the "
-                "relay and begin anew",
+                "relay and start over",
                 self.name,
                 bounds_path(self._path),
                 log.newest.scn,
@@ -398,7 +398,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _too_new(after_scn: int, last: int) -> str:
     return (
-        f"asked for what follows scn {after_scn}, and the log ends with {last}: the database was "
+        f"capture continues after scn {after_scn}, but the log ends with {last}: the database was "
         "made again or restored, or lost its last commits in a power failure; bring consumers up "
         "to date from the tables, then remove this source's ring and MaxSCN"
     )

@@ -1,13 +1,12 @@
-"""The tables of an SQLite database, read in chunks beside its change log.
+"""Reads the tables of an SQLite database in chunks.
 
-A chunk is one read transaction, in which an application goes on writing. The
-order is that of the rowid where there is one, and of the primary key in a table
-WITHOUT ROWID. A hidden rowid may become another one in a VACUUM, which like DDL
-moves the schema version: then the table is read from its beginning again, for
-otherwise rows that moved to the front would be missed.
+A chunk is one read transaction; applications can write meanwhile. Rows are read in the order of
+the rowid, or of the primary key in a table WITHOUT ROWID. VACUUM may change hidden rowids, and
+moves the schema version, like DDL. Then the table is read from its beginning again, because rows
+that moved to the front would be missed.
 
-Only reads: the connection could not write. The change log must be there, with
-triggers on the tables, so a relay must have run.
+The connection is read-only. The change log must exist, with triggers on the tables, so a relay
+must have run.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ _SCHEMA_VERSION = "PRAGMA main.schema_version"
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How a table is read under one schema version.
+    """The way in which a table is read under one schema version.
 
-    `order` are the terms that rows are ordered by, none when they are read in one
-    go; `order_name` tells this order from any other that rows may have been in.
+    `order` are the terms of ORDER BY, none if the table is one consistent read; `order_name`
+    identifies the order, so that a `resume` of another order is noticed.
     """
 
     schema_version: int
@@ -71,7 +70,7 @@ class _Reading:
     def select_extent(self) -> str:
         """Return the query of the least and the greatest key."""
         (key,) = self.order
-        # Each alone is looked up in the tree; both in one SELECT would pass over the table.
+        # SQLite looks each of them up in the B-tree; min and max in one SELECT scan the table.
         first, last = (f"(SELECT {which}({key}) FROM {self.name})" for which in ("min", "max"))
         return f"SELECT {first}, {last}"
 
@@ -80,11 +79,11 @@ class _Reading:
         return f"SELECT {self.columns()} FROM {self.name}"
 
     def resume(self, after: Sequence[Any]) -> str:
-        """Return the text to go on after a row with these order terms."""
+        """Return the `resume` text after a row with these order terms."""
         return json.dumps({"order": self.order_name, "after": [_to_json(v) for v in after]})
 
     def after(self, resume: str | None) -> tuple[Any, ...]:
-        """Return the order terms to go on after; none when there are none in this order."""
+        """Return the order terms in a `resume` text; none if it is of another order."""
         if not resume:
             return ()
         place = json.loads(resume)
@@ -94,7 +93,7 @@ class _Reading:
 
 
 class SqliteTableScan:
-    """Read the tables of one SQLite database; implements `TableScan`."""
+    """Reads the tables of one SQLite database; implements `TableScan`."""
 
     def __init__(self, settings: PhysicalSourceSettings) -> None:
         uri = parse_uri(settings.uri)
@@ -131,11 +130,11 @@ class SqliteTableScan:
         return self._read_now(source).table
 
     def is_chunked(self, source: str) -> bool:
-        """Say whether rows are read in an order, by rowid or key."""
+        """Return whether rows are read in an order, by rowid or key."""
         return bool(self._read_now(source).order)
 
     def estimate_rows(self, source: str) -> int:
-        """Return how many rows the table has; counted, for SQLite keeps no number."""
+        """Count the rows, because SQLite has no estimate."""
         with self._reading() as connection:
             name = self._reading_of(connection, source).name
             (count,) = connection.execute(f"SELECT count(*) FROM {name}").fetchone()
@@ -144,7 +143,7 @@ class SqliteTableScan:
     def visible_scn(self) -> int:
         """Return the newest committed row of the change log.
 
-        The log row and the change that it tells of were committed together.
+        A change and its log row are committed together.
         """
         with self._reading() as connection:
             (scn,) = connection.execute(_LAST_LOGGED).fetchone()
@@ -198,7 +197,7 @@ class SqliteTableScan:
         with self._reading() as connection:
             reading = self._reading_of(connection, source)
             after = reading.after(resume)
-            # One row more than asked for says whether there are more.
+            # One row more than requested tells whether there are more.
             found = _fetch_all(connection, reading.select(bool(after)), (*after, rows + 1))
         width, names = len(reading.order), reading.names
         made = [dict(zip(names, row[width:], strict=True)) for row in found[:rows]]
@@ -208,7 +207,7 @@ class SqliteTableScan:
         )
 
     def _whole(self, source: str, rows: int) -> Iterator[Chunk]:
-        # On a connection of its own, which stays in one transaction.
+        # A separate connection, which stays in one transaction between chunks.
         with self._errors(), closing(self._connect()) as connection:
             connection.text_factory = _decode_any
             connection.execute("BEGIN DEFERRED")
@@ -243,7 +242,7 @@ class SqliteTableScan:
             return self._reading_of(connection, source)
 
     def _reading_of(self, connection: sqlite3.Connection, source: str) -> _Reading:
-        """Return how the table is read, inside the caller's transaction."""
+        """Return the table's reading under the current schema, in the caller's transaction."""
         (version,) = connection.execute(_SCHEMA_VERSION).fetchone()
         known = self._readings.get(source)
         if known is not None and known.schema_version == version:
@@ -290,7 +289,7 @@ def _reading_made(
     table = table_from_json(source, found.columns_json())
     whole = _Reading(version, table, columns, quote(found.name), (), "")
     if found.row_id:
-        # Only an INTEGER PRIMARY KEY is sure to stay what it is.
+        # VACUUM keeps an INTEGER PRIMARY KEY, but may change other rowids.
         name = found.row_id if found.has_integer_key else f"rowid in schema {version}"
         order = (quote(found.row_id),)
         return replace(whole, order=order, order_name=name, has_integer_key=found.has_integer_key)
@@ -301,13 +300,13 @@ def _reading_made(
 
 
 def _is_key_order(connection: sqlite3.Connection, reading: _Reading) -> bool:
-    """Say whether the order is that of the primary key's own B-tree.
+    """Return whether the order is that of the primary key's own B-tree.
 
-    It is not when the key has a collation that is not the column's, or columns in
-    different directions. A table with a rowid that no name reaches has no such
-    B-tree either, and NULLs in its key.
+    It is not if the key has another collation than the column, or columns in different
+    directions. A table whose rowid has no free name has no such B-tree either, and may have
+    NULLs in its key.
     """
-    # The comment makes it another text under each schema: plans are not renewed.
+    # The comment gives each schema its own text: the plan of a cached statement is not renewed.
     query = f"EXPLAIN QUERY PLAN /* {reading.schema_version} */ {reading.select(is_after=True)}"
     steps = connection.execute(query, [None] * len(reading.order) + [1]).fetchall()
     return len(steps) == 1 and " USING PRIMARY KEY " in steps[0][3]
@@ -321,8 +320,8 @@ def _fetch_all(
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
-    # Text that is not UTF-8 is refused where the row is encoded, which names the
-    # column; as the change log does with it.
+    # Text that is not UTF-8 is refused when the row is encoded, with the column's name; the
+    # change log does the same.
     connection.text_factory = _decode_any
     try:
         return connection.execute(query, parameters).fetchall()

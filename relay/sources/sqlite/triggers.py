@@ -1,30 +1,28 @@
 """The triggers that write the change log, as SQL text. Pure.
 
-A trigger adds one row to `_databus_log` inside the application's own
-transaction, so that the change and its log row are committed or rolled back
-together. The values are stored as SQLite values, by position (`v0`, `v1`, …),
-and not as JSON: blobs, 64-bit integers, every bit of a real, NUL characters
-and text that is not UTF-8 stay what they are, and the application's SQLite
-needs no JSON functions. The generation number in the text says which columns
-the positions stand for.
+A trigger adds one row to `_databus_log` inside the application's own transaction, so that the
+change and its log row are committed or rolled back together. The values are stored as SQLite
+values, by position (`v0`, `v1`, …), and not as JSON. So blobs, 64-bit integers, every bit of a
+real, NUL characters and text that is not UTF-8 stay as they are, and the application's SQLite
+needs no JSON functions. The generation number in the trigger's text identifies the columns of
+these positions.
 
 Triggers log facts, not the statement:
 
-* After an insert or update the row is read back by its rowid, so whichever of
-  several triggers fires first (an application's `updated_at` trigger changes
-  the row again), the last image logged is the row as it is.
-* A delete is logged only when no row has that key any more.
-* An update that changes the key is a delete of the old key and an insert of
-  the new one. In a table without primary key the whole row is the key.
-* REPLACE removes rows without firing delete triggers (unless the connection
-  has `recursive_triggers` on). A replaced row with the same key needs nothing:
-  the insert that follows says it all. For rows that go because of *another*
-  unique constraint, a BEFORE trigger notes the rows that stand in the way as
-  candidates, and the AFTER trigger logs a delete for those whose key is gone.
-  For IGNORE and for an upsert they still exist, and nothing is logged.
+* After an insert or update the row is read back by its rowid. Another trigger may change the
+  row again (such as an application's `updated_at` trigger); in whichever order they fire, the
+  last image logged is the final row.
+* A delete is logged only if no row has that key any more.
+* An update that changes the key is a delete of the old key and an insert of the new one. In a
+  table without primary key the whole row is the key.
+* REPLACE removes rows without firing delete triggers (unless the connection has
+  `recursive_triggers` on). A replaced row with the same key needs no log row of its own: the
+  insert that follows is sufficient. For rows removed by *another* unique constraint, a BEFORE
+  trigger records the conflicting rows as candidates, and the AFTER trigger logs a delete for
+  those whose key is gone. After IGNORE or an upsert they still exist, and nothing is logged.
 
-Nothing here has a constraint that could fail: inside a trigger the conflict
-policy is the one of the application's statement.
+The tables of the log have no constraint that could fail, because inside a trigger the conflict
+policy of the application's statement applies.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ KINDS = ("insert", "update", "delete", "before_insert", "before_update")
 # Unix time in nanoseconds; milliseconds is all that SQLite's clock has.
 NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000000"
 
-# Candidates of statements that did not replace anything are dead weight until
-# newer ones push them out; a row has a handful, and triggers nest a few deep.
+# Candidates of statements that did not replace anything stay until newer ones push them out. A
+# row has few candidates, and triggers nest only a few levels deep.
 _MOST_CANDIDATES = 16
 
 
@@ -52,7 +50,7 @@ def trigger_names(table: str) -> dict[str, str]:
 
 
 def trigger_texts(table: SqliteTable, generation: int) -> dict[str, str]:
-    """Return the triggers of a table, name to SQL; those that it does not need are left out."""
+    """Return the SQL of the triggers that a table needs, by name."""
     names = trigger_names(table.name)
     texts = _Texts(table, generation)
     made = {"insert": texts.insert(), "update": texts.update(), "delete": texts.delete()}
@@ -62,16 +60,16 @@ def trigger_texts(table: SqliteTable, generation: int) -> dict[str, str]:
 
 
 def values(count: int, first: int = 0) -> str:
-    """Return `v0, v1, …`: where `count` values stand in the log."""
+    """Return `v0, v1, …`, the log's columns of `count` values."""
     return ", ".join(f"v{place}" for place in range(first, first + count))
 
 
 def same_key(table: SqliteTable, left: Sequence[str], right: Sequence[str]) -> str:
     """Return the condition that two rows have exactly the same key.
 
-    `left` and `right` are SQL for each column. `=` would take 'A' for 'a' and
-    1 for 1.0 where the column does; a consumer would not. The plain comparison
-    comes first, for it is the one that an index can answer.
+    `left` and `right` are SQL for each column. With the column's collation and affinity, `=`
+    may accept 'A' for 'a' and 1 for 1.0; a consumer does not. The plain comparison comes first,
+    because an index can answer it.
     """
     places = table.key or range(len(table.columns))
     if table.has_integer_key:
@@ -94,7 +92,7 @@ def _trigger(name: str, kind: str, table: SqliteTable, head: str, body: list[str
 
 
 class _Texts:
-    """The bodies, for one table and generation."""
+    """The triggers' bodies for one table and generation."""
 
     def __init__(self, table: SqliteTable, generation: int) -> None:
         self.table = table
@@ -119,11 +117,11 @@ class _Texts:
 
     def delete(self) -> tuple[str, list[str]]:
         gone = self.log("'d'", self.old, f"WHERE 1{self.and_gone('OLD')}", self.count)
-        # With recursive_triggers on, this is how a replaced row goes.
+        # With recursive_triggers on, REPLACE fires this trigger.
         return "", [gone, *([self.clear_old()] if self.uniques else [])]
 
     def clear_old(self) -> str:
-        """Forget the candidate that OLD is: its delete is logged, and not once more."""
+        """Delete OLD from the candidates, so that its delete is not logged again."""
         return (
             f"DELETE FROM {CANDIDATE} WHERE generation = {self.generation}"
             f" AND {same_key(self.table, self.noted(CANDIDATE), self.old)}"
@@ -131,14 +129,14 @@ class _Texts:
 
     def before_insert(self) -> tuple[str, list[str]]:
         if self.table.has_integer_key:
-            # NEW's key is -1 here while the rowid is still to be chosen.
+            # SQLite has not chosen the rowid yet: NEW's key is -1 here, and tells nothing.
             return "", self.note_candidates("")
-        # Row and NEW have one key: the insert alone says it all.
+        # If the row and NEW have the same key, the log row of the insert is sufficient.
         return "", self.note_candidates(f" AND NOT ({same_key(self.table, self.row, self.new)})")
 
     def before_update(self) -> tuple[str, list[str]]:
         is_moved = " OR ".join(self.changes(index) for index in self.uniques)
-        # The row itself is no candidate.
+        # The updated row does not conflict with itself.
         return f"\nWHEN {is_moved}", self.note_candidates(f" AND NOT ({self.same_row('OLD')})")
 
     def note_candidates(self, but: str) -> list[str]:
@@ -154,6 +152,7 @@ class _Texts:
         ]
 
     def confirm(self) -> list[str]:
+        """Log a delete of the candidates that are gone, and forget them."""
         if not self.uniques:
             return []
         gone = f"c.generation = {self.generation} AND {self.is_gone(self.noted('c'))}"
@@ -170,7 +169,7 @@ class _Texts:
         ]
 
     def log_row(self, op: str, before: Sequence[str] = ()) -> str:
-        """Log the row as it is now, found by NEW's identity."""
+        """Log the current row with NEW's identity."""
         columns = [*self.row, *before]
         return self.log(op, columns, f"FROM {self.name} AS t WHERE {self.same_row('NEW')}")
 
@@ -182,14 +181,14 @@ class _Texts:
         )
 
     def same_row(self, prefix: str) -> str:
-        """Say that `t` is the row that NEW or OLD is about, whatever its key is now."""
+        """Return the condition that `t` is the row of NEW or OLD, whatever its key is now."""
         if self.table.row_id:
             row_id = quote(self.table.row_id)
             return f"t.{row_id} = {prefix}.{row_id}"
         return same_key(self.table, self.row, self.of(prefix))
 
     def and_gone(self, prefix: str) -> str:
-        # Without a primary key it would take a scan; there the delete is logged as it is.
+        # Without a primary key this would scan the table; there the delete is always logged.
         return f" AND {self.is_gone(self.of(prefix))}" if self.table.key else ""
 
     def is_gone(self, key: Sequence[str]) -> str:
@@ -200,7 +199,7 @@ class _Texts:
         return [f"{prefix}.v{place}" for place in range(self.count)]
 
     def conflicts(self, index: UniqueIndex) -> str:
-        """Say that `t` stands in the way of NEW by this index."""
+        """Return the condition that `t` conflicts with NEW by this index."""
         terms = [
             self.conflicting_term(text, cid) + f" COLLATE {quote(collation)}"
             for (text, collation), cid in zip(index.terms, index.cids, strict=True)
@@ -215,7 +214,7 @@ class _Texts:
         return f"({text}) = (SELECT ({text}) FROM ({self.incoming_row()}))"
 
     def incoming(self, cid: int) -> str:
-        """Return NEW's value; REPLACE puts the default where a NULL may not stand."""
+        """Return NEW's value; REPLACE stores the default for a NULL in a NOT NULL column."""
         column = self.table.columns[cid]
         new = f"NEW.{quote(column.name)}"
         return f"ifnull({new}, ({column.default}))" if column.default else new
@@ -240,6 +239,6 @@ def _removing_constraints(table: SqliteTable) -> tuple[UniqueIndex, ...]:
     """Return the constraints by which REPLACE can remove a row with another key."""
     if not table.row_id or table.has_integer_key:
         return table.unique_indexes
-    # A statement may name the rowid, and replace by it.
+    # A statement may name the rowid, and replace a row by it.
     by_row_id = UniqueIndex("", ((quote(table.row_id), "BINARY"),), (ROW_ID,))
     return (*table.unique_indexes, by_row_id)

@@ -1,27 +1,25 @@
-"""Binlog events put together into whole transactions. No socket, no clock.
+"""Assembles binlog events into whole transactions. No socket, no clock.
 
-    GTID                     begins a group; MariaDB says whether one statement
-                             or a group follows, in MySQL a QUERY `BEGIN` does
+    GTID                     begins a group; in MariaDB a flag tells whether one statement
+                             or several events follow, in MySQL a QUERY `BEGIN` does
     TABLE_MAP, rows          its changes
     XID, QUERY `COMMIT`      ends it; its end offset makes the SCN
     XA_PREPARE               ends it, but its changes wait for XA COMMIT
-    QUERY of anything else   a statement: a group of its own, or inside one
-    TRANSACTION_PAYLOAD      holds all of these but the GTID, at one place
+    QUERY of anything else   a statement: a group of its own, or part of one
+    TRANSACTION_PAYLOAD      contains all of these but the GTID, at one offset
 
-Every other event is on a list: harmless, or one that stops capture. Nothing is
-skipped because it is not known, unless it says itself that it may be. Time,
-GTID and position are the server's, so two readers of one server yield the same
-transactions. One without a watched row is yielded only when it is the first of
-its second or nothing follows it, to move the SCN of a quiet table without
-filling the ring.
+Some other events are harmless (`events.HARMLESS`). An unknown event stops capture, unless its
+header has the flag that lets readers ignore it. Time, GTID and position are the server's, so two
+readers of one server yield the same transactions. A transaction without watched rows is yielded
+only if it is the first of its second or the last of the log: this moves the SCN of quiet tables
+without filling the ring.
 
-The SCN has 32 bits for the offset, and so has the request for a dump, while a
-file may grow beyond 4 GiB with the transaction that fills it. Those that end
-there become one transaction at the beginning of the next file, which is the
-place to go on from.
+The SCN and the request for a dump have 32 bits for the offset, but a file may grow beyond 4 GiB
+with the transaction that fills it. Transactions that end beyond it are joined into one at the
+beginning of the next file, where reading can resume.
 
-What the log is at each transaction's end is noted, and nothing is yielded before
-the log was proved to be the same (`log_identity.py`).
+The identity of the log is recorded at the end of each transaction. Nothing is yielded before the
+log was proved to be the same (`log_identity.py`).
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ _NS = 1_000_000_000
 
 
 class _Beyond(NamedTuple):
-    """Transactions that ended where no SCN says it, together."""
+    """The transactions that end beyond 4 GiB in one file, joined."""
 
     timestamp_ns: int
     changes: Changes
@@ -128,12 +126,12 @@ class Assembler:
 
     @property
     def position(self) -> str:
-        """Where the stream is, in the server's words."""
+        """The position of the stream as `file:offset`."""
         return f"{self._cursor.file}:{self._cursor.offset}"
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the server waits behind what was read, and the log is proved up to there."""
+        """Whether everything was read and proved, and the server waits at the log's end."""
         is_behind = self._group is None and self._cursor.is_at(*self._heartbeat)
         return is_behind and self.identities.is_proved
 
@@ -145,7 +143,7 @@ class Assembler:
         return found
 
     def receive_parts(self, data: bytes) -> Iterator[Transaction | None]:
-        """Take one event, or those inside it one by one; yield what each completes.
+        """Take an event or the events inside it; yield the result of each.
 
         Raises AssemblyStopped, StreamBrokenError, AnotherLogError.
         """
@@ -166,16 +164,16 @@ class Assembler:
             self._stop(str(error), getattr(error, "remedy", ""))
 
     def _place(self, event: Event, data: bytes) -> Event:
-        """Find an event's position, and note it for the identity of the log."""
+        """Find an event's position and add the event to the identity of the log."""
         is_inside = self._group is not None
-        # What is only compared is not followed: it may be anywhere in a transaction.
+        # During a proof the events are not assembled, so any of them may be inside a transaction.
         event = self._cursor.place(event, is_inside=is_inside or self.identities.is_proving)
         has_sum = self._reader.has_checksum
         self.identities.follow(event, data, self._cursor, is_inside=is_inside, has_checksum=has_sum)
         return event
 
     def _prove(self, data: bytes) -> Iterator[Transaction | None]:
-        """Take an event of what was handed over before, to compare it."""
+        """Compare an event of the stored transaction, from which the stream begins."""
         try:
             event = self._place(self._reader.read(data), data)
         except (ValueError, StreamBrokenError) as error:
@@ -184,9 +182,9 @@ class Assembler:
         yield None
 
     def take_held(self) -> Transaction | None:
-        """Return the last transaction that was kept back; call when nothing follows it.
+        """Return the empty transaction that was held back; call this when no event follows it.
 
-        None while another one is under way: pieces of it may have been handed over.
+        None inside a transaction: a part of it may have been handed over already.
         """
         if self._group is not None or self._beyond is not None:
             return None
@@ -201,7 +199,7 @@ class Assembler:
         if event.type_code == B.INCIDENT_EVENT:
             self._stop(events.LOST)
         elif event.type_code not in events.HARMLESS and not event.is_ignorable:
-            self._stop("an event that is not known, and that does not say that it may be ignored")
+            self._stop("an unknown event that is not marked as ignorable")
         return None
 
     def _handler_table(self) -> dict[int, Callable[[Event], Transaction | None]]:
@@ -234,8 +232,7 @@ class Assembler:
         return self._yield(scn, beyond.timestamp_ns, beyond.changes, beyond.origin)
 
     def _on_format(self, event: Event) -> Transaction | None:
-        # A server that crashed in the middle of a transaction begins a new file
-        # without having committed it.
+        # A server that crashed inside a transaction begins a new file without its commit.
         self._abandon()
         if is_made_up(event):
             return self._announce_start(event)
@@ -251,10 +248,10 @@ class Assembler:
         return Transaction(self._scn_at(offset), event.timestamp_s * _NS, ())
 
     def _on_heartbeat(self, event: Event) -> Transaction | None:
-        """Move on over what the server does not send, when a heartbeat says so twice.
+        """Skip the events that the server does not send, at the second heartbeat of one position.
 
-        One alone may come from the middle of a transaction that is left out; two
-        of one place come from a server that waits at the end of its log.
+        The first one may come from inside a transaction that the GTIDs exclude. The second one
+        comes from a server that waits at the end of its log.
         """
         place = file, offset = events.parse_heartbeat(event)
         is_again, self._heartbeat = place == self._heartbeat, place
@@ -265,14 +262,14 @@ class Assembler:
             return None
         if not self._has_gaps:
             raise StreamBrokenError(
-                f"the server waits at {file}:{offset}, and sent nothing behind {at.offset}"
+                f"the server waits at {file}:{offset} but sent nothing after {at.offset}"
             )
         at.offset = offset
         self.identities.note_point(self._scn_at(offset), at)
         return self._yield(self._scn_at(offset), self._newest_ns)
 
     def _abandon(self) -> None:
-        """Drop a transaction that has no end."""
+        """Drop the current transaction, which has no end in the log."""
         if self._group is not None:
             self._group.roll_back()
         self._forget()
@@ -299,7 +296,7 @@ class Assembler:
     def _open_group(self, event: Event, gtid: Gtid) -> Group:
         beyond = self._beyond
         if beyond is not None and beyond.changes:
-            origin = beyond.origin  # it becomes part of that one
+            origin = beyond.origin  # the two are joined
         else:
             file, offset = self._cursor.file, event.start_offset
             first_scn = first_scn_of(self._scn_at(offset))
@@ -332,7 +329,7 @@ class Assembler:
     def _on_rows(self, event: Event) -> None:
         number = table_id(event.body)
         if number not in self._layouts:
-            if number == 0xFFFFFF:  # a dummy that only ends a statement
+            if number == 0xFFFFFF:  # the server's dummy id: the event only ends a statement
                 return
             raise ValueError(f"rows of table id {number}, which no TABLE_MAP has announced")
         layout = self._layouts[number]
@@ -343,7 +340,7 @@ class Assembler:
             scn = self._scn_at(event.end_offset)
             self._group.changes.add_rows(layout, plain.type_code, plain.body, self._comment, scn)
         if event.body[6] & _END_OF_STATEMENT:
-            self._comment = None
+            self._comment = None  # the next statement has its own, or none
 
     def _on_compressed_query(self, event: Event) -> Transaction | None:
         return self._on_query(plain_query(event))
@@ -384,23 +381,23 @@ class Assembler:
         return None if is_partial else self._on_commit(event)
 
     def _apply(self, event: Event, query: events.Query) -> None:
-        """Follow what a statement does to the tables."""
+        """Apply a statement to the tables, and add what consumers must know of it."""
         if self._group is not None and self._group.gtid.is_unfinished_ddl:
             return
         scn = self._scn_at(event.end_offset)
         try:
             found = self._tables.apply(query, scn)
         except ValueError as error:
-            if is_transient(error):  # a full disk under the tables' history, say
+            if is_transient(error):  # such as a full disk when the history is written
                 raise
             self._stop(str(error))
-            return  # when it is let pass, its transaction ends all the same
+            return  # acknowledged: the statement is skipped, its transaction ends as usual
         lost = "; ".join(change.text for change in found if change.kind is ChangeKind.LOST)
         if lost:
             self._stop(lost)
         begun = self._group if self._group is not None and self._group.is_begun else None
-        # One that rows follow in its transaction (CREATE TABLE … SELECT) holds from the
-        # beginning: nobody knows yet where the end will be.
+        # Rows may follow in the transaction (CREATE TABLE … SELECT). The change is valid from
+        # its beginning, because its end is not known yet.
         first_scn = None if begun is None else begun.origin.first_scn
         changes = changes_of(found, query, scn if first_scn is None else first_scn)
         if changes:
@@ -431,8 +428,8 @@ class Assembler:
             return self._prepared.take(xid, self._scn_at(group.start_offset))
         except ValueError as error:
             self._stop(
-                f"XA COMMIT {xid} commits rows that cannot be read: {error}; bring the consumers "
-                "in line (seed them again) and then let capture go on"
+                f"XA COMMIT {xid} commits rows that cannot be read: {error}; seed the consumers "
+                "again, and then let capture continue"
             )
             return ()
 
@@ -446,7 +443,7 @@ class Assembler:
         return self._complete(event, self._group or self._open_group(event, Gtid(None)))
 
     def _complete(self, event: Event, group: Group) -> Transaction | None:
-        self._forget()  # each statement announces its tables anew
+        self._forget()  # every statement sends its TABLE_MAP events again
         self._newest_ns = group.gtid.commit_timestamp_ns or event.timestamp_s * _NS
         self.identities.note(
             self._scn_at(event.end_offset), self._cursor, group.gtid.text or "", self._newest_ns
@@ -480,12 +477,12 @@ class Assembler:
         return self._windows.finish(scn, timestamp_ns, changes, origin)
 
     def _scn_at(self, offset: int) -> int:
-        """Return the SCN of a place; one beyond 4 GiB is named by the last that there is."""
+        """Return the SCN of an offset; offsets beyond 4 GiB share the highest SCN of the file."""
         number = self._cursor.file_number
         return BinlogPosition(self._epoch, number, min(offset, MAX_OFFSET)).to_scn()
 
     def _stop(self, problem: str, remedy: str = "") -> None:
-        """Raise AssemblyStopped, unless an operator has let this place pass."""
+        """Raise AssemblyStopped, unless an operator has acknowledged this SCN."""
         event = self._event
         offset = event.end_offset if event is not None and event.end_offset else self._cursor.offset
         scn = self._scn_at(offset)

@@ -1,8 +1,8 @@
-"""Where the assembler puts the changes of a transaction.
+"""Collects the changes of a transaction for the assembler.
 
-The assembler adds changes, takes them back and ends transactions. The classes of this file
-collect changes in a list and make a `Transaction`, which is encoded later;
-`compiled_assembler.py` encodes events at once.
+The assembler adds changes, removes them on a rollback and ends transactions. The classes of
+this file collect changes in a list and make a `Transaction`, which is encoded later.
+`compiled_assembler.py` encodes events immediately.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ class Changes(Protocol):
     """The changes of one transaction, in order."""
 
     def __bool__(self) -> bool:
-        """Say whether there are any."""
+        """Return whether there are changes."""
         ...
 
     def add(self, changes: Iterable[Change], scn: int) -> None:
-        """Add changes; `scn` is where in the log they stand."""
+        """Add changes; `scn` is their position in the log."""
 
     def add_rows(
         self, layout: RowLayout, type_code: int, body: bytes, comment: str | None, scn: int
     ) -> None:
-        """Add those of a rows event; raises ValueError, and then none of it was added."""
+        """Add the changes of a rows event: all of them, or none and raise ValueError."""
 
     def mark(self) -> Any:
-        """Return what `cut` takes to come back to here."""
+        """Return the current length, as `cut` takes it."""
         ...
 
     def cut(self, mark: Any) -> None:
-        """Take back what was added since `mark`."""
+        """Remove the changes added since `mark`."""
 
 
 class Windows(Protocol):
-    """Where changes go, and what is made of them."""
+    """Makes windows or transactions of changes."""
 
     def begin(self, origin: Origin) -> Changes:
         """Begin a transaction."""
         ...
 
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
-        """Take note of the layout of the rows behind a TABLE_MAP."""
+        """Set the layout of the rows that follow a TABLE_MAP."""
 
     def join(self, earlier: Changes | None, later: Changes, origin: Origin) -> Changes:
-        """Append changes that end later to those of an earlier transaction, if any."""
+        """Append the changes of a later transaction to those of an earlier one, if any."""
         ...
 
     def finish(
@@ -68,27 +68,27 @@ class Windows(Protocol):
 
 
 class ChangeList:
-    """Changes as they are."""
+    """A list of changes."""
 
     def __init__(self, changes: Iterable[Change] = ()) -> None:
         self.changes: list[Change] = list(changes)
 
     def __bool__(self) -> bool:
-        """Say whether there are any."""
+        """Return whether there are changes."""
         return bool(self.changes)
 
-    def add(self, changes: Iterable[Change], scn: int) -> None:  # noqa: ARG002 - kept with each
+    def add(self, changes: Iterable[Change], scn: int) -> None:  # noqa: ARG002 - each has its own
         """Add changes."""
         self.changes.extend(changes)
 
     def add_rows(
         self, layout: RowLayout, type_code: int, body: bytes, comment: str | None, scn: int
     ) -> None:
-        """Add those of a rows event."""
+        """Add the changes of a rows event."""
         self.add(row_changes(layout, type_code, body, comment), scn)
 
     def mark(self) -> int:
-        """Return how many there are."""
+        """Return the number of changes."""
         return len(self.changes)
 
     def cut(self, mark: int) -> None:
@@ -97,17 +97,17 @@ class ChangeList:
 
 
 class TransactionWindows:
-    """Makes transactions, which are encoded later."""
+    """Makes transactions that are encoded later."""
 
     def begin(self, origin: Origin) -> ChangeList:  # noqa: ARG002
-        """Begin a list."""
+        """Return an empty list."""
         return ChangeList()
 
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
         """Do nothing: rows are read in Python."""
 
     def join(self, earlier: Any, later: Any, origin: Origin) -> ChangeList:  # noqa: ARG002
-        """Put two lists together."""
+        """Join two lists."""
         return ChangeList((*(() if earlier is None else earlier.changes), *later.changes))
 
     def finish(
@@ -118,7 +118,7 @@ class TransactionWindows:
 
 
 def changes_of(found: Sequence[TableChange], query: Query, scn: int) -> list[Change]:
-    """Return what a statement that did this to tables, as of an SCN, is to consumers."""
+    """Return the changes that consumers get for a statement, given its effects on tables."""
     emptied: list[Change] = [
         TableEmptied(change.table)
         for change in found

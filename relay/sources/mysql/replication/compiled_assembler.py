@@ -1,9 +1,8 @@
-"""The assembler behind a compiled binlog decoder: bytes of the socket in, windows out.
+"""The assembler with the compiled binlog decoder: bytes of the socket in, windows out.
 
-The decoder reads plain transactions and stops before any event that is not plain. The
-assembler takes over the decoder's state, reads that one event and hands its state back. Both
-write into the window under way, which the decoder owns, so it does not matter which of them
-reads an event.
+The decoder reads plain transactions and stops before any other event. The assembler then takes
+over the decoder's state, reads that one event and returns its state to the decoder. Both write
+into the decoder's current window, so either of them may read any event.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _TYPE_AT = 4  # in an event's header
 _STATEMENTS = frozenset(
     {B.QUERY_EVENT, QUERY_COMPRESSED, B.EXECUTE_LOAD_QUERY_EVENT, TRANSACTION_PAYLOAD}
 )
-_NOBODYS = (0, 0, 0)  # a mark before the first change of a window
+_BEGIN = (0, 0, 0)  # the mark before the first change of a window
 
 
 def make_decoder(encoder: EventEncoder, epoch: int) -> BinlogDecoder:
@@ -63,7 +62,7 @@ def make_decoder(encoder: EventEncoder, epoch: int) -> BinlogDecoder:
 
 
 class _EncodedChanges:
-    """Changes that are events in the decoder's window already."""
+    """Changes that are written into the decoder's window as events."""
 
     def __init__(self, windows: EncodedWindows, origin: Origin) -> None:
         self._windows = windows
@@ -92,17 +91,17 @@ class _EncodedChanges:
 
 
 class EncodedWindows:
-    """Windows written by the decoder; `items` are those that wait to be taken, in order."""
+    """Windows written by the decoder; `items` are the finished ones, in order."""
 
     def __init__(self, decoder: BinlogDecoder, encoder: EventEncoder) -> None:
         self.decoder = decoder
         self.items: list[ReadItem] = []
         self._encoder = encoder
-        encoder.take_back()  # what a connection before this one has not finished
+        encoder.take_back()  # versions of a window that an earlier connection left unfinished
         self._revision = encoder.revision
-        self._origin = Origin()  # of the transaction under way
-        # By the layout's identity and the schema's id: a table may be altered, and altered
-        # back, and its rows are then of another version, though they look as before.
+        self._origin = Origin()  # of the current transaction
+        # The key includes the schema id: after an ALTER that is reverted, rows have the same
+        # layout as before but another version.
         self._plans: dict[tuple[int, bytes], tuple[RowLayout, RowPlan | None]] = {}
 
     def begin(self, origin: Origin) -> _EncodedChanges:
@@ -112,24 +111,25 @@ class EncodedWindows:
         return self.begun(origin)
 
     def begun(self, origin: Origin) -> _EncodedChanges:
-        """Return the changes of a transaction that the decoder has begun."""
+        """Return the changes of a transaction that the decoder began by itself."""
         self._origin = origin
         return _EncodedChanges(self, origin)
 
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
-        """Give the decoder a TABLE_MAP and the plan of its rows."""
+        """Pass a TABLE_MAP and the plan of its rows to the decoder."""
         plan = None if layout is None else self.plan(layout, self._origin, scn)
         self.decoder.bind(table_id, content, layout, plan)
 
     def plan(self, layout: RowLayout, origin: Origin, scn: int) -> RowPlan | None:
-        """Return how the decoder writes a table's rows; None when Python writes them.
+        """Return the decoder's plan for a table's rows; None if Python must write them.
 
-        Python writes rows that make a new version: only a row makes one, not its TABLE_MAP.
+        Python writes the rows of a version that is not registered yet, because only a row
+        registers a version, not its TABLE_MAP.
         """
         try:
             encoder = self._encoder.known_table(layout.table, origin, scn)
         except DatabusError:
-            return None  # the first row raises it
+            return None  # Python raises it at the first row; there may be no row
         self._follow()
         if encoder is None:
             return None
@@ -142,27 +142,27 @@ class EncodedWindows:
         return known[1]
 
     def _follow(self) -> None:
-        """Have tables announced again when rows may be of another version than before."""
+        """Discard the decoder's plans if the encoder may now use other versions."""
         if self._encoder.revision != self._revision:
             self._revision = self._encoder.revision
             self.decoder.unbind()
 
     def mark(self) -> tuple[int, int, int]:
-        """Return what `cut` takes: bytes, rows and versions of the window under way."""
+        """Return the bytes, rows and versions of the current window, as `cut` takes them."""
         return self.decoder.window_bytes, self.decoder.rows, self._encoder.mark()
 
     def cut(self, size: int, rows: int, versions: int) -> None:
-        """Drop everything behind these."""
+        """Remove everything after a mark."""
         self.decoder.cut(size, rows)
         self._encoder.take_back(versions)
         self._follow()
 
     def settle(self) -> None:
-        """Register what the window that ends has made, before it is handed over."""
+        """Register the versions of the window that ends, before the window is handed over."""
         self._encoder.settle()
 
     def join(self, earlier: Any, later: Any, origin: Origin) -> Changes:  # noqa: ARG002
-        """Return what is in the window; there, one transaction is behind the other already."""
+        """Return the changes in the window, where both transactions already are."""
         if not isinstance(later, ChangeList):
             changes: Changes = later
             return changes
@@ -173,12 +173,12 @@ class EncodedWindows:
     def finish(
         self, scn: int, timestamp_ns: int, changes: Any, origin: Origin
     ) -> Transaction | None:
-        """End the window; what is to be taken then is in `items` or in the decoder's batch."""
+        """End the window, which is then in `items` or in the decoder's batch."""
         if isinstance(changes, ChangeList):
             self.begin(origin).add(changes.changes, scn)
         self.settle()
         status = self.decoder.commit(scn, timestamp_ns)
-        if status == _decoder.EMPTY:  # its rows were skipped: its SCN is acknowledged
+        if status == _decoder.EMPTY:  # all its rows were skipped, because its SCN is acknowledged
             return Transaction(scn, timestamp_ns, (), origin)
         if status == _decoder.FINISHED:
             self.end()
@@ -187,12 +187,12 @@ class EncodedWindows:
         return None
 
     def end(self) -> None:
-        """Take the rest of a window that was handed over in pieces."""
+        """Move the rest of a window that was handed over in pieces to `items`, and its end."""
         self.take_piece()
         self.items.append(WindowEnd(*self.decoder.take_end()))
 
     def add(self, changes: Iterable[Change], origin: Origin, scn: int) -> None:
-        """Add changes to the window under way, event by event."""
+        """Add changes to the current window, event by event."""
         decoder = self.decoder
         for change in changes:
             event = self._encoder.encode_change(change, origin, decoder.rows, scn)
@@ -201,26 +201,26 @@ class EncodedWindows:
         self.hand_over()
 
     def hand_over(self) -> None:
-        """Hand over what there is of a window that has become large."""
+        """Move the written part of a large window to `items`, to bound the decoder's memory."""
         if self.decoder.held_bytes >= _decoder.PIECE_BYTES:
             self.take_batch()
             self.take_piece()
 
     def take_batch(self) -> None:
-        """Move the windows that are complete to `items`."""
+        """Move the complete windows to `items`."""
         batch = self.decoder.take_batch()
         if batch is not None:
             self.items.append(WindowBatch(*batch))
 
     def take_piece(self) -> None:
-        """Move what there is of the window under way to `items`; no complete one is before it."""
+        """Move the written part of the current window to `items`; call `take_batch` first."""
         piece = self.decoder.take_piece()
         if piece is not None:
             self.items.append(WindowPiece(*piece, self.decoder.begin_scn))
 
 
 class CompiledAssembler(Assembler):
-    """Takes the bytes of the socket, in chunks, and returns what they complete."""
+    """Assembles the bytes of a socket, chunk by chunk."""
 
     def __init__(self, *arguments: Any, encoder: EventEncoder, epoch: int, **more: Any) -> None:
         self._decoder = make_decoder(encoder, epoch)
@@ -229,10 +229,10 @@ class CompiledAssembler(Assembler):
         self._transactions = self._decoder.transactions
 
     def receive_bytes(self, chunk: memoryview | bytes, size: int) -> Iterator[ReadItem]:
-        """Take the first `size` bytes of a chunk; yield what is complete then.
+        """Take the first `size` bytes of a chunk; yield the items that they complete.
 
-        Raises AssemblyStopped, StreamBrokenError, AnotherLogError, and StreamEnded
-        when the server says so; what was yielded before that is good.
+        Raises AssemblyStopped, StreamBrokenError, AnotherLogError, or StreamEnded when the
+        server ends the stream. Items yielded before the error are valid.
         """
         self._decoder.feed(chunk, size)
         status = _decoder.FULL
@@ -243,9 +243,9 @@ class CompiledAssembler(Assembler):
             yield from self._outcome(status)
 
     def _outcome(self, status: int) -> Iterator[ReadItem]:
-        """Yield what there is to be taken, and do what is to be done, after the decoder stopped."""
+        """Yield the finished items, and handle the reason for which the decoder stopped."""
         decoder, encoded = self._decoder, self._encoded
-        # Before anything else, for it came before; nothing is left of it while pieces are taken.
+        # Complete windows come first: in the log they are before the current one.
         encoded.take_batch()
         if status == _decoder.LARGE:
             encoded.take_piece()
@@ -256,8 +256,8 @@ class CompiledAssembler(Assembler):
         yield from self._taken()
         if status == _decoder.BROKEN:
             raise StreamBrokenError(
-                f"the packet behind {self.position} is not number {decoder.sequence},"
-                " or not as long as its event"
+                f"the packet after {self.position} does not have the number {decoder.sequence} "
+                "or the length of its event"
             )
         if status == _decoder.PACKET:
             event_of(decoder.next_event())
@@ -265,7 +265,7 @@ class CompiledAssembler(Assembler):
             yield from self._assemble(decoder.next_event())
 
     def _assemble(self, event: bytes) -> Iterator[ReadItem]:
-        """Have the assembler in Python read one event."""
+        """Read one event in Python."""
         self._layouts.update(self._decoder.layouts())
         for transaction in self.receive_parts(event):
             if transaction is not None:
@@ -273,7 +273,7 @@ class CompiledAssembler(Assembler):
                 self._encoded.items.append(transaction)
             yield from self._taken()
         if event[_TYPE_AT] in _STATEMENTS:
-            self._decoder.unbind()  # what it defines may be read otherwise from now on
+            self._decoder.unbind()  # the statement may have changed the layout of rows
         if not self._layouts:
             self._decoder.end_statements()
         self._transactions = self._decoder.transactions
@@ -283,7 +283,7 @@ class CompiledAssembler(Assembler):
         return items
 
     def _enter(self) -> None:
-        """Give the decoder the state of the assembler."""
+        """Copy the assembler's state to the decoder."""
         decoder, cursor, group, held = self._decoder, self._cursor, self._group, self._held
         if decoder.file != cursor.file:
             decoder.file, decoder.file_number = cursor.file, cursor.file_number
@@ -295,7 +295,8 @@ class CompiledAssembler(Assembler):
         )
         decoder.statement_comment = self._comment
         decoder.is_open = group is not None
-        # Transactions that the decoder has no window for: prepared ones, and those beyond 4 GiB.
+        # The decoder then only cuts events. Prepared transactions, those beyond 4 GiB and events
+        # of a proof do not go into its window.
         decoder.cuts_only = self._beyond is not None or self.identities.is_proving
         trail = self.identities.trail
         decoder.trail_begin, decoder.trail_digest = trail.begin, trail.digest
@@ -305,7 +306,7 @@ class CompiledAssembler(Assembler):
             decoder.is_begun, decoder.commit_ns = group.is_begun, group.gtid.commit_timestamp_ns
 
     def _leave(self) -> None:
-        """Take over the state of the decoder."""
+        """Copy the decoder's state to the assembler."""
         decoder = self._decoder
         self._cursor.offset = decoder.offset
         trail = self.identities.trail
@@ -322,7 +323,8 @@ class CompiledAssembler(Assembler):
             self._transactions = decoder.transactions
             self._layouts.clear()
             self._group = None
-            self._encoded.settle()  # the first of them was the one under way
+            # The first of them is the transaction to which Python has added versions.
+            self._encoded.settle()
         if not decoder.is_open:
             self._group = None
         elif self._group is None:
@@ -337,4 +339,4 @@ class CompiledAssembler(Assembler):
         offset, first_scn = decoder.start_offset, first_scn_of(decoder.begin_scn)
         origin = Origin(gtid.text, decoder.server_id, decoder.file, offset, self._epoch, first_scn)
         changes = self._encoded.begun(origin)
-        return Group(decoder.start_offset, gtid, origin, changes, _NOBODYS)
+        return Group(decoder.start_offset, gtid, origin, changes, _BEGIN)

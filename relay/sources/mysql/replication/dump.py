@@ -41,7 +41,7 @@ _NON_BLOCKING, _WITH_STATEMENTS, _BY_GTID = 1, 2, 4
 class BinlogDump:
     """A requested dump; yields events as bytes.
 
-    With `follows` it waits for new events at the end of the log; without it, it ends there.
+    With `follows` the dump waits for new events at the end of the log, otherwise it ends there.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class BinlogDump:
             raise
 
     def receive(self, timeout_s: float) -> list[bytes] | None:
-        """Return the events that are complete now; None when no byte came within the time.
+        """Return the events that are complete now; None if no byte arrived in time.
 
-        Raises SourceUnavailableError, SourceStoppedError, or StreamEnded when
-        the server ended the stream.
+        Raises SourceUnavailableError, SourceStoppedError, or StreamEnded when the server ended
+        the stream.
         """
         chunk = self._read(timeout_s)
         now = self._clock()
@@ -89,11 +89,11 @@ class BinlogDump:
         self._heard_at = now
         if not chunk:
             raise self._closed()
-        # Events before the server ended the stream are good.
+        # Events before the end of the stream are valid: return them first.
         found: list[bytes] = []
         try:
             for event in self._packets.receive(chunk):
-                found.append(event)  # noqa: PERF402 - kept when the next one raises
+                found.append(event)  # noqa: PERF402 - survives if the next one raises
         except StreamEnded as ended:
             if not found:
                 raise
@@ -101,11 +101,10 @@ class BinlogDump:
         return found
 
     def receive_chunk(self, timeout_s: float) -> tuple[memoryview, int] | None:
-        """Return the bytes that have arrived, as they are; None when none did within the time.
+        """Return a chunk of received bytes and its size; None if no byte arrived in time.
 
-        A thread of its own takes them off the socket, whatever the caller does
-        meanwhile, as long as there is a chunk to put them into. The chunk is
-        good until the next call. Raises as `receive` does, but for StreamEnded.
+        A thread reads the socket ahead of the caller, as long as a chunk is free. The chunk is
+        valid until the next call. Raises as `receive` does, except for StreamEnded.
         """
         if self._drain is None:
             self._drain = _Drain(self._connection._sock)
@@ -124,15 +123,15 @@ class BinlogDump:
 
     @property
     def silence_s(self) -> float:
-        """For how long nothing has arrived."""
+        """Seconds since the last byte arrived."""
         return self._clock() - self._heard_at
 
     def close(self) -> None:
-        """Close the connection, without waiting for a polite answer."""
+        """Close the connection without the handshake of a normal end."""
         connection, self._connection = self._connection, None
         drain, self._drain = self._drain, None
         if drain is not None:
-            drain.end()  # before the socket's number may be another file's
+            drain.end()  # first, because a closed descriptor's number may be reused
         if connection is not None:
             connection._force_close()
 
@@ -163,20 +162,22 @@ class BinlogDump:
 
     def _prepare(self, start: Start, is_mariadb: bool, server_id: int, host: str) -> None:
         with self._connection.cursor() as cursor:
-            # Says that we know checksums; which file has them, its first event says.
+            # Tells the server that this replica can read checksums. Whether a file has them is
+            # in its first event.
             cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
             cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
             period = int(HEARTBEAT_S * 1e9)
             cursor.execute(f"SET @master_heartbeat_period = {period}")
             cursor.execute(f"SET @source_heartbeat_period = {period}")
             if is_mariadb:
-                # 4: we understand GTID events, so none is replaced by a dummy.
+                # 4: knows GTID events. Otherwise MariaDB replaces them with dummy events.
                 cursor.execute("SET @mariadb_slave_capability = 4")
                 if start.gtids:
                     cursor.execute("SET @slave_connect_state = %s", (start.gtids,))
                     cursor.execute("SET @slave_gtid_strict_mode = 0")
                     cursor.execute("SET @slave_gtid_ignore_duplicates = 0")
         if host:
+            # Registers as a replica, so that SHOW REPLICAS lists the relay with its id.
             replica = ReportSlave({"hostname": host[:60]})
             self._connection._write_bytes(replica.encoded(server_id))
             self._connection._next_seq_id = 1
@@ -185,6 +186,7 @@ class BinlogDump:
     def _request(self, start: Start, is_mariadb: bool, server_id: int, follows: bool) -> None:
         flags = 0 if follows else _NON_BLOCKING
         if is_mariadb:
+            # MariaDB sends ANNOTATE_ROWS only on request; MySQL sends ROWS_QUERY always.
             flags |= _WITH_STATEMENTS
         if start.gtids and not is_mariadb:
             gtids = MysqlGtidSet.parse(start.gtids).encoded()
@@ -197,9 +199,10 @@ class BinlogDump:
         self._connection._execute_command(COM_BINLOG_DUMP, request)
 
     def explain(self, ended: StreamEnded) -> SourceStoppedError | SourceUnavailableError:
-        """Return the error that the end of a stream means."""
+        """Return the error for the end of a stream."""
         if ended.code in FATAL and SAME_ID not in ended.text:
             return SourceStoppedError(self._source, self._scn, f"{self._doing}: {ended.text}")
+        # Other codes have the same meaning as on a normal connection.
         error = MySQLError(ended.code, ended.text)
         try:
             with driver_errors(self._source, self._scn, self._doing):
@@ -209,10 +212,10 @@ class BinlogDump:
 
 
 class _Drain:
-    """A thread that takes bytes off a socket into a few chunks, one ahead of the other.
+    """A thread that reads a socket into a fixed set of chunks, ahead of the decoder.
 
-    The server is held up only when all of them are full. They are made once
-    and used again: a new one each time would cost more than what is in it.
+    The server waits only when all chunks are full. Chunks are reused, because allocating one
+    costs more than receiving into it.
     """
 
     def __init__(self, sock: Any) -> None:
@@ -228,7 +231,7 @@ class _Drain:
         self._thread.start()
 
     def take(self, timeout_s: float) -> tuple[memoryview, int] | Exception | None:
-        """Return the next chunk and how much of it is filled, or what went wrong."""
+        """Return the next chunk and its size, or an error; None if nothing arrived in time."""
         if self._taken is not None:
             self._free.put(self._taken)
             self._taken = None
@@ -241,7 +244,7 @@ class _Drain:
         return found
 
     def end(self) -> None:
-        """Have the thread end, and wait for it; nothing more comes off the socket."""
+        """End the thread and wait for it."""
         self._is_over = True
         self._free.put(None)
         with contextlib.suppress(OSError):
@@ -255,7 +258,7 @@ class _Drain:
                 self._full.put((chunk, size))
                 if size == 0:
                     return
-        except Exception as error:  # also of a TLS socket that was shut down meanwhile
+        except Exception as error:  # a TLS socket that is shut down raises other errors, too
             self._full.put(error if isinstance(error, OSError) else OSError(repr(error)))
 
     def _receive(self, chunk: memoryview) -> int:

@@ -1,4 +1,4 @@
-"""The identities of the log along one stream: the stored ones, and new ones. Pure.
+"""Tracks the identity of the log along one stream. Pure.
 
 See `log_identity.py`. The stored identities may be of several SCNs, because MaxSCN and the
 ring's header are written one after the other. The newest one at or before the start of reading
@@ -32,7 +32,7 @@ _MOST_NOTED = 10_000
 
 
 class Place(Protocol):
-    """Where a stream is."""
+    """The position of a stream."""
 
     file: str
     file_number: int
@@ -40,7 +40,7 @@ class Place(Protocol):
 
 
 class Expected(NamedTuple):
-    """A transaction that the log must have: by its digest, or else by its commit time."""
+    """A transaction that the log must have: known by its digest, or else by its commit time."""
 
     scn: int
     kept: Identity | None
@@ -48,7 +48,7 @@ class Expected(NamedTuple):
 
 
 class Identities:
-    """What is known of the log at the places that a stream passes."""
+    """The identities of the log at the transactions that a stream passes."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Identities:
     ) -> None:
         self.server = server
         self.trail = Trail()
-        # The newest one before a rotation that nobody has looked behind yet.
+        # The identity before the first rotation that is not checked yet (`SameLog.look_behind`).
         self.rotated_from: Identity | None = None
         self.latest: Identity | None = None
         self._proof = proof
@@ -70,27 +70,27 @@ class Identities:
 
     @property
     def is_proving(self) -> bool:
-        """Whether what comes is compared with what was kept, and not put together."""
+        """Whether events are compared with a stored identity instead of being assembled."""
         return self._proof is not None
 
     @property
     def is_proved(self) -> bool:
-        """Whether everything that was kept has been found in the log."""
+        """Whether all stored identities have been found in the log."""
         return self._proof is None and not self._expected
 
     @property
     def expected_scn(self) -> int:
-        """The next SCN at which the log must have a transaction that is known; or NEVER."""
+        """The next SCN at which the log must have a known transaction; NEVER without one."""
         return self._expected[0].scn if self._expected else NEVER
 
     def at(self, scn: int) -> Identity | None:
-        """Return what the log is at an SCN; those before it are forgotten."""
+        """Return the identity at an SCN, and forget those before it."""
         for older in [noted for noted in self._noted if noted < scn]:
             del self._noted[older]
         return self._noted.get(scn)
 
     def prove(self, event: Event, data: bytes, cursor: Place) -> None:
-        """Take an event of what was handed over before; raises AnotherLogError."""
+        """Compare an event with the stored identity; raises AnotherLogError."""
         assert self._proof is not None
         place = (cursor.file, cursor.file_number, cursor.offset)
         stands = event.type_code != B.ROTATE_EVENT and not is_made_up(event)
@@ -102,14 +102,14 @@ class Identities:
             self._proof = None
 
     def refuted(self, found: str) -> AnotherLogError:
-        """Return what to raise when the stream cannot even be read while it is compared."""
+        """Return the error for a stream that cannot be read during the proof."""
         assert self._proof is not None
         return AnotherLogError(self._proof.kept, f"{self._proof.describe()}, {found}")
 
     def follow(
         self, event: Event, data: bytes, cursor: Place, *, is_inside: bool, has_checksum: bool
     ) -> None:
-        """Take an event that was placed; raises AnotherLogError."""
+        """Add an event whose position is known; raises AnotherLogError."""
         is_first = event.type_code == B.FORMAT_DESCRIPTION_EVENT
         if event.type_code == B.ROTATE_EVENT:
             self._rotate()
@@ -123,17 +123,18 @@ class Identities:
         self.trail.add(crc, len(data))
 
     def _rotate(self) -> None:
-        """Note that the stream begins, or continues in another file."""
+        """Record a rotation, unless it is the one that a stream begins with."""
+        # That one comes before the first FORMAT_DESCRIPTION.
         if self.rotated_from is None and self._beginning is not None:
             self.rotated_from = self.latest
 
     def _begin_file(self, cursor: Place, data: bytes) -> None:
-        """Take a file's first event, or the copy of it that a stream begins with."""
+        """Record a file's first event, or the copy of it that a stream begins with."""
         self._beginning = FileBeginning.of(data)
         if self._born_before_ns:
             self._check_birth(cursor.file, self._beginning.born_s)
         if self.latest is None and not self.is_proving:
-            # A first start: nothing is known but that the file is there.
+            # At a first start there is no transaction yet: a position only.
             scn = binlog_position(0)._replace(
                 file_number=cursor.file_number, offset=min(cursor.offset, MAX_OFFSET)
             )
@@ -142,19 +143,19 @@ class Identities:
     def _check_birth(self, file: str, born_s: int) -> None:
         before_s, self._born_before_ns = self._born_before_ns // 10**9, 0
         if born_s > before_s:
-            kept = f"a log whose {file} was there at {time_text(before_s)}"
+            kept = f"a log whose {file} existed at {time_text(before_s)}"
             raise AnotherLogError(kept, f"a {file} begun {time_text(born_s)}")
 
     def note(self, scn: int, cursor: Place, gtid: str, timestamp_ns: int) -> None:
-        """Note the end of the transaction whose events were taken; raises AnotherLogError."""
+        """Record the end of the current transaction; raises AnotherLogError."""
         trail = self.trail
-        if cursor.offset <= MAX_OFFSET:  # beyond, there is no SCN to remember it by
+        if cursor.offset <= MAX_OFFSET:  # transactions beyond have no SCN of their own
             self.take(scn, cursor, trail.begin, trail.digest, gtid, timestamp_ns)
 
     def take(
         self, scn: int, cursor: Place, begin: int, digest: int, gtid: str, timestamp_ns: int
     ) -> None:
-        """Note a transaction that ended; raises AnotherLogError when another one was expected."""
+        """Record a transaction that ended; raises AnotherLogError when another one was expected."""
         made = self._make(scn, cursor, begin, digest, gtid)
         while scn >= self.expected_scn:
             _check(self._expected.pop(0), scn, made, timestamp_ns)
@@ -162,14 +163,14 @@ class Identities:
             self._remember(made)
 
     def note_point(self, scn: int, cursor: Place) -> None:
-        """Note that reading begins here, or continues behind events that were left out."""
+        """Record a position without a transaction: a start, or a jump over unsent events."""
         point = self._make(scn, cursor, cursor.offset, 0, "")
         if point is not None:
             self._remember(point)
 
     def _remember(self, made: Identity) -> None:
         self.latest = self._noted[made.scn] = made
-        if len(self._noted) > _MOST_NOTED:  # nobody asks for them
+        if len(self._noted) > _MOST_NOTED:  # nothing was appended to the ring for long
             self.at(made.scn)
 
     def _make(self, scn: int, cursor: Place, begin: int, digest: int, gtid: str) -> Identity | None:

@@ -36,7 +36,7 @@ from databus.schemas.scn import BinlogPosition, binlog_position
 
 _MASK = (1 << 64) - 1
 _FACTOR = 0x9E3779B97F4A7C15
-# In a FORMAT_DESCRIPTION: when the server started, which it leaves out in what it repeats.
+# In a FORMAT_DESCRIPTION: the server's start time, which is 0 in the copy that a dump begins with.
 _CREATED = slice(HEADER_SIZE + 52, HEADER_SIZE + 56)
 _GTIDS: dict[int, Callable[[Event], Any]] = {
     B.MARIADB_GTID_EVENT: parse_mariadb_gtid,
@@ -45,18 +45,21 @@ _GTIDS: dict[int, Callable[[Event], Any]] = {
 
 
 def digest_of(digest: int, crc: int, size: int) -> int:
-    """Return the digest of events and one more; `_decoder.pyx` computes the same."""
+    """Return a digest extended by one event; `_decoder.pyx` computes the same."""
     mixed = ((digest ^ (crc | size << 32)) * _FACTOR) & _MASK
     return mixed ^ mixed >> 29
 
 
 def crc_of(data: bytes, *, has_checksum: bool) -> int:
-    """Return the CRC32 of an event without its own checksum, which was checked."""
+    """Return the CRC32 of an event without its checksum field.
+
+    With a checksum this is the field's value, which `EventReader` has verified.
+    """
     return int.from_bytes(data[-4:], "little") if has_checksum else crc32(data)
 
 
 def first_event_crc(data: bytes) -> int:
-    """Return the CRC32 of a FORMAT_DESCRIPTION, but for what is not the same each time."""
+    """Return the CRC32 of a FORMAT_DESCRIPTION without the fields that vary between dumps."""
     timestamp_s, type_code, server_id, size, *_ = HEADER.unpack_from(data)
     head = HEADER.pack(timestamp_s, type_code, server_id, size, 0, 0)
     return crc32(head + data[HEADER_SIZE : _CREATED.start] + data[_CREATED.stop : -4])
@@ -70,7 +73,7 @@ class FileBeginning(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> FileBeginning:
-        """Return that of a FORMAT_DESCRIPTION."""
+        """Return the beginning that a FORMAT_DESCRIPTION describes."""
         return cls(int.from_bytes(data[:4], "little"), first_event_crc(data))
 
 
@@ -89,29 +92,29 @@ class Identity:
 
     @property
     def place(self) -> BinlogPosition:
-        """Where it ends."""
+        """The position after the transaction."""
         return binlog_position(self.scn)
 
     @property
     def is_point(self) -> bool:
-        """Whether there is no transaction to be compared."""
+        """Whether it is a position only, without a transaction to compare."""
         return self.begin == self.place.offset
 
     def mark(self) -> LogMark:
-        """Return it as it is kept."""
+        """Return the identity in its stored form."""
         values = asdict(self)
         values["digest"] = f"{self.digest:016x}"
         return LogMark(values.pop("scn"), json.dumps(values, separators=(",", ":")))
 
     @classmethod
     def of(cls, mark: LogMark) -> Identity:
-        """Read what `mark` wrote; raises ValueError."""
+        """Parse the stored form; raise ValueError."""
         try:
             values = json.loads(mark.text)
             values["digest"] = int(values["digest"], 16)
             return cls(scn=mark.scn, **values)
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"what was kept of the log cannot be read: {error}") from error
+            raise ValueError(f"the stored identity of the log cannot be read: {error}") from error
 
     def __str__(self) -> str:
         log = f"{_server_text(self.server)}, {self.file} begun {time_text(self.born_s)}"
@@ -121,7 +124,7 @@ class Identity:
 
 
 class AnotherLogError(Exception):
-    """The log is not the one that was read; `found` says what is there."""
+    """The log is not the one that was read before; `found` describes it."""
 
     def __init__(self, kept: Identity | str, found: str) -> None:
         super().__init__(f"kept: {kept}; found: {found}")
@@ -130,26 +133,26 @@ class AnotherLogError(Exception):
 
 
 class Trail:
-    """The events of the transaction under way: where it begins, and their digest."""
+    """The begin offset of the current transaction, and the digest of its events so far."""
 
     def __init__(self) -> None:
         self.begin = 0
         self.digest = 0
 
     def restart(self, begin: int) -> None:
-        """Begin with the event at this offset."""
+        """Begin a transaction at an offset."""
         self.begin, self.digest = begin, 0
 
     def add(self, crc: int, size: int) -> None:
-        """Take one event."""
+        """Add an event."""
         self.digest = digest_of(self.digest, crc, size)
 
 
 class Proof:
-    """Follows a stream that begins where a kept transaction does, up to where reading goes on.
+    """Compares a stream with a stored transaction, from its begin to where reading resumes.
 
-    `goal` is that place: the kept transaction's end, or one further on, with
-    nothing between that was to be handed over.
+    Reading resumes at `goal`: the end of the stored transaction, or a later position if there
+    is no watched row between.
     """
 
     def __init__(self, kept: Identity, goal: BinlogPosition, server: str) -> None:
@@ -164,14 +167,14 @@ class Proof:
         self.is_over = False
 
     def describe(self) -> str:
-        """Say what was found so far."""
+        """Describe the log as far as it was read."""
         born = time_text(self._beginning.born_s) if self._beginning is not None else "unknown"
         return f"{_server_text(self._server)}, {self._file or 'no file'} begun {born}"
 
     def take(self, event: Event, data: bytes, place: tuple[str, int, int], *, stands: bool) -> None:
-        """Take an event; `place` is (file, its number, offset) after it.
+        """Compare an event; `place` is (file, its number, offset) after it.
 
-        `stands`: it stands in the file, and was not made for this stream.
+        `stands` tells that the event is in the file and was not made up for this stream.
         Raises AnotherLogError.
         """
         self._file, number, offset = place
@@ -230,5 +233,5 @@ def _range_text(begin: int, end: int, gtid: str, digest: int) -> str:
 
 
 def time_text(seconds: int) -> str:
-    """Return a time as texts have it."""
+    """Return a time in ISO 8601, for messages."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

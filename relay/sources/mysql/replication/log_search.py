@@ -1,7 +1,7 @@
-"""Looking for statements in another part of the binlog than the one being streamed.
+"""Searches parts of the binlog other than the one that is streamed.
 
-Ahead of it: those that change columns of watched tables. Behind it: XA
-transactions that were prepared and are committed now.
+Ahead of the stream: statements that change columns of watched tables. Behind it: prepared XA
+transactions that are committed now.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _GTIDS = frozenset(
 
 
 def events_to_the_end(dump: BinlogDump) -> Iterator[bytes]:
-    """Yield what a dump that does not follow has; raises SourceError when it breaks."""
+    """Yield the events of a dump that does not follow the log; raises SourceError."""
     while True:
         try:
             yield from dump.receive(_WAIT_S) or ()
@@ -68,7 +68,7 @@ def events_to_the_end(dump: BinlogDump) -> Iterator[bytes]:
 
 
 def prove(stream: Iterable[bytes], proof: Proof) -> None:
-    """Follow a stream until something is proved; raises what `Proof.take` and `place` do."""
+    """Compare a stream until the proof is complete; raises as `Proof.take` and `place` do."""
     reader, cursor = EventReader(), LogCursor(has_gaps=False)
     for data in stream:
         event = cursor.place(reader.read(data), is_inside=True)
@@ -108,9 +108,9 @@ def log_scanner(
     log_files: Callable[[], Sequence[LogFile]],
     open_dump: Callable[[Start], BinlogDump],
 ) -> ScanLog:
-    """Return what says which tables a stretch of the server's log redefines.
+    """Return a function that finds the tables redefined in a range of the server's log.
 
-    It raises ValueError where the log does not have the stretch, and SourceError.
+    The function raises ValueError if the log does not have the range, and SourceError.
     """
 
     def scan(begin: int, end: int) -> Mapping[TableName, int]:
@@ -126,9 +126,9 @@ def log_scanner(
 def prepared_transactions(
     stream: Iterable[bytes], file_number: int, collations: Mapping[int, str], epoch: int, end: int
 ) -> dict[Xid, int | None]:
-    """Return the xids that a file has before the SCN `end`, each with where its group begins.
+    """Return the xids in a file before the SCN `end`, each with the SCN where its group begins.
 
-    None instead for one that was committed or rolled back last. Raises ValueError on damage.
+    An xid that was committed or rolled back has None instead. Raises ValueError on damage.
     """
     found: dict[Xid, int | None] = {}
     start = 0
@@ -156,7 +156,7 @@ def _start_scn(scn: int, event: Event) -> int:
 
 
 def _placed(stream: Iterable[bytes], epoch: int) -> Iterator[tuple[int, Event]]:
-    """Yield the events of a log that stand in a file, as plain ones, with their SCN."""
+    """Yield the events that a file has, decompressed, with their SCN."""
     reader, cursor = EventReader(), LogCursor(has_gaps=False)
     for data in stream:
         event = cursor.place(reader.read(data), is_inside=True)
@@ -175,7 +175,7 @@ def _placed(stream: Iterable[bytes], epoch: int) -> Iterator[tuple[int, Event]]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedInLog:
-    """The server's log as the place where XA transactions are kept until they are committed."""
+    """Finds prepared XA transactions in the server's log."""
 
     tables: WatchedTables
     dialect: Dialect
@@ -184,9 +184,9 @@ class PreparedInLog:
     open_dump: Callable[[Start], BinlogDump]
 
     def find(self, xid: Xid, before_scn: int) -> dict[Xid, int]:
-        """Return where transactions prepared before an SCN, this one among them, begin.
+        """Return the start SCNs of transactions prepared before an SCN, including this one.
 
-        File by file, the newest first. Raises ValueError or SourceError.
+        Searches file by file, the newest first. Raises ValueError or SourceError.
         """
         files = self.log_files()
         newest = binlog_position(before_scn).file_number
@@ -194,13 +194,14 @@ class PreparedInLog:
             found = self._prepared_in(file, before_scn)
             if xid in found:
                 if found[xid] is None:
-                    break
+                    break  # ended before: an older XA PREPARE is of an earlier transaction
                 return {other: start for other, start in found.items() if start is not None}
         oldest = files[0].name if files else "none"
         raise ValueError(f"its XA PREPARE is not in the log, whose oldest file is {oldest}")
 
     def rows(self, xid: Xid, start_scn: int) -> Sequence[Change]:
         """Return the changes of the prepared transaction that begins at an SCN."""
+        # No limit: these are the rows that were too many to hold.
         kept = PreparedTransactions(most_rows=1 << 62)
         assembler = Assembler(
             self.tables, self.dialect, epoch=self.epoch, prepared=kept, has_gaps=False

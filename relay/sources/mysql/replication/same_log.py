@@ -1,8 +1,8 @@
-"""Prove that the server's log is the one that was read before.
+"""Proves that the server's log is the one that was read before.
 
-This file decides from where to read for the proof, and which error to raise without one; the
+This module decides from where to read for the proof, and which error to raise if it fails. The
 rules of comparison are in `log_identity.py`. A byte damaged in transit does not mean another
-log: the error carries what was found, and the capture loop stops only when the next connection
+log: the error contains what was found, and the capture loop stops only if the next connection
 finds the same.
 """
 
@@ -49,7 +49,7 @@ class SameLog:
         self.server = ""
 
     def expect(self, marks: Sequence[LogMark]) -> None:
-        """Take what was kept; what is of another epoch is of another log."""
+        """Set the stored marks; those of another epoch belong to another log."""
         self._kept = []
         for mark in sorted(marks):
             try:
@@ -61,15 +61,15 @@ class SameLog:
 
     @property
     def newest(self) -> Identity | None:
-        """The newest that was kept."""
+        """The newest stored identity."""
         return self._kept[-1] if self._kept else None
 
     def begin(
         self, after_scn: int, files: Sequence[LogFile], newest: Newest | None
     ) -> tuple[Start, Identities]:
-        """Return where to begin reading so that the log after an SCN is proved to be the same.
+        """Return where to begin reading, so that the log after an SCN is proved to be the same.
 
-        Raises ValueError when it cannot be, for it has not such a place.
+        Raises ValueError if the log does not have that position.
         """
         newest = newest or _NEWEST_UNKNOWN
         try:
@@ -89,7 +89,7 @@ class SameLog:
         return start, Identities(self.server, proof, expected)
 
     def not_there(self, problem: str, files: Sequence[LogFile] = ()) -> str:
-        """Return what to say when the log has no such place."""
+        """Return the text of an error: the log does not have a position."""
         kept = self.newest
         if kept is None:
             return problem
@@ -97,7 +97,7 @@ class SameLog:
         return f"{problem}. {_both(kept, f'server {self.server}{end}')}"
 
     def another(self, error: AnotherLogError, scn: int) -> SourceStoppedError:
-        """Return what to raise for a log that is not the one that was read."""
+        """Return the error for a log that is not the one that was read before."""
         problem = f"its log is not the one that was read. {_both(error.kept, error.found)}"
         return SourceStoppedError(self._source, scn, problem, evidence=error.found.encode())
 
@@ -107,14 +107,14 @@ class SameLog:
         files: Sequence[LogFile],
         open_dump: Callable[[Start], BinlogDump],
     ) -> None:
-        """Prove that the file before the one that is being read still is what was read.
+        """Prove that the file before a rotation is still the one that was read.
 
         Then the log was not replaced before the rotation. Raises AnotherLogError,
         StreamBrokenError, ValueError, SourceError.
         """
         number = rotated_from.place.file_number
         if files and files[0].number > number:
-            return  # purged: a server does that to files that were read
+            return  # purged, which is usual for a file that was read
         names = [file.name for file in files if file.number == number]
         if not names:
             raise AnotherLogError(rotated_from, f"server {self.server}, without file {number}")
@@ -130,8 +130,9 @@ class SameLog:
             for kept in self._kept
             if kept.scn > after_scn and not kept.is_point
         ]
-        # The newest window may be newer than what was kept: killed between the two. Only
-        # a transaction's own end says its time, and those beyond 4 GiB have another.
+        # After a kill between the two writes, the ring's newest window is newer than the stored
+        # identities. It is known by its commit time only. The time of transactions beyond 4 GiB,
+        # whose window is at the beginning of the next file, is not that of an event there.
         is_kept = any(kept.scn == newest.scn for kept in self._kept)
         offset = binlog_position(max(newest.scn, 0)).offset
         if newest.scn > after_scn and newest.timestamp_ns and not is_kept and offset > FIRST_OFFSET:
@@ -139,12 +140,15 @@ class SameLog:
         return found
 
     def _unproved(self, after_scn: int, newest: Newest, expected: Sequence[Expected]) -> Identities:
-        """Compare what can be: the server, and that its file was there at the newest's time."""
+        """Check without a stored transaction: the server, and the age of its file.
+
+        The file with the newest window must have been begun before that window's commit.
+        """
         kept = self.newest
         if kept is not None and kept.server != self.server:
             raise ValueError(self.not_there("its server is another one"))
         log.info(
-            "%s: what its log was at scn %d is not known; it is kept from now on",
+            "%s: no identity of its log is stored at scn %d; it is stored from now on",
             self._source,
             after_scn,
         )

@@ -1,10 +1,9 @@
-"""A transaction under way, and what its statements say about its rows. Pure.
+"""The current transaction, its savepoints and its rollbacks. Pure.
 
-A server in row format writes rows of tables without transactions (MyISAM,
-Aria) at once, as a group of their own that ends with COMMIT, whatever becomes
-of the transaction around them. So what a ROLLBACK inside a group takes back is
-taken back from tables that have transactions; it is in the log only because a
-statement of the transaction could not be taken out of it any more.
+A server in row format logs rows of non-transactional tables (MyISAM, Aria) immediately, as a
+group of their own that ends with COMMIT, whether or not the surrounding transaction commits. So
+a ROLLBACK inside a group concerns transactional tables only. It is in the log because the server
+could not remove a statement of the transaction any more.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ _COMMENT = re.compile(r"/\*(?![!M+])\s*(.*?)\s*\*/", re.DOTALL)
 
 @dataclass(slots=True)
 class Group:
-    """A transaction that has begun and not ended; `begin` marks what was there before it."""
+    """A transaction that has begun and not ended; `begin` is the mark before its changes."""
 
     start_offset: int
     gtid: Gtid
     origin: Origin
     changes: Changes
     begin: Any
-    is_begun: bool = False  # rows follow until a commit; else one statement does
+    is_begun: bool = False  # ends with a commit; otherwise after one statement
     is_prepared: bool = False
-    _savepoints: dict[str, Any] = field(default_factory=dict)  # name → mark of what is before it
+    _savepoints: dict[str, Any] = field(default_factory=dict)  # name → mark, in order
 
     def prepare(self) -> None:
-        """Keep its changes apart from now on: they are nobody's before its XA COMMIT."""
+        """Collect its changes in a list of their own, because they are valid only at XA COMMIT."""
         if self.changes.mark() != self.begin:
-            raise ValueError("an XA transaction begins behind rows")
+            raise ValueError("an XA transaction begins after rows")
         self.is_prepared = True
         self.changes = ChangeList()
         self.begin = self.changes.mark()
 
     def take_prepared(self) -> tuple[Change, ...]:
-        """Return its changes and forget them; raises ValueError when they were not kept apart."""
+        """Remove and return its changes; raises ValueError if they are not in a list."""
         if isinstance(self.changes, ChangeList) and self.is_prepared:
             taken = tuple(self.changes.changes)
             self.changes.cut(self.begin)
@@ -57,35 +56,35 @@ class Group:
         return ()
 
     def mark(self, name: str) -> None:
-        """Set a savepoint; one of the same name is gone."""
+        """Set a savepoint; it replaces one of the same name."""
         self._savepoints.pop(name, None)
         self._savepoints[name] = self.changes.mark()
 
     def roll_back(self, name: str | None = None) -> None:
-        """Take changes back, to a savepoint or all; raises ValueError when there is no such."""
+        """Remove the changes since a savepoint, or all; raises ValueError without the savepoint."""
         if name is None:
             self.changes.cut(self.begin)
             return
         if name not in self._savepoints:
             raise ValueError(f"ROLLBACK TO {name}, a savepoint that was not set")
         self.changes.cut(self._savepoints[name])
+        # SQL: ROLLBACK TO keeps the savepoint and removes those set after it.
         later = list(self._savepoints)
         for other in later[later.index(name) + 1 :]:
             del self._savepoints[other]
 
 
 def first_scn_of(begin_scn: int) -> int:
-    """Return the lowest SCN behind every window before a transaction, given where it begins.
+    """Return the lowest SCN after every earlier window, given where a transaction begins.
 
-    That is where the window before it may end, and its own end is further on. A schema
-    version that only rows show begins there: known with the first of them, and whichever
-    of them is read first.
+    An earlier window may end exactly at that begin. A schema version that is found by the rows
+    of the transaction is valid from this SCN, so it does not depend on which row is read first.
     """
     return begin_scn + 1
 
 
 def savepoint_name(text: str) -> str:
-    """Return the savepoint that a statement names, as servers compare it; raises ValueError."""
+    """Return a statement's savepoint in lower case, as servers compare it; raises ValueError."""
     found = _SAVEPOINT.fullmatch(text)
     if found is None:
         raise ValueError(f"the savepoint of {text[:80]!r} cannot be read")

@@ -1,9 +1,9 @@
 """Decodes rows events into row changes. Pure.
 
-    rows event   table id (6), flags (2), [version 2: size of extra data, itself
-                 included (2), the data], number of columns, a bit each for
+    rows event   table id (6), flags (2), [version 2: size of the extra data including
+                 these 2 bytes, the data], number of columns, one bit per column for
                  "is in the image" (an update has two sets), then the images
-    image        a bit for each column present, 1 = NULL, then the values
+    image        one bit per present column, 1 = NULL, then the values
 
 An image without all columns (`binlog_row_image` MINIMAL or NOBLOB) is refused, unless
 the settings allow partial rows. Absent is not NULL: an absent column is left out of the
@@ -14,9 +14,9 @@ A system-versioned table logs its current rows and its history rows; the row-end
 tells them apart. History rows are not delivered, and an update that moves a row into the
 history is delivered as a delete.
 
-The row after a PARTIAL_UPDATE has options in front (a length-encoded number; 1:
-parts of JSON values) and then a bit for each JSON column of the table, 1 = it
-is differences from the value before (length 4, differences).
+In a PARTIAL_UPDATE, an after-image begins with options (a length-encoded number; 1: parts of
+JSON values). With that option, one bit per JSON column of the table follows; 1 = the column has
+differences from the value before (length 4, differences).
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.rows.columns import ByteReader, LoggedColumn, SqlType
 from databus.relay.sources.mysql.rows.json_diff import apply_differences
-from databus.relay.sources.mysql.rows.values import DATE_CODES, Reader, ZeroDate, ZeroDateError
+from databus.relay.sources.mysql.rows.values import (
+    DATE_CODES,
+    ZERO_DATE_HINT,
+    Reader,
+    ZeroDate,
+    ZeroDateError,
+)
 from databus.relay.sources.source import Row, RowChange
 from databus.schemas.event.metadata import Notes, Op
 from databus.schemas.table import Table
@@ -165,7 +171,7 @@ def row_changes(
 def _next(rows: Iterator[dict[str, Any]]) -> dict[str, Any]:
     after = next(rows, None)
     if after is None:
-        raise ValueError("an update without the row after it")
+        raise ValueError("an update without its after-image")
     return after
 
 
@@ -205,7 +211,7 @@ def _noted_update(
         deleted = RowChange(table, Op.DELETE, before.row, None, comment, before.notes)
         inserted = RowChange(table, Op.INSERT, after.row, None, comment, after.notes)
         return (deleted,) * was + (inserted,) * is_one
-    # Compared as on the server: invalid dates differ there, and all are null here.
+    # Compared before invalid dates become null: on the server they differ from each other.
     if _is_another(layout, row, merged):
         return (
             RowChange(table, Op.DELETE, before.row, None, comment, before.notes),
@@ -217,7 +223,7 @@ def _noted_update(
     )
 
 
-# The row end of current rows; the later one is of servers with 64-bit timestamps.
+# The row end of current rows; the second is that of MariaDB 11.5 and later (64-bit).
 _FOR_EVER = (
     datetime(2038, 1, 19, 3, 14, 7, 999_999, UTC),
     datetime(2106, 2, 7, 6, 28, 15, 999_999, UTC),
@@ -293,9 +299,9 @@ def _is_complete(layout: RowLayout, columns: _Present) -> bool:
 def _absent(layout: RowLayout, columns: _Present) -> str:
     names = [name for name in layout.names if name not in columns.names]
     return (
-        f"the row image lacks {', '.join(names[:10])}: the session that wrote it had not "
-        f"binlog_row_image=FULL; {_FULL_IMAGE}; or, for rows without the values that are not "
-        'logged, partial_rows = "deliver"'
+        f"the row image lacks {', '.join(names[:10])}: the session that wrote it did not have "
+        f"binlog_row_image=FULL; {_FULL_IMAGE}; or, to get rows without the values that are not "
+        'logged, set partial_rows = "deliver"'
     )
 
 
@@ -342,7 +348,7 @@ def _partial_rows(
         yield before
         options = reader.packed()
         if options & ~_PARTS_OF_JSON:
-            raise ValueError(f"row value options {options}, which are not known")
+            raise ValueError(f"unknown row value options {options}")
         differs = 0
         if options:
             count = sum(column.sql_type == "json" for column in layout.table.columns)
@@ -380,17 +386,15 @@ def _partial_image(
 def _patched(before: Row, name: str, differences: bytes) -> str:
     if name not in before:
         raise ValueError(
-            "parts of a JSON value are logged, and the row image before lacks the value: "
+            "only parts of a JSON value are logged, and the before-image lacks the value: "
             f"{_FULL_IMAGE}, or binlog_row_value_options = ''"
         )
     if before[name] is None:
-        raise ValueError("parts of a JSON value are logged, and there was no value before")
+        raise ValueError("only parts of a JSON value are logged, and there was no value before")
     return apply_differences(before[name], differences)
 
 
 def _column_problem(layout: RowLayout, name: str, error: Exception) -> str:
     types = {column.name: column.sql_type for column in layout.table.columns}
-    hint = ""
-    if isinstance(error, ZeroDateError):
-        hint = ' is no date; to have such values as null, set zero_dates = "null"'
+    hint = ZERO_DATE_HINT if isinstance(error, ZeroDateError) else ""
     return f"column {name!r} ({types.get(name, 'hidden')}): {error}{hint}"

@@ -1,14 +1,16 @@
-"""Parses column types: those logged in TABLE_MAP events and those declared. Pure.
+"""Parses column types: logged ones in TABLE_MAP events, and declared ones. Pure.
 
-A TABLE_MAP event says how each column is packed (type code, lengths) and,
-depending on `binlog_row_metadata`, its name, sign, character set, members and
-position in the key. The declared type (`tinyint(1)`, `uuid`) comes from the definition in
-information_schema, which is used only where it describes the same packing.
+A TABLE_MAP event has the packing of each column (type code, lengths). Depending on
+`binlog_row_metadata` it also has names, signs, character sets, members and the key. The declared
+type (`tinyint(1)`, `uuid`) comes from information_schema, and is used only if it describes the
+same packing.
 
-TABLE_MAP after its header: table id (6), flags (2), database and table name
-(length 1, text, 00), number of columns, a type byte each, the types' lengths
-(size first), a bit each for "may be null", then optional fields of tag (1),
-length, value. Numbers without a size here are length-encoded.
+    TABLE_MAP   table id (6), flags (2), database and table name (length (1), text, 00 each),
+                number of columns, one type byte per column, the types' lengths (their size
+                first), one bit per column for "nullable", then optional fields
+    field       tag (1), length, value
+
+Numbers without a size here are length-encoded.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _NUMERIC = frozenset(
     {T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.NEWDECIMAL, T.FLOAT, T.DOUBLE, T.YEAR}
 )
 _CHARACTER = frozenset({T.STRING, T.VAR_STRING, T.VARCHAR, T.BLOB})
-# MariaDB counts every type that has a character set internally, also these.
+# In the lists of collations, MariaDB counts these types too.
 _CHARACTER_MARIADB = _CHARACTER | {T.GEOMETRY, COMPRESSED_BLOB, COMPRESSED_VARCHAR}
 _MEMBERS = frozenset({T.ENUM, T.SET})
 _MOST_DIGITS = 65  # of a decimal
@@ -125,9 +127,9 @@ def check_members(sql: SqlType) -> None:
     if doubtful:
         shown = doubtful[0].replace(UNKNOWN_CHARACTER, "?")
         raise ValueError(
-            f"the server's catalogue writes member {shown!r} with a ?, be it one or a "
-            "character that it has no room for; the log does not say which: "
-            "SET GLOBAL binlog_row_metadata = FULL, so that it does from then on"
+            f"information_schema shows member {shown!r} with a ?, which may stand for another "
+            "character, and the log does not have the members: "
+            "SET GLOBAL binlog_row_metadata = FULL, so that it has them from then on"
         )
 
 
@@ -212,7 +214,7 @@ def _type_and_length(code: int, lengths: ByteReader) -> tuple[int, int]:
 
 
 def _string_type(first: int, second: int) -> tuple[int, int]:
-    # Lengths above 255 hide two bits, inverted, in the type byte.
+    # Bits 8 and 9 of the length are in bits 4 and 5 of the type byte, inverted.
     code = first | 0x30
     if code not in _REAL_STRINGS:
         raise ValueError(f"a string column of type {code}")
@@ -229,6 +231,9 @@ def _describe(
     columns: list[LoggedColumn], fields: Mapping[int, bytes], is_mariadb: bool
 ) -> list[LoggedColumn]:
     character = _CHARACTER_MARIADB if is_mariadb else _CHARACTER
+    # Tags: 1 signs, 2 and 3 collations of text columns (a default with exceptions, or one each),
+    # 4 names, 5 members of SETs, 6 members of ENUMs, 8 and 9 the key, 10 and 11 collations of
+    # ENUMs and SETs.
     described = columns
     if 1 in fields:
         described = _with_signs(described, fields[1])
@@ -246,6 +251,7 @@ def _with_signs(columns: list[LoggedColumn], bits: bytes) -> list[LoggedColumn]:
     numeric = iter(
         bool(byte & 0x80 >> shift) for byte in bits for shift in range(8)
     )  # highest bit first, numeric columns only
+    # YEAR counts as numeric here, too.
     return [
         replace(c, is_unsigned=next(numeric, False)) if c.type_code in _NUMERIC else c
         for c in columns
@@ -270,6 +276,7 @@ def _with_collations(
             replace(c, collation_id=next(given, None)) if c.type_code in kinds else c
             for c in columns
         ]
+    # The default, then pairs of a column's place among these types and its own collation.
     others = dict(zip(numbers[1::2], numbers[2::2], strict=True))
     places = iter(range(len(columns)))
     return [

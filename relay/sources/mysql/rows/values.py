@@ -43,6 +43,9 @@ class ZeroDateError(ValueError):
     """A value such as 0000-00-00 or 2020-00-15 is not a valid date."""
 
 
+ZERO_DATE_HINT = ' is not a valid date; to get null instead, set zero_dates = "null"'
+
+
 class ZeroDate(str):
     """The server's text of an invalid date."""
 
@@ -117,16 +120,18 @@ def _decimal_reader(length: int) -> Reader:
 
 
 def _year_reader(_length: int) -> Reader:
-    # 0 stands for the year 0000, not 1900.
+    # A byte counts from 1900, so 1900 is not a YEAR: 0 is the year 0000.
     return lambda data, at: (data[at] + 1900 if data[at] else 0, at + 1)
 
 
 def _bit_reader(length: int) -> Reader:
+    # Big-endian already, as the schema has it.
     size = (length + 7) // 8
     return lambda data, at: (data[at : at + size], at + size)
 
 
 def _date_reader(_length: int, on_zero: OnZero) -> Reader:
+    # Little-endian: year 15, month 4, day 5 bits.
     def read(data: bytes, at: int) -> tuple[date | ZeroDate, int]:
         packed = int.from_bytes(data[at : at + 3], "little")
         year, month, day = packed >> 9, packed >> 5 & 0xF, packed & 0x1F
@@ -139,9 +144,8 @@ def _date_reader(_length: int, on_zero: OnZero) -> Reader:
 
 
 def _time_reader(digits: int) -> Reader:
-    # One number, biased so that values sort: hours 10, minutes 6, seconds 6 bits and then
-    # the fraction. A negative time is negative as a whole, so the fraction borrows from
-    # the seconds.
+    # One big-endian number, biased so that its bytes sort: hours 10, minutes 6, seconds 6 bits,
+    # then the fraction. A negative time is negated as a whole, fraction included.
     width, unit = _fraction(digits)
     size, bias = 3 + width, 0x800000 << 8 * width
 
@@ -156,6 +160,8 @@ def _time_reader(digits: int) -> Reader:
 
 
 def _datetime_reader(digits: int, on_zero: OnZero) -> Reader:
+    # Big-endian: a sign bit, which is not used, then year * 13 + month 17, day 5, hour 5,
+    # minute 6, second 6 bits, and the fraction.
     width, unit = _fraction(digits)
     size = 5 + width
 
@@ -201,6 +207,7 @@ def _timestamp_reader(digits: int, on_zero: OnZero) -> Reader:
 
 
 def _moment(seconds: int, micros: int, digits: int, on_zero: OnZero) -> datetime | ZeroDate:
+    # The server stores 0000-00-00 as the epoch itself, which is not a valid TIMESTAMP.
     if seconds == 0 and micros == 0:
         return on_zero("0000-00-00 00:00:00" + _fraction_text(0, digits))
     return _EPOCH + timedelta(0, seconds, micros)
@@ -219,6 +226,7 @@ def _fraction(digits: int) -> tuple[int, int]:
 
 
 def _old_time_reader(_length: int) -> Reader:
+    # Before MySQL 5.6: the decimal digits HHMMSS as one number.
     def read(data: bytes, at: int) -> tuple[int, int]:
         number = int.from_bytes(data[at : at + 3], "little", signed=True)
         sign, number = (-1, -number) if number < 0 else (1, number)
@@ -229,6 +237,7 @@ def _old_time_reader(_length: int) -> Reader:
 
 
 def _old_datetime_reader(_length: int, on_zero: OnZero) -> Reader:
+    # Before MySQL 5.6: the decimal digits YYYYMMDDHHMMSS as one number.
     def read(data: bytes, at: int) -> tuple[datetime | ZeroDate, int]:
         number = int.from_bytes(data[at : at + 8], "little")
         days, clock = divmod(number, 1_000_000)
@@ -312,6 +321,7 @@ def _enum_reader(size: int, members: tuple[str, ...]) -> Reader:
 
 
 def _set_reader(size: int, members: tuple[str, ...]) -> Reader:
+    # Bit i stands for member i.
     def read(data: bytes, at: int) -> tuple[str, int]:
         bits = int.from_bytes(data[at : at + size], "little")
         if bits >> len(members):
@@ -322,6 +332,7 @@ def _set_reader(size: int, members: tuple[str, ...]) -> Reader:
 
 
 def _fixed_reader(length: int, sql: SqlType, decode: Decoder | None) -> Reader:
+    # The length before the value has one byte if the column's longest value allows it.
     width = 2 if length > 255 else 1
     if decode is not None:
         return _text_reader(width, decode)

@@ -31,7 +31,12 @@ from databus.relay.sources.mysql.rows.columns import (
     parse_sql_type,
 )
 from databus.relay.sources.mysql.rows.layout import DefinedColumn
-from databus.relay.sources.mysql.rows.values import Reader, ZeroDateError, reader_for
+from databus.relay.sources.mysql.rows.values import (
+    ZERO_DATE_HINT,
+    Reader,
+    ZeroDateError,
+    reader_for,
+)
 from databus.relay.sources.mysql.tables.ddl_tokens import quote
 
 Convert = Callable[[bytes], Any]
@@ -109,9 +114,7 @@ def _misfit(column: SelectedColumn, values: Sequence[bytes | None]) -> MisfitErr
             if value is not None:
                 column.convert(value)
         except (ValueError, ArithmeticError) as error:
-            hint = ""
-            if isinstance(error, ZeroDateError):
-                hint = ' is no date; to have such values as null, set zero_dates = "null"'
+            hint = ZERO_DATE_HINT if isinstance(error, ZeroDateError) else ""
             defined = column.defined
             return MisfitError(row, f"column {defined.name!r} ({defined.sql_type}): {error}{hint}")
     raise AssertionError("a conversion failed once and not again")

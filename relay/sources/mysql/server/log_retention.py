@@ -69,7 +69,7 @@ def keeping_of(variables: Mapping[str, str]) -> Keeping:
     """Return the purge rules from the variables of any version of either server."""
     if variables.get("binlog_expire_logs_auto_purge", "ON").upper() in ("OFF", "0"):
         return Keeping()
-    # MySQL lets one of the two be set; on MariaDB both say the same.
+    # MySQL accepts one of the two; in MariaDB both have the same value in different units.
     expiry_s = max(
         _number(variables, "binlog_expire_logs_seconds"),
         _number(variables, "expire_logs_days") * _DAY_S,
@@ -125,8 +125,8 @@ def _gone_text(position: BinlogPosition, files: Sequence[LogFile]) -> str:
 def _ends_before(position: BinlogPosition, files: Sequence[LogFile]) -> bool:
     """Return whether the log ends before a position that was read, so it was replaced.
 
-    Then an open stream delivers nothing more: the server waits silently. After a purge it
-    does, because the log continues after the purged files.
+    Then an open stream delivers nothing more: the server waits silently. A purge does not end
+    a stream in this way, because the log continues after the purged files.
     """
     number = position.file_number
     is_shorter = any(f.number == number and f.size_bytes < position.offset for f in files)

@@ -499,7 +499,9 @@ def test_a_date_that_is_none_stops_or_is_null_as_the_settings_say(
     with scanning(lenient) as scan:
         assert all_rows(scan.chunks(name, 10))[1] == {"a": 1, "b": 2, "v": None}
     with scanning(strict) as scan:
-        problem = rf"table {name}, key \(1, 2\): column 'v' .*: {shown} is no date.*\"null\""
+        problem = (
+            rf"table {name}, key \(1, 2\): column 'v' .*: {shown} is not a valid date.*\"null\""
+        )
         with pytest.raises(SourceStoppedError, match=problem):
             list(scan.chunks(name, 10))
 

@@ -265,7 +265,7 @@ def test_offsets_that_are_not_said_are_counted() -> None:
 def test_an_event_that_says_another_place_than_it_has_breaks_the_stream() -> None:
     target = assembler()
     feed(target, BEGIN)
-    with pytest.raises(StreamBrokenError, match="says that it ends at 400, and ends at 1027"):
+    with pytest.raises(StreamBrokenError, match="ends at 1027, but its header has the end 400"):
         target.receive(made.xid(end_offset=400))
 
 

@@ -162,7 +162,7 @@ class ServerAccessSettings(Settings):
 
 
 LOG_FORMAT: Any = Field(
-    default="text", description="Of the log on stderr: `text`, or `json`, an object a line"
+    default="text", description="Format of the log on stderr: `text`, or `json`, an object per line"
 )
 
 
@@ -274,7 +274,7 @@ class ClientSettings(Settings):
         default=None, description="The client's own HTTP server; none = it has none"
     )
     report_every_s: float = Field(
-        default=2.0, ge=0, description="How often it tells its relay how it is; 0 = never"
+        default=2.0, ge=0, description="How often it reports its status to its relay; 0 = never"
     )
 
 

@@ -1,14 +1,14 @@
 """Access control of a daemon: tokens, and the roles they grant. Pure.
 
-A daemon without tokens trusts whoever reaches it, which is this host alone
-unless its settings say otherwise. With tokens a request names one:
+A daemon without tokens answers every request that reaches it. By default only this machine
+reaches it. With tokens, a request must have one:
 
     Authorization: Bearer 3q2-7wAA…
 
-A token says who asks. Where there are none, whoever reaches the port may ask,
-and that includes another site's page in a browser on this machine. Such a page
-can send a request to any address (another `Origin`), and can have its own name
-resolved to the loopback address (another `Host`: DNS rebinding). Neither is answered.
+Without tokens, the daemon must still refuse the pages of other sites in a browser on this
+machine. Such a page can send requests to any address; they have another `Origin`. It can also
+make its own name resolve to the loopback address (DNS rebinding); such requests have another
+`Host`. Both are refused.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _SCHEME = "bearer"
 class Role(IntEnum):
     """A role; each one includes the rights of those before it."""
 
-    NOBODY = 0  # has shown no token that is known
-    READER = 1  # read everything: rows, figures, schemas
+    NOBODY = 0  # without a known token
+    READER = 1  # read everything: rows, metrics, schemas
     ADMIN = 2  # pause, resume, restart, drain
 
 
@@ -38,7 +38,7 @@ class Access:
     """The tokens of one daemon."""
 
     def __init__(self, reader_tokens: Iterable[str] = (), admin_tokens: Iterable[str] = ()) -> None:
-        """Take the tokens; those of admins may read, too."""
+        """Set the tokens; an admin's token includes reading."""
         self._roles = [
             *((token.encode(), Role.ADMIN) for token in admin_tokens),
             *((token.encode(), Role.READER) for token in reader_tokens),
@@ -46,11 +46,11 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether there are no tokens, so that everybody may do everything."""
+        """Whether there are no tokens, so that every request has all rights."""
         return not self._roles
 
     def role_of(self, authorization: str | None) -> Role:
-        """Return the role that an `Authorization` header gives."""
+        """Return the role of an `Authorization` header."""
         if self.is_open:
             return Role.ADMIN
         scheme, _, token = (authorization or "").partition(" ")
@@ -58,7 +58,7 @@ class Access:
             return Role.NOBODY
         given, found = token.strip().encode(), Role.NOBODY
         for known, role in self._roles:
-            # All are compared, each in the same time whatever it has in common.
+            # All are compared, in constant time: the response time tells nothing of a token.
             if hmac.compare_digest(given, known):
                 found = max(found, role)
         return found
@@ -77,7 +77,7 @@ class AccessHeaders:
 def check_permission(
     headers: AccessHeaders, needed: Role, access: Access, settings: HttpSettings
 ) -> None:
-    """Raise UnauthorizedError or ForbiddenError unless this may be answered."""
+    """Raise UnauthorizedError or ForbiddenError unless the request is permitted."""
     if needed is Role.NOBODY:
         return
     _check_role(access.role_of(headers.authorization), needed, headers.authorization)
@@ -113,8 +113,8 @@ def _is_own_host(host: str, needed: Role, settings: HttpSettings) -> bool:
     name = (urlsplit(f"//{host}").hostname or "") if _is_well_formed(host) else host
     if name in ("localhost", settings.host.lower()) or _is_address(name):
         return True
-    # A name that somebody else may have in the DNS has a dot. Others, as of a
-    # container beside this one, are good enough to read with.
+    # An attacker's name in the DNS has a dot. A name without one, such as that of a container,
+    # is sufficient for reading.
     return needed < Role.ADMIN and (settings.open_to_all or "." not in name)
 
 

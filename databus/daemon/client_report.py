@@ -1,7 +1,7 @@
-"""A client's report on itself: shown by its own API, and sent to the relay that it reads from.
+"""A client's report on itself, shown by its own API and sent to the relay that it reads from.
 
-It changes nothing: a relay that does not get a report, or a client that cannot
-send one, goes on all the same.
+Reports are for information only: a relay without them, or a client that cannot send one, works
+as usual.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_WAITED_FOR = 500
 
 
 class WaitsFor(ApiModel):
-    """A physical source that is read to the end, and of which the relay hears nothing."""
+    """A physical source that was read to the end, and whose capture delivers nothing."""
 
     physical_source: str
     state: str = Field(description="Of its capture, as the relay says")
@@ -26,7 +26,7 @@ class WaitsFor(ApiModel):
 
 
 class RegistrationReport(ApiModel):
-    """One registration: what it reads, and how far it is."""
+    """One registration: its sources, its position and its counters."""
 
     name: str = Field(max_length=200)
     sources: list[str] = Field(max_length=500)

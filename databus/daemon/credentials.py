@@ -14,14 +14,14 @@ from databus.daemon.tokens import read_token
 class ServerAccess:
     """The token and the TLS context for connections to servers.
 
-    Files and variables are read for each connection, so that a new token is
-    taken without a restart: after a 401 the next connection shows it.
+    Files and variables are read for each connection, so a new token needs no restart: after a 401
+    the next connection uses it.
     """
 
     settings: ServerAccessSettings = field(default_factory=ServerAccessSettings)
 
     def check(self) -> None:
-        """Raise SettingsError when what the settings name cannot be used."""
+        """Raise SettingsError if a file or variable of the settings cannot be used."""
         self.headers()
         if self.settings.tls_ca is not None:
             self.tls()
@@ -32,5 +32,5 @@ class ServerAccess:
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def tls(self) -> ssl.SSLContext:
-        """Return the TLS for servers at `https://`; raises SettingsError."""
+        """Return the TLS context for servers at `https://`; raises SettingsError."""
         return client_context(self.settings.tls_ca)

@@ -1,7 +1,7 @@
-"""How many files and connections this process may have open, and how many of them connections.
+"""Divides the limit of open files between the daemon's own files and its connections.
 
-What is open to strangers is bounded here, so that the rest (the database, the
-ring, MaxSCN, the registry) is never refused a descriptor because of them.
+The number of client connections is bounded, so that they never use up the descriptors that the
+daemon needs for the database, the ring, MaxSCN and the registry.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from databus.schemas.errors import SettingsError
 log = logging.getLogger(__name__)
 
 LEAST_CONNECTIONS = 8
-_MOST = 1 << 20  # a limit above this serves nobody
+_MOST = 1 << 20  # a higher limit has no use
 _OPEN = Path("/proc/self/fd")
 _UNKNOWN_OPEN = 64
 
 
 def raise_limit() -> None:
-    """Raise the limit of open files from the shell's to the most that the system allows."""
+    """Raise the soft limit of open files to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -29,13 +29,13 @@ def raise_limit() -> None:
 
 
 def limit() -> int:
-    """Return how many files this process may have open."""
+    """Return the limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else soft
 
 
 def open_files() -> int:
-    """Return how many files this process has open."""
+    """Return the number of open files."""
     try:
         return sum(1 for _ in _OPEN.iterdir())
     except OSError:
@@ -43,15 +43,15 @@ def open_files() -> int:
 
 
 def room_for_connections(own_files: int) -> int:
-    """Return how many connections fit beside what is open and what the process needs itself."""
+    """Return how many connections fit beside the open files and the process's own needs."""
     return limit() - open_files() - own_files
 
 
 def fit_connections(asked: int, own_files: int) -> int:
-    """Return how many connections may be served at once: those asked for, or as many as fit.
+    """Return the number of connections to serve at once: `asked`, or as many as fit.
 
-    `own_files` is how many files the process may yet open for its own work.
-    Raises SettingsError when hardly any fit.
+    `own_files` is the number of files that the process may still open for its own work. Raises
+    SettingsError if hardly any connection fits.
     """
     room = room_for_connections(own_files)
     if room >= asked:

@@ -1,13 +1,12 @@
-"""Which errors pass by themselves, and which need somebody: one rule for all of the project. Pure.
+"""Classifies errors as transient or permanent, by one rule for the whole project. Pure.
 
-*Transient*: the same may go well later although nobody does anything to Databus: a server
-that is down, a disk that is full or was made read-only, a folder whose rights were taken,
-a file that another process holds, no descriptor left. It is tried again for ever, with
-back-off, and shown while it lasts. *Permanent*: everything else; it stops what it concerns
-and says what to do.
+*Transient*: the operation may succeed later without any change to Databus. Examples are a server
+that is down, a disk that is full or read-only, a folder without permission, a file that another
+process has locked, no free descriptor. It is retried for ever, with back-off, and shown while it
+lasts. *Permanent*: everything else. It stops what it concerns, and its text tells what to do.
 
-An error that wraps another (`raise … from …`) is as transient as that one, but for those
-that say of themselves that they are final.
+An error that wraps another one (`raise … from …`) is as transient as the wrapped one, unless its
+type is always final.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from databus.schemas.errors import (
     SourceUnavailableError,
 )
 
-# Of this machine: room on a disk, rights, descriptors, memory, threads, a disk that does not
-# answer.
+# This machine lacks something: disk space, rights, descriptors, memory, threads, a working disk.
 _RESOURCE_ERRNOS = frozenset(
     {
         errno.ENOSPC,
@@ -39,14 +37,14 @@ _RESOURCE_ERRNOS = frozenset(
         errno.ENOBUFS,
         errno.EIO,
         errno.EAGAIN,
-        # A disk that was remounted, rights that were changed: they come back as they went. What
-        # cannot be written at the first start is an error of whoever opens it.
+        # A disk that was remounted, or rights that were changed, while the daemon runs. At a first
+        # start these are reported as an error in the settings.
         errno.EROFS,
         errno.EACCES,
         errno.EPERM,
     }
 )
-# Of somebody else, who may be back: a network, a server, a process that holds a lock.
+# Something else is not available: a network, a server, a lock that another process holds.
 _PASSING_ERRNOS = frozenset(
     {
         errno.EBUSY,
@@ -82,31 +80,31 @@ _PASSING_CODES = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
-_NO_THREAD = "can't start new thread"  # a RuntimeError without a number, where EAGAIN is meant
+_NO_THREAD = "can't start new thread"  # Python's RuntimeError for EAGAIN, without the number
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether an error may pass by itself, so that a retry for ever is right."""
+    """Return whether an error is transient, so that retrying for ever is right."""
     for one in _chain(error):
         if isinstance(one, SourceStoppedError):
             return False
         if isinstance(one, SourceUnavailableError | ServerError) or _passes(one):
             return True
         if isinstance(one, RequestError) and one.server:
-            return True  # a server that refuses today may be set up otherwise tomorrow
+            return True  # the refusing server's settings may be changed
     return False
 
 
 def trace_of(error: BaseException) -> BaseException | None:
-    """Return what a log record shows the way of, as `exc_info=`: nothing that passes by itself.
+    """Return the error as `exc_info=` of a log record; None for a transient one.
 
-    Its text says all that there is to do, and it may come every second.
+    The text of a transient error is sufficient, and it may be logged every second.
     """
     return None if is_transient(error) else error
 
 
 def describe(error: BaseException) -> str:
-    """Return what to say of an error: its text, and what to do where a disk is full."""
+    """Return an error's text, with advice if a disk is full."""
     text = str(error) or repr(error)
     is_full = any(_is_full(one) for one in _chain(error))
     return f"{text}; make room: nothing is lost" if is_full and "make room" not in text else text
@@ -124,20 +122,21 @@ def is_of_this_machine(error: BaseException) -> bool:
 
 
 def is_passing_code(error: sqlite3.Error) -> bool:
-    """Return whether an error of SQLite passes by itself."""
+    """Return whether an error of SQLite is transient."""
     return sqlite_code(error) in _RESOURCE_CODES | _PASSING_CODES
 
 
 def sqlite_code(error: sqlite3.Error) -> int:
-    """Return SQLite's number of an error, without what is particular; 0 when it has none."""
+    """Return the primary result code of an SQLite error; 0 if it has none."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 @contextmanager
 def as_sqlite_errors() -> Iterator[None]:
-    """Make one of SQLite's of the error that Python has when SQLite's own is no UTF-8.
+    """Turn a UnicodeDecodeError of an SQLite call into a DatabaseError.
 
-    SQLite quotes names, and those of a damaged file can be any bytes.
+    Python raises it if the text of an SQLite error is not UTF-8. The text quotes names, which in
+    a damaged file can be any bytes.
     """
     try:
         yield
@@ -150,13 +149,13 @@ def as_sqlite_errors() -> Iterator[None]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it came from, the outermost first."""
+    """Yield an error and its causes, the outermost first."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
         seen.add(id(found))
         yield found
-        # PyMySQL keeps the socket's own error under a name of its own.
+        # PyMySQL stores the socket's error in an attribute of its own.
         found = found.__cause__ or getattr(found, "original_exception", None)
 
 
@@ -166,7 +165,7 @@ def _passes(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         return is_passing_code(error)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return False  # an OSError, too
+        return False  # checked first, because it is an OSError, too
     return isinstance(error, ConnectionError | TimeoutError | gaierror | ssl.SSLError) or (
         isinstance(error, OSError) and error.errno in _PASSING_ERRNOS
     )

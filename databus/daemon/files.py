@@ -1,14 +1,14 @@
-"""Files of the daemons: private, replaced whole, held by one process at a time.
+"""Files of the daemons: private modes, atomic replacement, locks.
 
-Files that hold rows, or where a consumer is in them, are their owner's alone
-(0600): reading them would go around the tokens. The mode is set where a file is
-made and does not depend on the umask. Files of an earlier version are narrowed
-when they are opened; those of another user are left, and `databus doctor` says so.
+Only the owner can read files that contain rows or positions (mode 0600), because reading them
+would bypass the tokens. The mode is set when a file is created, and does not depend on the umask.
+Files of earlier versions get it when they are opened. Files of other users are left unchanged;
+`databus doctor` reports them.
 
-A file that is replaced is after a crash the old one or the new one, whole.
+After a crash, a replaced file has either the old content or the new one.
 
-The kernel releases a lock when the process dies, however it dies. The file itself
-stays: removing it would let two processes lock two files of one name.
+The kernel releases a lock when the process ends, in whatever way. The lock's file is not removed:
+otherwise two processes could lock two files of the same name.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from pathlib import Path
 from databus.schemas.errors import SettingsError
 
 PRIVATE = 0o600
-SHARED = 0o666  # what the umask leaves of it: tables that are made for others to read
+SHARED = 0o666  # minus the umask: for tables that others may read
 _OF_OTHERS = 0o077
 _OURS = re.compile(r"\.(ring|scn|db|history|json|lock)\b")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for such files, and those above it, unless it is there; raises OSError."""
+    """Create a private folder and its missing parents; raises OSError."""
     for missing in [p for p in (*reversed(path.parents), path) if not p.exists()]:
         missing.mkdir(mode=0o700, exist_ok=True)
-    path.mkdir(exist_ok=True)  # where it is no folder: say so
+    path.mkdir(exist_ok=True)  # raises if it is not a folder
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only its owner reads, or narrow the one that is there.
+    """Create an empty private file, or make an existing one private.
 
-    Without a descriptor: closing one would let go of the locks that SQLite has
-    on a file in this process. Why it cannot be made is said by who opens it.
+    Opens no descriptor, because closing one would release the locks that SQLite has on the file
+    in this process (POSIX locks). An error is not raised here; opening the file raises it.
     """
     try:
         os.mknod(path, PRIVATE)
@@ -49,14 +49,14 @@ def make_private(path: Path) -> None:
 
 
 def narrow(path: Path) -> None:
-    """Take from others what they may do with a file; one that is not ours stays as it is."""
+    """Remove the rights of others from a file; a file of another user stays unchanged."""
     with contextlib.suppress(OSError):
         if path.stat().st_mode & _OF_OTHERS:
             path.chmod(PRIVATE)
 
 
 def wide_files(folder: Path) -> list[Path]:
-    """Return the files of databus in a folder that others than their owner may read."""
+    """Return the files of databus in a folder that not only their owner may read."""
     try:
         ours = [path for path in folder.iterdir() if _OURS.search(path.name) and path.is_file()]
         return sorted(path for path in ours if path.stat().st_mode & _OF_OTHERS)
@@ -65,20 +65,21 @@ def wide_files(folder: Path) -> list[Path]:
 
 
 def replace_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """Write beside it, sync, rename over it, sync the folder. Raises OSError."""
+    """Replace a file atomically and durably; raises OSError."""
     beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)  # of a process that was killed, perhaps with a wider mode
+    beside.unlink(missing_ok=True)  # left by a killed process, perhaps with a wider mode
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(fd, "wb") as file:
         file.write(data)
         file.flush()
+        # Before the rename: otherwise a power failure may leave the new name with no content.
         os.fsync(file.fileno())
     beside.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the renames in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -87,7 +88,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class FileHeldError(Exception):
-    """Somebody has the lock; `content` is what he wrote into the file. Becomes another error."""
+    """Another holder has the lock; `content` is the text of its file. Becomes another error."""
 
     def __init__(self, content: str) -> None:
         super().__init__(content)
@@ -95,10 +96,10 @@ class FileHeldError(Exception):
 
 
 def open_locked(path: Path) -> int:
-    """Return a descriptor of the file, locked, its folder made if need be; closing it lets go.
+    """Open and lock a file, and create its folder; closing the returned descriptor unlocks it.
 
-    Raises FileHeldError when it is locked already, by this process too; OSError
-    when the folder or the file cannot be used.
+    Raises FileHeldError if it is locked, also by this process; OSError if the folder or the file
+    cannot be used.
     """
     make_folder(path.parent)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
@@ -116,10 +117,10 @@ def open_locked(path: Path) -> int:
 
 
 def take_lock(path: Path, in_use: str) -> Callable[[], None]:
-    """Lock a file of a daemon's `data_dir`; returns how to let go.
+    """Lock a file of a daemon's `data_dir`; return the function that unlocks it.
 
-    Raises SettingsError with the text `in_use` when somebody has it, or saying
-    why the folder cannot be used.
+    Raises SettingsError with the text `in_use` if the file is locked, or with the reason if the
+    folder cannot be used.
     """
     try:
         fd = open_locked(path)
@@ -131,17 +132,17 @@ def take_lock(path: Path, in_use: str) -> Callable[[], None]:
 
 
 def holder_of(path: Path) -> str:
-    """Return what the holder of a lock has written into its file; empty when nobody has it.
+    """Return the text that the holder of a lock wrote into its file; "" without a holder.
 
-    A holder that has written nothing is `unknown`. Nothing is made, and
-    somebody who takes the lock in this very moment is refused.
+    A holder that wrote nothing is `unknown`. Creates no file. A process that requests the lock at
+    the same moment is refused.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
-        # Shared, and let go of at once: nobody else who only looks is in the way.
+        # A shared lock, released at once: several processes can look at the same time.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return os.pread(fd, 64, 0).decode("ascii", "replace") or "unknown"

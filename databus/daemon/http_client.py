@@ -1,8 +1,8 @@
-"""The blocking HTTP client: requests to one server, over one connection that is kept.
+"""The blocking HTTP client: requests to one server, over one persistent connection.
 
-For commands, Spark's planner and its tasks; the client library has an asynchronous transport
-(`client/puller/transport.py`). No proxy is used and no redirect followed, so that a token goes
-to the server that was named and to nobody else.
+Commands, Spark's planner and its tasks use it; the client library has an asynchronous transport
+(`client/puller/transport.py`). The client uses no proxy and follows no redirect, so a token is
+sent to the named server only.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ROOM = bytes(1 << 20)  # added to a body whose size is not known yet
 
 
 class Credentials(Protocol):
-    """What a client shows to a server, and how it trusts it; asked for at each connection."""
+    """A client's token, and its trust in servers; called for each connection."""
 
     def headers(self) -> Mapping[str, str]:
-        """Return the headers that prove who the client is."""
+        """Return the headers that authenticate the client."""
         ...
 
     def tls(self) -> ssl.SSLContext:
@@ -75,10 +75,10 @@ class HttpClient:
             self._connection = None
 
     def get(self, path: str, parameters: Mapping[str, str] = MappingProxyType({})) -> Response:
-        """Return the response to GET; `path` goes behind the path of the URL.
+        """Return the response to GET; `path` is appended to the path of the URL.
 
-        Raises one of FAILURES when there is no whole response, and what the credentials
-        raise. A kept connection that the server closed meanwhile is opened again, once.
+        Raises one of FAILURES without a whole response, and the errors of the credentials. If the
+        server has closed the persistent connection meanwhile, the request is repeated once.
         """
         target = urlsplit(self._url).path.rstrip("/") + path
         if parameters:
@@ -94,7 +94,7 @@ class HttpClient:
                 was_kept = False
                 continue
             if response.status == UnauthorizedError.status:
-                self.close()  # the next connection shows the token that is there by then
+                self.close()  # the next connection reads the token again
             return response
 
     def _exchange(self, target: str) -> Response:
@@ -104,7 +104,7 @@ class HttpClient:
         headers = {name.lower(): value for name, value in response.getheaders()}
         body = _read_body(response, self._max_bytes)
         if response.will_close:
-            # http.client would open it again by itself, with the time-out of a connect.
+            # Otherwise http.client reconnects by itself, with the wrong time-out.
             self.close()
         return Response(response.status, response.reason, headers, body)
 
@@ -133,7 +133,7 @@ def _read_body(response: HTTPResponse, max_bytes: int) -> bytearray:
         raise ValueError(f"a response of {length} bytes; at most {max_bytes} are read")
     if length is None:  # chunked, or until the connection closes
         return _read_to_the_end(response, max_bytes)
-    # Into its place at once: a body may have hundreds of MiB.
+    # Without intermediate copies: a body may have hundreds of MiB.
     body = bytearray(length)
     view = memoryview(body)
     while view and (count := response.readinto(view)):

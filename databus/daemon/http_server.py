@@ -1,10 +1,9 @@
-"""The listening side of every HTTP daemon: how many connections there are, and for how long.
+"""The listening side of every HTTP daemon, with limits on number and time of connections.
 
-What comes in beyond a limit is answered in one packet and closed before it
-costs anything: no stream, no handshake, no parser. A connection that has sent
-no whole request yet is closed after some seconds, and before that when another
-one needs its place: who connects and says nothing keeps nobody out. All of it
-is counted, for `/metrics`.
+A connection beyond a limit is answered in one packet and closed before it costs anything: no
+stream, no handshake, no parser. A connection that has not sent a whole request is closed after
+some seconds, or earlier if another one needs its place. So silent connections keep no client out.
+All of these are counted, for `/metrics`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from databus.schemas.protocol import Header
 log = logging.getLogger(__name__)
 
 MOST_ACCEPTED = 64  # in one turn of the loop
-REST_S = 0.2  # of accepting, when there is no descriptor or memory for another connection
+REST_S = 0.2  # pause of accepting without a free descriptor or memory
 ALL, OF_ONE = "max_connections", "max_connections_per_client"
 DESCRIPTORS, SLOW = "descriptors", "request_s"
 _TOO_MANY = (
@@ -47,7 +46,7 @@ _TOO_MANY = (
 
 
 class BoundedServer(HTTPServer):
-    """An HTTP server that turns connections away beyond a number of them."""
+    """An HTTP server that refuses connections beyond a limit."""
 
     def initialize(
         self,
@@ -57,19 +56,20 @@ class BoundedServer(HTTPServer):
         request_s: float = 20.0,
         **options: Any,
     ) -> None:
-        """Take tornado's arguments, how many connections are served at once, and how long
-        a new one may take to send its first request.
+        """Set limits beside tornado's arguments: connections in total and of one client.
+
+        `request_s` is the time in which a new connection must send its first request.
         """
         super().initialize(*args, **options)
         self.most, self._most_of_one = max_connections, max_connections_per_client
         self._request_s = request_s
         self._by_client: Counter[str] = Counter()
         self._unheard: dict[IOStream, asyncio.TimerHandle] = {}  # the oldest first
-        self._dropped: set[IOStream] = set()  # closed, and not forgotten yet
+        self._dropped: set[IOStream] = set()  # closed, but `on_close` was not called yet
         self.turned_away = Counter({ALL: 0, OF_ONE: 0, DESCRIPTORS: 0, SLOW: 0})
 
     def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
-        """Accept what comes in on these sockets."""
+        """Accept connections on these sockets."""
         for sock in sockets:
             self._sockets[sock.fileno()] = sock
             self._handlers[sock.fileno()] = partial(IOLoop.current().remove_handler, sock)
@@ -93,7 +93,7 @@ class BoundedServer(HTTPServer):
             self._take(connection, address)
 
     def _rest(self, sock: socket.socket, error: OSError) -> None:
-        """Accept nothing for a moment: whoever waits, waits, and others are served on."""
+        """Stop accepting for a moment; open connections are served meanwhile."""
         if not self.turned_away[DESCRIPTORS]:
             log.error("no connection can be accepted just now (%s); those open are served", error)
         self.turned_away[DESCRIPTORS] += 1
@@ -109,7 +109,7 @@ class BoundedServer(HTTPServer):
             self._handle_connection(connection, address)
 
     def _make_room(self) -> bool:
-        """Close the oldest connection that has sent no request yet; returns whether one was."""
+        """Close the oldest connection without a request; return whether there was one."""
         silent = next(iter(self._unheard), None)
         if silent is not None:
             self._drop(silent, ALL)
@@ -119,14 +119,14 @@ class BoundedServer(HTTPServer):
         self.turned_away[limit] += 1
         connection.setblocking(False)
         with connection, contextlib.suppress(OSError):
-            if self.ssl_options is None:  # a text would need the handshake that it may never end
+            if self.ssl_options is None:  # with TLS, an answer would need the handshake first
                 connection.send(_TOO_MANY % limit.encode())
             connection.shutdown(socket.SHUT_WR)
-            # What was sent already and is not read would tear the answer away.
+            # Closing with unread bytes sends RST, and the client would lose the answer.
             connection.recv(SLICE_BYTES)
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        """Serve a new connection, whose first request is to come within a time."""
+        """Serve a new connection, and start the timer of its first request."""
         self._by_client[address[0]] += 1
         loop = asyncio.get_running_loop()
         self._unheard[stream] = loop.call_later(self._request_s, self._drop, stream, SLOW)
@@ -167,10 +167,10 @@ class BoundedServer(HTTPServer):
         return len(self._connections) - len(self._dropped)
 
     async def drain(self, deadline_s: float) -> None:
-        """Close idle connections at once, the others when they have answered.
+        """Close idle connections at once, the others after their answer.
 
-        Call after `stop`. What has not ended by the deadline is cut: its handler is
-        told, and ends at its next step.
+        Call after `stop`. Connections that are open at the deadline are cut; their handlers end
+        at their next step.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + deadline_s
@@ -180,7 +180,7 @@ class BoundedServer(HTTPServer):
                 if connection.reading() and not connection.writing():
                     connection.close()
             await asyncio.sleep(0.01)
-        # All of them first: while one is waited for, the next would go on with its work.
+        # Without waiting in between, so that no handler does more work meanwhile.
         for connection in self._streams():
             connection.close()
 
@@ -236,7 +236,7 @@ class ServerMetrics(Collector):
         self._server = server
 
     def collect(self) -> Iterator[Metric]:
-        """Yield how many connections there are, may be, and were turned away."""
+        """Yield the numbers of open, allowed and refused connections."""
         server = self._server
         for name, text, value in (
             ("connections", "Connections open now", server.open_connections),
@@ -271,7 +271,7 @@ def make_server(application: Any, settings: HttpSettings, max_connections: int) 
 
 
 def listen(server: HTTPServer, settings: HttpSettings) -> str:
-    """Bind and listen; returns the URL. Raises SettingsError saying what to do."""
+    """Bind and listen; return the URL. Raises SettingsError with advice."""
     try:
         sock = _bind(settings)
     except OSError as error:

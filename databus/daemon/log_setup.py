@@ -1,12 +1,12 @@
-"""Logs of the daemons: a line of text or of JSON for each record, with what it is about.
+"""Logs of the daemons: a line of text or of JSON for each record, with its context.
 
     log.error("capture of %s stopped: %s", name, error, extra=about(physical_source=name, scn=scn))
 
-As JSON, a record has `time` (UTC, ISO 8601), `level`, `logger`, `message`, what it
-is about where that is known (`physical_source`, `source`, `scn`, `client`), and
-`exception` with the traceback. SCNs are strings, as in the API.
+As JSON, a record has `time` (UTC, ISO 8601), `level`, `logger`, `message`, the known context
+(`physical_source`, `source`, `scn`, `client`), and `exception` with the traceback. SCNs are
+strings, as in the API.
 
-No secret gets out: what `hide` was told, and what looks like one, is replaced.
+Secrets are replaced: those given to `hide`, and texts that look like one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LogFormat = Literal["text", "json"]
 
 ABOUT = ("physical_source", "source", "scn", "client")
 HIDDEN = "***"
-_MIN_SECRET_CHARS = 6  # what is shorter stands in many a word
+_MIN_SECRET_CHARS = 6  # shorter ones are part of ordinary words
 _LOOKS_SECRET = re.compile(
     r"(?i)(?P<before>\b(?:bearer|basic) +)[a-z0-9._~+/=-]{8,}"
     r"|(?P<url>//[^\s/:@]+:)[^\s/@]+(?=@)"
@@ -39,28 +39,28 @@ def about(
     client: str | None = None,
     error: BaseException | None = None,
 ) -> dict[str, Any]:
-    """Return what a record is about, for `extra=`; what is not known is left out.
+    """Return the known context of a record, for `extra=`.
 
-    The SCN that an error names is nearer to it than `scn`.
+    The SCN of `error` takes precedence over `scn`.
     """
     known = {"physical_source": physical_source, "source": source, "client": client}
     named = getattr(error, "scn", None)
     if isinstance(named, int) and named >= 0:
         scn = named
-    # A negative SCN is none.
+    # A negative SCN means that there is none.
     known["scn"] = str(scn) if scn is not None and scn >= 0 else None
     return {key: value for key, value in known.items() if value is not None}
 
 
 def hide(secret: str) -> str:
-    """Keep a secret out of all logs of this process from now on; returns it."""
+    """Remove a secret from all later logs of this process; returns the secret."""
     if len(secret) >= _MIN_SECRET_CHARS:
         _hidden.add(secret)
     return secret
 
 
 def redact(text: str) -> str:
-    """Return a text without the secrets that are known, and what looks like one."""
+    """Return a text without known secrets and without texts that look like one."""
     for secret in _hidden:
         text = text.replace(secret, HIDDEN)
     return _LOOKS_SECRET.sub(_keep_what_is_before, text)
@@ -72,7 +72,7 @@ def _keep_what_is_before(match: re.Match[str]) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people, and the traceback below it; a message cannot forge another line."""
+    """Formats a line for people, with the traceback below; a message cannot forge another line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of a record."""
@@ -87,7 +87,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, for programs."""
+    """Formats one JSON object per line, for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
@@ -109,7 +109,7 @@ def _about(record: logging.LogRecord) -> dict[str, Any]:
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     parts = []
-    # Not kept in the record, as logging does: others would print it as it is.
+    # Not stored in the record, as logging does: other handlers would print it unredacted.
     if record.exc_info and record.exc_info[0]:
         parts.append(formatter.formatException(record.exc_info))
     if record.stack_info:
@@ -118,10 +118,10 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def set_up_logs(log_format: LogFormat, *, is_verbose: bool = False) -> None:
-    """Log this process's warnings and errors to stderr; verbose: refusals, too."""
+    """Log warnings and errors of this process to stderr; verbose adds refused requests."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=logging.INFO if is_verbose else logging.WARNING, handlers=[handler])
     if not is_verbose:
-        # Of TLS handshakes that come to nothing: any stranger could fill the log with them.
+        # Failed TLS handshakes: any stranger could fill the log with them.
         logging.getLogger("tornado.general").setLevel(logging.ERROR)

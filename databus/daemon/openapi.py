@@ -1,11 +1,11 @@
-"""A daemon's JSON API: one table of endpoints says what is served, documented and tested.
+"""A daemon's JSON API: one table of endpoints is served, documented and tested.
 
-An `Endpoint` names a path, its parameters and the model of its answer. From the
-same table come tornado's routes (`api_routes`) and the OpenAPI document
-(`openapi`), so neither can say what the other does not do.
+An `Endpoint` has a path, its parameters and the model of its answer. Tornado's routes
+(`api_routes`) and the OpenAPI document (`openapi`) are made from the same table, so they cannot
+differ.
 
-SCNs are strings of digits here: they may be beyond 2**53, where numbers of
-JavaScript end.
+SCNs are strings of digits here, because they may exceed 2**53, the limit of exact integers in
+JavaScript.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Scn = Annotated[
 
 
 class ApiModel(BaseModel):
-    """The parent of what is asked and answered: names in camelCase, nothing unknown."""
+    """The base of requests and answers: names in camelCase, and unknown names are an error."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -102,7 +102,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, read and checked: `query` and `body` are of the endpoint's models."""
+    """One valid request; `query` and `body` are instances of the endpoint's models."""
 
     path: Mapping[str, str]
     query: Any
@@ -131,7 +131,7 @@ class EndpointHandler(ApiHandler):
     endpoints: Mapping[str, Endpoint]
 
     def initialize(self, limits: HttpSettings, endpoints: Mapping[str, Endpoint]) -> None:  # type: ignore[override]
-        """Take the endpoints of the path, by method."""
+        """Set the endpoints of the path, by method."""
         super().initialize(limits)
         self.endpoints = endpoints
 
@@ -205,7 +205,7 @@ def api_routes(
 def with_document(
     endpoints: Sequence[Endpoint], title: str, description: str, path: str = DOCUMENT_PATH
 ) -> list[Endpoint]:
-    """Return the endpoints, and one that answers with their document, itself included."""
+    """Return the endpoints and one more, which answers with the document of all of them."""
 
     async def show(_call: Call) -> Document:
         return document

@@ -1,4 +1,4 @@
-"""Figures of the process itself, in a daemon's own registry: memory, CPU, files, Python."""
+"""Metrics of the process itself: memory, CPU, files, Python."""
 
 from __future__ import annotations
 

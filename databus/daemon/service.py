@@ -1,10 +1,9 @@
-"""The shell that every daemon is: listen, start, signals, drain, health, metrics.
+"""The shell of every daemon: listen, start, signals, drain, health, metrics.
 
-It knows nothing of what the daemon does: that comes as a `Service`. The order
-matters: the port is bound before anything is started, so that a second copy
-ends at once and touches nothing; and at the end listeners close first, held
-requests are let go, responses finish or are cut, their requests end, and only
-then is the work stopped: nobody reads what is closed.
+The daemon's own work comes as a `Service`. The order of steps matters. The port is bound before
+anything is started, so that a second copy ends at once and changes nothing. At the end listeners
+close first, held requests are answered, responses finish or are cut, and their requests end. Only
+then is the work stopped, so that no request reads a closed file.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from databus.schemas.errors import SettingsError
 log = logging.getLogger(__name__)
 
 WHOLE_S = 5.0  # from the signal to the end of the process, whatever still runs then
-DRAIN_S = 1.0  # responses that are being sent may take so long
-END_S = 1.0  # requests whose connections were cut so long, and are cancelled then
-STOP_S = 4.5  # all of that and the work's own end so long
-LEAST_STOP_S = 1.0  # but the work's own end at least so long
+DRAIN_S = 1.0  # for responses that are being sent
+END_S = 1.0  # for requests whose connections were cut; then they are cancelled
+STOP_S = 4.5  # for all of that and the end of the work
+LEAST_STOP_S = 1.0  # for the end of the work, however long the rest took
 OWN_FILES = 64
 
 
@@ -50,7 +49,7 @@ OWN_FILES = 64
 class Health:
     """The health of a daemon; `details` go into the answer unchanged.
 
-    `word` says in what way all is not well, where there is more than one.
+    `word` is the status of a daemon that is not well.
     """
 
     is_ok: bool
@@ -60,11 +59,11 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a daemon gives to the shell.
+    """The parts of a daemon that the shell runs.
 
-    `start` runs on the loop's thread and must not block; `let_go` runs there
-    too and ends whatever requests are held; `stop` runs on another thread, may
-    block for the seconds it is given, and must leave nothing behind.
+    `start` runs on the loop's thread and must not block. `let_go` runs there too and answers all
+    held requests. `stop` runs on another thread, may block for the given seconds, and must leave
+    nothing behind.
     """
 
     name: str
@@ -75,13 +74,13 @@ class Service:
     start: Callable[[], None]
     let_go: Callable[[], None]
     stop: Callable[[float], None]
-    # Asked between start and drain, when the shell itself has nothing against it.
+    # Called while the service is in the phase SERVING; without it, that phase is ready.
     ready: Callable[[], Health] | None = None
-    own_files: int = OWN_FILES  # that it may have open at once, beside those of now
+    own_files: int = OWN_FILES  # files that it may open later, all at once
 
 
 class Phase(StrEnum):
-    """The phase of a service's life, as its shell knows it."""
+    """The phase of a service's life."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -90,39 +89,38 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class Life:
-    """The phase of a service; its shell moves it on."""
+    """The current phase of a service; the shell sets it."""
 
     phase: Phase = Phase.STARTING
 
     def readiness_of(self, service: Service) -> Health:
-        """Return whether others may come to it: it serves, and has nothing against it."""
+        """Return whether the service is ready for requests."""
         if self.phase is not Phase.SERVING:
             return Health(False, {"phase": self.phase})
         return service.ready() if service.ready else Health(True)
 
 
 class HealthHandler(ApiHandler):
-    """`/health`: 200 when all is well, 503 otherwise, with the reasons.
+    """`/health`: 200 if all is well, otherwise 503 with the reasons. `/ready`: 200 if it serves.
 
-    And `/ready`: 200 when it does its work by now, so that others may come to it.
-    Whoever may not read is told the status alone. Neither says whether to start a daemon
-    anew, which mends nothing of what they tell: that it lives shows any answer at all.
+    A caller without the right to read gets the status only. Neither is a liveness probe: a
+    restart does not solve the problems that they report. Any answer shows that the daemon lives.
     """
 
     def initialize(  # type: ignore[override]
         self, limits: HttpSettings, name: str, look: Callable[[], Health]
     ) -> None:
-        """Take the service's name and what to ask it."""
+        """Set the service's name and the function that returns its health."""
         super().initialize(limits)
         self._name = name
         self._look = look
 
     def role_needed(self) -> Role:
-        """Return NOBODY: what watches a daemon has no token, and is told no more than it needs."""
+        """Return NOBODY, because monitoring has no token; it gets the status only."""
         return Role.NOBODY
 
     async def get(self) -> None:
-        """Answer with how the service is."""
+        """Answer with the service's health."""
         health = self._look()
         status = "ok" if health.is_ok else health.word
         body = {"service": self._name, "status": status}
@@ -135,7 +133,7 @@ class MetricsHandler(ApiHandler):
     """`/metrics`: Prometheus' text format."""
 
     def initialize(self, limits: HttpSettings, metrics: CollectorRegistry) -> None:  # type: ignore[override]
-        """Take the registry to print."""
+        """Set the registry to print."""
         super().initialize(limits)
         self._metrics = metrics
 
@@ -172,15 +170,15 @@ def make_application(service: Service, life: Life) -> Application:
 
 
 def _log_nothing(_handler: object) -> None:
-    """Keep tornado from a line per request; errors are logged where they are answered."""
+    """Log no line per request; errors are logged where they are answered."""
 
 
 async def serve(
     service: Service, until: asyncio.Event, listening: Callable[[str, BoundedServer], object]
 ) -> None:
-    """Run a service until the event is set; `listening` is told the URL.
+    """Run a service until the event is set; call `listening` with the URL when it serves.
 
-    Raises SettingsError when the port cannot be bound, or tokens or TLS not be had.
+    Raises SettingsError if the port cannot be bound, or tokens or TLS files cannot be used.
     """
     life = Life()
     application = make_application(service, life)
@@ -214,7 +212,7 @@ async def _drain(service: Service, server: BoundedServer, requests: set[asyncio.
 
 
 async def _end_all(requests: set[asyncio.Task[Any]]) -> None:
-    """Wait until no request runs: each step of one is short, and none may meet what is closed."""
+    """Wait until no request runs, because none may use a file that is closed next."""
     if requests:
         await asyncio.wait(set(requests), timeout=END_S)
     while requests:
@@ -224,9 +222,9 @@ async def _end_all(requests: set[asyncio.Task[Any]]) -> None:
 
 
 def renew_secrets(server: BoundedServer, settings: HttpSettings) -> None:
-    """Read tokens and certificate again, for every request and connection from now on.
+    """Read tokens and certificate again, for all later requests and connections.
 
-    Raises SettingsError when one of them cannot be used, and then takes none.
+    Raises SettingsError if one of them cannot be used, and then replaces none.
     """
     access, context = make_access(settings), server_context(settings)
     application: Any = server.request_callback
@@ -237,7 +235,8 @@ def renew_secrets(server: BoundedServer, settings: HttpSettings) -> None:
 def run(service: Service) -> None:
     """Run a service in this process until SIGTERM or SIGINT; a second signal kills.
 
-    SIGHUP takes tokens and certificate anew, but where a terminal sends it when it closes.
+    SIGHUP reads tokens and certificate again, unless stdin is a terminal, which sends SIGHUP when
+    it closes.
     """
     asyncio.run(_run_until_signal(service))
 
@@ -251,7 +250,7 @@ async def _run_until_signal(service: Service) -> None:
     def end() -> None:
         until.set()
         _end_within(WHOLE_S)
-        for number in signals:  # the next one, whichever it is, does what it does by default
+        for number in signals:  # the next signal ends the process at once
             loop.remove_signal_handler(number)
 
     def listening(url: str, server: BoundedServer) -> None:
@@ -266,12 +265,12 @@ async def _run_until_signal(service: Service) -> None:
 
 
 def _end_within(seconds: float) -> None:
-    """End this process after so long, whatever still runs: a supervisor would kill it later.
+    """End this process after some seconds, whatever still runs, before a supervisor kills it.
 
-    What a thread is cut in is as after a SIGKILL: whole, or done again at the next start.
+    An interrupted thread leaves the same state as after SIGKILL, which every start can handle.
     """
     timer = threading.Timer(seconds, _cut_short)
-    timer.daemon = True  # it is not waited for itself
+    timer.daemon = True  # the process does not wait for the timer itself
     timer.start()
 
 
@@ -293,10 +292,9 @@ def _renew_or_say_why(server: BoundedServer, settings: HttpSettings) -> None:
 
 
 def settle() -> None:
-    """Take what a process has made by now for what it keeps: for one that is all daemon.
+    """Exclude all current objects from garbage collection, in a process that is only a daemon.
 
-    With all modules among what is looked at, a full garbage collection stops the
-    loop for 70 ms and more.
+    With the modules' objects included, a full collection stops the loop for 70 ms and more.
     """
     gc.collect()
     gc.freeze()

@@ -13,14 +13,14 @@ NO_TLS = "it does not answer as a server with TLS does: if it has none, its URL 
 
 
 def server_context(settings: HttpSettings) -> ssl.SSLContext | None:
-    """Return the TLS of a server, None for plain HTTP; raises SettingsError."""
+    """Return the TLS context of a server, None for plain HTTP; raises SettingsError."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     _check_key(settings.tls_key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # A password is given, though there is none: OpenSSL would ask at the terminal.
+        # Without a password argument, OpenSSL asks for one at the terminal.
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
     except (OSError, ValueError) as error:
         raise SettingsError(
@@ -32,9 +32,9 @@ def server_context(settings: HttpSettings) -> ssl.SSLContext | None:
 
 
 def client_context(tls_ca: Path | None) -> ssl.SSLContext:
-    """Return the TLS of a client: servers must have the name asked for. Raises SettingsError.
+    """Return the TLS context of a client, which verifies the server's name. Raises SettingsError.
 
-    `tls_ca` vouches for them; without it the system's authorities do.
+    Without `tls_ca`, the system's certificate authorities are trusted.
     """
     try:
         context = ssl.create_default_context(cafile=tls_ca)
@@ -69,7 +69,7 @@ def _check_key(path: Path) -> None:
 
 
 def _words(error: BaseException) -> str:
-    """Return an error's text without where in OpenSSL it came up."""
+    """Return an error's text without its location in OpenSSL."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
     return (error.strerror if isinstance(error, OSError) else "") or str(error)

@@ -1,6 +1,6 @@
-"""Tokens, read from files that nobody else may read, or from the environment.
+"""Reads tokens from private files, or from the environment.
 
-No error repeats what stands there, and no log.
+No error and no log contains a token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from databus.daemon.log_setup import hide
 from databus.schemas.errors import SettingsError
 
 MIN_TOKEN_CHARS = 16
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # what RFC 6750 lets stand behind "Bearer"
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # as RFC 6750 has it after "Bearer"
 _RULE = (
     f"a token has {MIN_TOKEN_CHARS} or more characters, of letters, digits and -._~+/=; "
     "`openssl rand -base64 24` makes one"
@@ -41,7 +41,7 @@ def make_access(settings: HttpSettings, environ: Mapping[str, str] | None = None
 
 
 def read_token(settings: ServerAccessSettings, environ: Mapping[str, str] | None = None) -> str:
-    """Return the token that a client shows; empty when it has none. Raises SettingsError."""
+    """Return a client's token; empty without one. Raises SettingsError."""
     if settings.token_file is not None:
         return _file_tokens("token_file", settings.token_file)[0]
     if settings.token_env is not None:
@@ -59,7 +59,7 @@ def _file_tokens(key: str, path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         problem = getattr(error, "strerror", None) or "is not UTF-8"
         raise SettingsError(f"{key} {path}: {problem}") from None
-    # Not the group's bits: an ACL shows in them, and systemd's credentials have one.
+    # The group's bits may be set: they show an ACL, which systemd's credentials have.
     if mode & stat.S_IRWXO:
         raise SettingsError(f"{key} {path}: others may read it: chmod 600 {path}")
     found = [text for line in lines if (text := line.partition("#")[0].strip())]

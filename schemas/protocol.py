@@ -67,6 +67,7 @@ class Parameter:
     OUTPUT: Final = "output"
     EVENT_VERSION: Final = "maxev"
     DDL: Final = "ddl"  # [+]
+    TRUNCATE: Final = "truncate"  # [+] of a relay and of a bootstrap server
     WAIT_MS: Final = "wait"  # [+]
     VERSION: Final = "v"  # of `/sources`; nobody reads it
     PROTOCOL_VERSION: Final = "protocolVersion"

@@ -156,7 +156,7 @@ class PageHandler(BootstrapHandler):
 
     async def answer(self, *_path: str) -> None:
         """Answer with events, followed by a checkpoint event."""
-        request = parse_page_request(self.parameters(), self.limits)
+        request = parse_page_request(self.event_parameters(), self.limits)
         with self.session(request.sources) as session:
             page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
             self._count(page)
@@ -193,7 +193,7 @@ class MeasureHandler(BootstrapHandler):
 
     async def answer(self, *_path: str) -> None:
         """Answer with the last row or window within the limits, and the number of rows."""
-        request = parse_measure_request(self.parameters(), self.limits)
+        request = parse_measure_request(self.event_parameters(), self.limits)
         await self.send_json(
             await self.ask(lambda stores: measure(request, stores, self.pair.listed))
         )

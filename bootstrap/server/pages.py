@@ -333,6 +333,7 @@ def remaining_snapshot(reading: Reading, source: SourceState) -> SnapshotRange:
         reading.filter_of(source.src_id),
         checkpoint.seen_scn,
         reading.until_row,
+        with_truncates=reading.wants_truncates,
     )
 
 
@@ -351,6 +352,7 @@ def remaining_log(reading: Reading, choice: SourceLookup, now: RowsNow) -> LogRa
         {src_id: wanted for src_id, wanted in filters.items() if wanted is not None},
         reading.after_row,
         reading.until_row,
+        with_truncates=reading.wants_truncates,
     )
     if log_range.is_of_some_rows:
         check_row_ids(choice, checkpoint)

@@ -15,7 +15,7 @@ from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
-from databus.schemas.parameters import Parameters, parse_form, parse_json, parse_number
+from databus.schemas.parameters import Parameters, parse_bool, parse_form, parse_json, parse_number
 from databus.schemas.protocol import Parameter
 from databus.schemas.rendering import AnswerForm
 from databus.schemas.scn import MAX_SCN
@@ -35,14 +35,16 @@ class Reading:
     """The rows of a snapshot or of a catch-up that a request asks for.
 
     `sources` are ids or names as text. `every_filter` applies to every source that is
-    not in `filters` (by src_id). Only rows with ids in (`after_row`, `until_row`] are
-    read; in a snapshot only those after the checkpoint's row as well.
+    not in `filters` (by src_id). Truncates are left out unless `wants_truncates`. Only rows
+    with ids in (`after_row`, `until_row`] are read; in a snapshot only those after the
+    checkpoint's row as well.
     """
 
     sources: tuple[str, ...]
     checkpoint: Checkpoint
     filters: Mapping[int, EventFilter]
     every_filter: EventFilter | None = None
+    wants_truncates: bool = True
     after_row: int = 0
     until_row: int = MAX_SCN
 
@@ -107,6 +109,7 @@ def _parse_reading(parameters: Parameters, limits: HttpSettings) -> dict[str, An
         "checkpoint": checkpoint,
         "filters": filters,
         "every_filter": every_filter,
+        "wants_truncates": parse_bool(parameters, Parameter.TRUNCATE),
         **_parse_rows(parameters, sources, checkpoint),
     }
 

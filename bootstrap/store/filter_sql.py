@@ -3,7 +3,8 @@
 Tables hold for each key the values that filters compute with: `number` is the long key,
 the number that a byte key spells, or else its Java hash; `is_hashed` marks a hash. A hash
 is in no range, so such rows pass a RANGE condition, and the code that fetches them asks
-the filter in memory, which raises the error. Events about every row pass all conditions.
+the filter in memory, which raises the error. Events about every row (truncates) pass all
+conditions, or none.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ class Condition(NamedTuple):
 EVERY_ROW = Condition("1", ())
 
 
-def condition_of(wanted: EventFilter | None) -> Condition:
+def condition_of(wanted: EventFilter | None, *, with_truncates: bool = True) -> Condition:
     """Return the condition of a filter; raises InvalidParameterError for an unsupported kind."""
     condition = _condition_of_key(wanted)
+    if not with_truncates:
+        return condition._replace(sql=f"(is_hashed <> {EVERY_KEY} and {condition.sql})")
     if condition is EVERY_ROW:
         return EVERY_ROW
     return condition._replace(sql=f"(is_hashed = {EVERY_KEY} or {condition.sql})")

@@ -105,7 +105,8 @@ class LogRange(NamedTuple):
     """A range of the log: the events of some sources after a place, up to window `target_scn`.
 
     Includes only keys that pass their source's filter, if there is one (by src_id), and
-    rows with ids in (`after_id`, `until_id`]. Events about every row are always included.
+    rows with ids in (`after_id`, `until_id`]. Truncates, which are about every row, are included
+    whatever the filter and the ids, but not without `with_truncates`.
     """
 
     src_ids: Sequence[int]
@@ -114,6 +115,7 @@ class LogRange(NamedTuple):
     filters: Mapping[int, EventFilter]
     after_id: int = 0
     until_id: int = MAX_SCN
+    with_truncates: bool = True
 
     @property
     def is_of_some_rows(self) -> bool:
@@ -122,7 +124,7 @@ class LogRange(NamedTuple):
 
     def condition_of(self, src_id: int) -> Condition:
         """Return the SQL condition on a row of the log."""
-        wanted = condition_of(self.filters.get(src_id))
+        wanted = condition_of(self.filters.get(src_id), with_truncates=self.with_truncates)
         if not self.is_of_some_rows:
             return wanted
         of_rows = _OF_ROWS.format(every_key=EVERY_KEY, src_id=src_id)

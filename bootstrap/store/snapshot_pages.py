@@ -67,7 +67,8 @@ class SnapshotRange(NamedTuple):
     """A selection of a source's rows.
 
     Rows with `after_id` < id <= `until_id` and `since_scn` < SCN <= `start_scn` that pass
-    the filter; tombstones only with SCNs above `deleted_after_scn`.
+    the filter; tombstones only with SCNs above `deleted_after_scn`, and that of a truncate
+    only `with_truncates`.
     """
 
     since_scn: int
@@ -76,6 +77,7 @@ class SnapshotRange(NamedTuple):
     wanted: EventFilter | None = None
     until_id: int = MAX_SCN
     deleted_after_scn: int = MAX_SCN
+    with_truncates: bool = True
 
 
 def needed_rows(
@@ -85,6 +87,8 @@ def needed_rows(
     wanted: EventFilter | None,
     seen_scn: int = NOTHING_YET,
     until_id: int = MAX_SCN,
+    *,
+    with_truncates: bool = True,
 ) -> SnapshotRange:
     """Return which rows a consumer needs that has everything up to `since_scn`.
 
@@ -95,7 +99,9 @@ def needed_rows(
     """
     known_scn = since_scn if since_scn > 0 else seen_scn
     deleted_after_scn = MAX_SCN if known_scn == NOTHING_YET else known_scn
-    return SnapshotRange(since_scn, start_scn, after_id, wanted, until_id, deleted_after_scn)
+    return SnapshotRange(
+        since_scn, start_scn, after_id, wanted, until_id, deleted_after_scn, with_truncates
+    )
 
 
 class _Found(NamedTuple):
@@ -115,7 +121,9 @@ class _Rows:
         self._connection = connection
         self._src_id = src_id
         self._range = snapshot_range
-        self.condition: Condition = condition_of(snapshot_range.wanted)
+        self.condition: Condition = condition_of(
+            snapshot_range.wanted, with_truncates=snapshot_range.with_truncates
+        )
         is_whole = snapshot_range.since_scn <= 0
         self.are_few = (
             not is_whole

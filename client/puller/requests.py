@@ -167,6 +167,7 @@ class ServerRequests:
             Parameter.OUTPUT: "binary",
             Parameter.BATCH_SIZE: str(request.size_bytes),
             Parameter.EVENT_VERSION: "2",
+            Parameter.TRUNCATE: "true",
         }
         if request.filters is not None:
             parameters[Parameter.FILTER] = request.filters
@@ -191,6 +192,7 @@ class ServerRequests:
             Parameter.SIZE: str(request.size_bytes),
             Parameter.OUTPUT: "binary",
             Parameter.EVENT_VERSION: "2",
+            Parameter.TRUNCATE: "true",
             # Always requested: DDL events are few, unwanted ones are dropped here, and a
             # relay that need not filter them out copies whole windows.
             Parameter.DDL: "true",

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 SLICE_BYTES = 256 << 10  # a connection that cannot take one in the idle time is dropped
 FIRST_BYTES = 64 << 10  # copied behind the headers
 GZIP_MIN_BYTES = 1024
+OWN_AGENT = "databus/"  # how the User-Agent of this project's clients begins
 # Parameters that cost work by their length.
 FILTERS = (Parameter.FILTERS, Parameter.FILTER, Parameter.SUBSCRIPTIONS)
 
@@ -357,6 +358,17 @@ class CommandHandler(ApiHandler):
     async def post(self, *path: str) -> None:
         """Answer the command; its parameters may be a form."""
         await self.get(*path)
+
+    def event_parameters(self) -> dict[str, str]:
+        """Return the parameters of a command about events; raises InvalidParameterError.
+
+        LinkedIn's client fails at a truncate, so they are sent only on request. This project's
+        clients understand them, and the older ones do not ask.
+        """
+        found = self.parameters()
+        if self.request.headers.get("User-Agent", "").startswith(OWN_AGENT):
+            found.setdefault(Parameter.TRUNCATE, "true")
+        return found
 
     async def answer(self, *path: str) -> None:
         """Answer the command, given what the route cut out of the path."""

@@ -330,12 +330,14 @@ cdef class Plan:
     cdef int32_t _most_src_id
     cdef bint _others_pass
     cdef bint _wants_ddl
+    cdef bint _wants_truncates
 
-    def __cinit__(self, src_ids, dict rules, bint wants_ddl):
+    def __cinit__(self, src_ids, dict rules, bint wants_ddl, bint wants_truncates=True):
         cdef Py_ssize_t count = sum([len(those) + 1 for those in rules.values()])
         cdef Py_ssize_t number = 0
         self._others_pass = src_ids is None
         self._wants_ddl = wants_ddl
+        self._wants_truncates = wants_truncates
         self._most_src_id = max([0] + list(src_ids or ()) + list(rules))
         if self._most_src_id > 32767 or count > 32767:
             raise ValueError("too many src_ids or rules")
@@ -437,6 +439,8 @@ cdef inline Verdict _judge(
     cdef uint16_t entry
     if header.src_id < 0:
         return FINE if header.src_id != DDL_SRC_ID or plan._wants_ddl else TURNED_AWAY
+    if not plan._wants_truncates and not header.bits & HAS_PAYLOAD:
+        return TURNED_AWAY
     if header.src_id > plan._most_src_id:
         return FINE if plan._others_pass else TURNED_AWAY
     entry = plan._by_src_id[header.src_id]
@@ -809,12 +813,14 @@ def find_run(bytes marks not None, Py_ssize_t number, int64_t newest, int64_t li
     return number
 
 
-def find_ddl(bytes windows not None):
-    """Return the offset of the first DDL event in whole windows; -1 without one."""
+def find_optional(bytes windows not None):
+    """Return the offset of the first DDL event or truncate in whole windows; -1 without one."""
     cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(windows)
     cdef int64_t left = PyBytes_GET_SIZE(windows), length
+    cdef int32_t src_id
     while left >= SMALLEST_BYTES:
-        if <int32_t>_u4(at + SRC_ID_AT) == DDL_SRC_ID:
+        src_id = <int32_t>_u4(at + SRC_ID_AT)
+        if src_id == DDL_SRC_ID or (src_id >= 0 and not _u2(at + ATTRIBUTES_AT) & HAS_PAYLOAD):
             return PyBytes_GET_SIZE(windows) - left
         length = _u4(at + LENGTH_AT)
         if length < SMALLEST_BYTES:

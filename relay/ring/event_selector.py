@@ -1,8 +1,9 @@
 """Select the events of a ring that a request wants, a bounded range at a time.
 
-An `EventSelector` is made from a request's selection: sources, filters, and whether DDL is
-wanted. Control events other than DDL always pass. An event that reports an emptied table
-passes every filter of its source, because it concerns every key.
+An `EventSelector` is made from a request's selection: sources, filters, and whether the
+optional events are wanted: those of DDL, and truncates, which are row events without a payload.
+Other control events always pass. A truncate passes every filter of its source, because it
+concerns every key.
 
 If `_core` was built, it reads the events in the mapping, without a Python object per event.
 The Python code here decides what the compiled code leaves undecided (keys that are not
@@ -28,15 +29,14 @@ try:
     from databus.relay.ring import _core as ring_core
 except ImportError:  # not built: Python reads every event
     Plan = None
-    find_ddl = None
+    find_optional = None
 else:
     Plan = ring_core.Plan
-    find_ddl = ring_core.find_ddl
+    find_optional = ring_core.find_optional
 
 WINDOW_DONE = -1
 NOTHING = -1
 
-_DDL_SRC_ID_BYTES = DDL_SRC_ID.to_bytes(4, "big", signed=True)
 _EMPTIED_BITS = BYTE_KEY | Opcode.DELETE
 
 Position = tuple[int, int]  # windowScn, windowOffset
@@ -66,7 +66,9 @@ class EventSelector:
     def __init__(self, selection: Selection, render: Render | None) -> None:
         self._src_ids = selection.src_ids
         self._filters = selection.filters
-        self.wants_ddl = selection.wants_ddl
+        self._wants_ddl = selection.wants_ddl
+        self._wants_truncates = selection.wants_truncates
+        self.wants_optional = selection.wants_ddl and selection.wants_truncates
         self.render = render
         self.takes_all_rows = self._src_ids is None and not self._filters
         self.plan = None if render is not None else _plan(selection)
@@ -74,7 +76,9 @@ class EventSelector:
     def passes(self, data: bytes, at: int, event: Peek) -> bool:
         """Return whether the event at `at` is wanted; `event` holds its fixed fields."""
         if event.src_id < 0:
-            return event.src_id != DDL_SRC_ID or self.wants_ddl
+            return event.src_id != DDL_SRC_ID or self._wants_ddl
+        if not self._wants_truncates and _is_truncate(event):
+            return False
         if self._src_ids is not None and event.src_id not in self._src_ids:
             return False
         wanted = self._filters.get(event.src_id)
@@ -84,11 +88,19 @@ class EventSelector:
         return (key == b"" and _is_about_all_rows(event)) or wanted.matches(key)
 
 
-def may_have_ddl(windows: bytes) -> bool:
-    """Return whether whole windows may contain a DDL event; False is certain."""
-    if find_ddl is None:
-        return _DDL_SRC_ID_BYTES in windows
-    return find_ddl(windows) >= 0
+def has_optional(windows: bytes) -> bool:
+    """Return whether whole windows contain a DDL event or a truncate."""
+    if find_optional is not None:
+        return find_optional(windows) >= 0
+    at, end = 0, len(windows) - SMALLEST_BYTES
+    while at <= end:
+        event = peek(windows, at)
+        if event.src_id == DDL_SRC_ID or (event.src_id >= 0 and _is_truncate(event)):
+            return True
+        if event.length < SMALLEST_BYTES:
+            raise ProtocolError("no event begins here", at)
+        at += event.length
+    return False
 
 
 def select_events(
@@ -166,6 +178,10 @@ def copy_events(ring_file: RingFile, position: int, end: int, tail: int) -> byte
     return data if length <= len(data) else ring_file.copy_out(position, length)
 
 
+def _is_truncate(event: Peek) -> bool:
+    return not event.attributes & HAS_PAYLOAD
+
+
 def _is_about_all_rows(event: Peek) -> bool:
     return event.attributes & (BYTE_KEY | HAS_PAYLOAD | OPCODE_MASK) == _EMPTIED_BITS
 
@@ -182,7 +198,7 @@ def _plan(selection: Selection) -> ring_core.Plan | None:
         rules[src_id] = [rule for one in those if (rule := _rule(one)) is not None]
         if len(rules[src_id]) < len(those):
             return None
-    return Plan(selection.src_ids, rules, selection.wants_ddl)
+    return Plan(selection.src_ids, rules, selection.wants_ddl, selection.wants_truncates)
 
 
 def _rule(wanted: EventFilter) -> tuple[int, int, int] | None:

@@ -22,7 +22,7 @@ from databus.relay.ring.event_selector import (
     EventSelector,
     Position,
     SelectedEvents,
-    may_have_ddl,
+    has_optional,
     select_events,
 )
 from databus.relay.ring.events import EOP_BYTES, find_event, last_end, steps, timestamp_at
@@ -113,7 +113,7 @@ class RingReader:
         self.check = RingCheck(ring_file, self._index)
         self._generation = self._cells[GENERATION]
         self._remembered: dict[int, Place] = {}  # by SCN: progress of requests into a window
-        self._without_ddl = (0, 0)  # the range known to contain no DDL
+        self._without_optional = (0, 0)  # the range known to contain no optional events
 
     def close(self) -> None:
         """Unmap the ring; no other thread may be in a call."""
@@ -385,20 +385,20 @@ class RingReader:
             if self._cells[FIRST] <= number:
                 return end
 
-    def may_have_ddl(self, position: int, windows: bytes) -> bool:
-        """Return whether whole windows read at `position` may contain a DDL event.
+    def has_optional(self, position: int, windows: bytes) -> bool:
+        """Return whether whole windows read at `position` contain a DDL event or a truncate.
 
-        A range found without DDL is remembered, so later requests do not scan it again.
+        A range found without them is remembered, so later requests do not scan it again.
         """
         end = position + len(windows)
-        known_from, known_to = self._without_ddl
+        known_from, known_to = self._without_optional
         if known_from <= position and end <= known_to:
             return False
-        if may_have_ddl(windows):
+        if has_optional(windows):
             return True
         if known_from <= position <= known_to or position <= known_from <= end:
             position, end = min(position, known_from), max(end, known_to)
-        self._without_ddl = position, end
+        self._without_optional = position, end
         return False
 
     def remember_end(self, scn: int, position: int) -> None:
@@ -481,7 +481,7 @@ class RingReader:
         if generation != self._generation:
             self._generation = generation
             self._remembered.clear()
-            self._without_ddl = 0, 0
+            self._without_optional = 0, 0
             # The file was at rest between the two writers, so all of it is checked again.
             self.check = RingCheck(self._file, self._index)
 

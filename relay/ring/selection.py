@@ -15,7 +15,8 @@ class Selection:
     """The sources, filters and start position of a read of one physical source.
 
     `src_ids` is None for all its sources. `filters` holds only filters that can reject an
-    event. DDL events are skipped unless `wants_ddl`. Windows after `until_scn` are not read.
+    event. DDL events are skipped unless `wants_ddl`, and truncates (row events without a
+    payload) unless `wants_truncates`. Windows after `until_scn` are not read.
     """
 
     physical_source: str
@@ -24,4 +25,5 @@ class Selection:
     filters: Mapping[int, EventFilter] = field(default_factory=dict)
     from_latest: bool = False
     wants_ddl: bool = False
+    wants_truncates: bool = True
     until_scn: int = MAX_SCN

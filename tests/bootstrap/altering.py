@@ -149,7 +149,9 @@ class Altered:
         """Return the rows that somebody gets who began at an SCN, and catches up only now."""
         scn = self.store.position().scn
         asked = {"sources": source, "checkPoint": catch_up_at(since_scn, scn).to_json()}
-        request = parse_page_request({**asked, "maxev": "2", "batchSize": "100000"}, _LIMITS)
+        request = parse_page_request(
+            {**asked, "maxev": "2", "truncate": "true", "batchSize": "100000"}, _LIMITS
+        )
         stores = Stores({self.settings.physical_sources[0].name: self.store})
         page = read_page(request, stores, listed_sources(self.settings))
         assert page.is_phase_over

@@ -89,6 +89,7 @@ class ServedStore:
             "output": "binary",
             "batchSize": BATCH_BYTES,
             "maxev": 2,
+            "truncate": "true",
         }
         return self.get("/bootstrap", **asked | parameters)
 

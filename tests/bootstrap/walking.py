@@ -131,6 +131,7 @@ class Walker:
                 output="binary",
                 batchSize=self.batch_bytes,
                 maxev=2,
+                truncate="true",
             )
             assert len(answer.body) <= self.batch_bytes
             events, at = split(answer.body)

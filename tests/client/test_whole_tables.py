@@ -19,7 +19,7 @@ from databus.schemas.filters import ModFilter, RangeFilter
 from databus.schemas.stream import _row_cutter as row_cutter, row_reader
 from databus.schemas.stream.stream_reader import walk
 from tests.client.shop import wait_until
-from tests.relay.fakes import ORDERS, PERSON, ServedRelay, insert, transaction
+from tests.relay.fakes import ORDERS, PERSON, ServedRelay, get, insert, transaction
 
 BOTH = (PERSON.source, ORDERS.source)
 ALTERED = TableDefined((PERSON.source,), "shop", "ALTER TABLE person ADD age INT")
@@ -183,6 +183,35 @@ def test_who_does_not_ask_for_ddl_does_not_get_it(relay: ServedRelay) -> None:
     assert src_ids() == src_ids(ddl="false") == src_ids(maxev=0) == without
     of_orders = src_ids(sources="shop.orders", ddl="true")
     assert of_orders == [DDL_SRC_ID, -2, 2, DDL_SRC_ID, -2, -2, DDL_SRC_ID, -2, -2]
+
+
+EVERY_KEY = {"numBuckets": 2, "bktRange": {"start": 0, "end": 2}}
+FILTERS = json.dumps({"1": {"partitionType": "MOD", "filters": [EVERY_KEY]}})
+
+
+@pytest.mark.parametrize("asked", [{}, {"filters": FILTERS}], ids=["copied", "walked"])
+def test_who_does_not_ask_for_truncates_does_not_get_them(
+    relay: ServedRelay, asked: dict[str, str]
+) -> None:
+    every = list(walk(relay.stream(ddl="true", **asked).body))
+    others = [event for event in every if event.is_control or event.payload is not None]
+    assert len(others) < len(every)
+    for ddl in ("true", "false"):
+        found = list(walk(relay.stream(ddl=ddl, truncate="false", **asked).body))
+        assert found == [event for event in others if ddl == "true" or not event.is_ddl]
+    of_version_1 = list(walk(relay.stream(ddl="true", truncate="false", maxev=0, **asked).body))
+    assert [event.scn for event in of_version_1] == [event.scn for event in others]
+
+
+def test_this_projects_older_clients_get_truncates_though_they_do_not_ask(
+    relay: ServedRelay,
+) -> None:
+    every = relay.stream().body
+    target = "/stream?sources=1,2&size=100000&maxev=2"
+    assert get(relay.url, target, {"User-Agent": "databus/0.1.0"}).body == every
+    for agent in ("curl/8", "mydatabus/1", ""):
+        body = get(relay.url, target, {"User-Agent": agent}).body
+        assert body == relay.stream(truncate="false").body != every
 
 
 def test_the_offset_in_a_window_counts_ddl_that_is_left_out(relay: ServedRelay) -> None:

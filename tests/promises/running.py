@@ -128,6 +128,7 @@ class RunningRelay:
         """Ask for events of every source."""
         asked: dict[str, Any] = {"sources": self.all_sources(), "size": FETCH_BYTES, "maxev": 2}
         asked["checkPoint"] = (checkpoint or Checkpoint.flexible()).to_json()
+        asked["truncate"] = "true"
         return self.get("/stream", **(asked | parameters))
 
     def all_sources(self) -> str:

@@ -231,6 +231,7 @@ class ServedRelay:
             "sources": "shop.person,shop.orders",
             "size": 1 << 20,
             "maxev": 2,
+            "truncate": "true",
         } | parameters
         return self.get("/stream", **asked)
 

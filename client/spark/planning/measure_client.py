@@ -254,6 +254,7 @@ class MeasureClient:
         return {
             Parameter.SOURCES: ",".join(self.by_physical[name]),
             Parameter.CHECKPOINT: checkpoint.to_json(),
+            Parameter.TRUNCATE: "true",
             Parameter.ROWS: str(ALL_ROWS if is_all else rows),
             Parameter.BYTES: str(MAX_SCN if is_all else self._options.max_bytes_per_trigger),
         }

@@ -52,6 +52,7 @@ class BootstrapPages:
             Parameter.SOURCES: ",".join(sources),
             Parameter.OUTPUT: "binary",
             Parameter.EVENT_VERSION: "2",
+            Parameter.TRUNCATE: "true",
         }
         if wanted is not None:
             self._parameters[Parameter.FILTER] = wanted

@@ -247,6 +247,7 @@ class _RangeRead:
             Parameter.SIZE: str(self._size_bytes),
             Parameter.OUTPUT: "binary",
             Parameter.EVENT_VERSION: "2",
+            Parameter.TRUNCATE: "true",
             # The batch ends there, whatever has come since it was planned.
             Parameter.UNTIL_SCN: str(to_scn),
             Parameter.WAIT_MS: str(WAIT_MS),

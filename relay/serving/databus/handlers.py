@@ -113,7 +113,7 @@ class StreamHandler(RelayHandler):
     async def answer(self, *_path: str) -> None:
         """Answer with events and the position to continue from."""
         with RequestTracker(self.relay, self._caller()) as self._tracker:
-            parameters = self.parameters()
+            parameters = self.event_parameters()
             request = parse_stream_request(parameters, self.relay.catalog, self.limits)
             self._tracker.asks(parameters.get(Parameter.FILTERS, ""))
             response = await self._respond(request)
@@ -207,7 +207,7 @@ class MeasureHandler(RelayHandler):
 
     async def answer(self, *_path: str) -> None:
         """Answer with the window at which they end, and the number of rows."""
-        request = parse_measure_request(self.parameters(), self.relay.catalog, self.limits)
+        request = parse_measure_request(self.event_parameters(), self.relay.catalog, self.limits)
         reader = self.relay.physical_source(request.selection.physical_source).reader
         try:
             measured = await self.in_time(self.in_steps(MeasureJob(reader, request).step))

@@ -94,6 +94,7 @@ def _parse_selections(
     filters = _parse_filters(parameters, limits)
     from_latest = parse_bool(parameters, Parameter.FROM_LATEST)
     wants_ddl = parse_bool(parameters, Parameter.DDL)
+    wants_truncates = parse_bool(parameters, Parameter.TRUNCATE)
     checkpoints = _parse_checkpoints(parameters, wanted)
     until_scn = _parse_until(parameters, checkpoints)
     return tuple(
@@ -104,6 +105,7 @@ def _parse_selections(
             filters={i: f for i, f in filters.items() if i in ids},
             from_latest=from_latest,
             wants_ddl=wants_ddl,
+            wants_truncates=wants_truncates,
             until_scn=until_scn,
         )
         for name, ids in wanted.items()

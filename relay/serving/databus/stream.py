@@ -96,8 +96,8 @@ class WindowReader(Protocol):
         """Return the end of the last window that fits, within `slack_bytes`, or `position`."""
         ...
 
-    def may_have_ddl(self, position: int, windows: bytes) -> bool:
-        """Return whether whole windows read at `position` may contain a DDL event."""
+    def has_optional(self, position: int, windows: bytes) -> bool:
+        """Return whether whole windows read at `position` contain a DDL event or a truncate."""
         ...
 
     def remember_end(self, scn: int, position: int) -> None:
@@ -310,7 +310,7 @@ def _copy_windows(
 ) -> StreamResponse | None:
     """Return a response with a copy of the ring's bytes; None if the first window is too large.
 
-    Also None if the bytes contain DDL that was not requested, which is rare.
+    Also None if the bytes contain DDL or truncates that were not requested, which is rare.
     """
     is_rest = last is not None and last.position - position <= size_bytes
     if last is not None and is_rest:
@@ -321,7 +321,7 @@ def _copy_windows(
         body = reader.read(position, end - position)
         scn = peek(body, len(body) - EOP_BYTES).scn
         reader.remember_end(scn, end)
-        if not selector.wants_ddl and reader.may_have_ddl(position, body):
+        if not selector.wants_optional and reader.has_optional(position, body):
             return None
         return StreamResponse(body, last.resume if last and is_rest else (scn, WINDOW_DONE))
     if not reader.read(position, 1):

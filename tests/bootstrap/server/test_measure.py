@@ -80,13 +80,14 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def ask(filled: FilledStore, checkpoint: Checkpoint, **changes: Any) -> dict[str, int]:
-    asked = {"sources": "1", "checkPoint": checkpoint.to_json()}
+    asked = {"sources": "1", "checkPoint": checkpoint.to_json(), "truncate": "true"}
     request = parse_measure_request(asked | {k: str(v) for k, v in changes.items()}, LIMITS)
     return measure(request, Stores({"shop": filled.store}), LISTED)
 
 
 def page(filled: FilledStore, checkpoint: Checkpoint, **changes: Any) -> Page:
     asked = {"sources": "1", "checkPoint": checkpoint.to_json(), "batchSize": 1 << 22, "maxev": 2}
+    asked["truncate"] = "true"
     request = parse_page_request({k: str(v) for k, v in (asked | changes).items()}, LIMITS)
     return read_page(request, Stores({"shop": filled.store}), LISTED)
 

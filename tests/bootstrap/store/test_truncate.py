@@ -86,6 +86,7 @@ def _answer(body: Any, headers: Mapping[str, str] | None = None) -> Any:
 
 def events_of(filled: FilledStore, at: Checkpoint, **more: str) -> list[Event]:
     asked = {"sources": "1", "checkPoint": at.to_json(), "batchSize": "100000", "maxev": "2"}
+    asked["truncate"] = "true"
     return split(Direct(filled.store).page(asked | more).body)[0]
 
 
@@ -201,12 +202,31 @@ def test_a_row_whose_key_is_empty_is_no_truncate(filled: FilledStore) -> None:
     assert [(event.key, is_truncate(event)) for event in events] == [(b"", False)]
 
 
+@pytest.mark.parametrize("filter", [{}, {"filter": MOD}], ids=["all", "filtered"])
+@pytest.mark.parametrize("since_scn", [0, 105])
+def test_who_does_not_ask_for_it_gets_all_but_it(
+    filled: FilledStore, since_scn: int, filter: dict[str, str]
+) -> None:
+    filled.apply(110, put(1, 2, 110), emptied(1, 110), put(1, 4, 110))
+    filled.apply(120, emptied(1, 120), put(1, 6, 120))
+    for at in (catch_up_at(101, 120), snapshot_at(PERSON.source, 120, since_scn=since_scn)):
+        asked = events_of(filled, at, **filter)
+        unasked = events_of(filled, at, truncate="false", **filter)
+        assert unasked == [event for event in asked if not is_truncate(event)]
+        assert len(unasked) < len(asked) or not since_scn
+        page = {"sources": "1", "checkPoint": at.to_json(), "batchSize": "100000"}
+        read = Direct(filled.store).page(page | filter)
+        assert read.is_phase_over
+        assert read.rows == len(unasked)
+
+
 @pytest.mark.parametrize("output", ["json_plain_value", "json", "binary"])
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_it_has_a_form_of_every_kind(filled: FilledStore, output: str, version: str) -> None:
     filled.apply(110, emptied(1, 110))
     at = catch_up_at(101, 110).to_json()
     asked = {"sources": "1", "checkPoint": at, "batchSize": "100000"}
+    asked["truncate"] = "true"
     page = Direct(filled.store).page({**asked, "maxev": version, "output": output})
     assert page.rows == 1
     assert page.is_phase_over

@@ -35,7 +35,18 @@ MADE = {
 }
 STREAM_PARAMETERS = (
     *("sources", "subs", "size", "checkPoint", "checkPointMult", "output", "maxev", "filters"),
-    *("streamFromLatestScn", "untilScn", "wait", "ddl", "rows", "bytes", "since", "source", "v"),
+    *(
+        "streamFromLatestScn",
+        "untilScn",
+        "wait",
+        "ddl",
+        "truncate",
+        "rows",
+        "bytes",
+        "since",
+        "source",
+        "v",
+    ),
     "protocolVersion",
 )
 VALUES = st.one_of(

@@ -25,7 +25,7 @@ def ring_work(way: str) -> Iterator[None]:
         for module, name, plain in (
             (ring_layout, "RingData", None),
             (event_selector, "Plan", None),
-            (event_selector, "find_ddl", None),
+            (event_selector, "find_optional", None),
             (ring, "find_run", ring_walk.find_run),
         ):
             chosen = getattr(ring_core, name) if is_compiled else plain

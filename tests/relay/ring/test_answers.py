@@ -187,16 +187,16 @@ def test_where_there_is_no_ddl_is_said_rightly_and_looked_for_once(
 
     def look(windows: bytes) -> bool:
         looked[0] += 1
-        return event_selector.may_have_ddl(windows)
+        return event_selector.has_optional(windows)
 
-    monkeypatch.setattr(ring_reader, "may_have_ddl", look)
+    monkeypatch.setattr(ring_reader, "has_optional", look)
     for _ in range(40):
         reader = RingReader.open(path)
         low = high = 0
         for _ in range(12):
             begin, end = sorted(chosen.sample(range(17), 2))
             looked[0], has_ddl = 0, not with_ddl.isdisjoint(range(begin, end))
-            assert reader.may_have_ddl(starts[begin], b"".join(data[begin:end])) == has_ddl
+            assert reader.has_optional(starts[begin], b"".join(data[begin:end])) == has_ddl
             assert looked[0] == (not (low <= begin and end <= high))
             if not has_ddl:
                 touches = begin <= high and low <= end
@@ -208,12 +208,12 @@ def test_what_was_known_to_have_no_ddl_is_forgotten_when_a_restarted_writer_wrot
     ring: Ring, reader: RingReader, path: Path
 ) -> None:
     ring.append([make_window(1)])
-    assert not reader.may_have_ddl(0, make_window(1).data)
+    assert not reader.has_optional(0, make_window(1).data)
     ring.close()
     ring = Ring.open(path, "shop", CAPACITY, 256)
     assert reader.find(1, -1) == ring.tail
     ddl = encode(ddl_event(1, 7, 0, ("shop.person",), "shop", "ALTER TABLE person"))
     try:
-        assert reader.may_have_ddl(0, ddl[:ONE])
+        assert reader.has_optional(0, ddl[:ONE])
     finally:
         ring.close()

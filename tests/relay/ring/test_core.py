@@ -21,7 +21,7 @@ from databus.relay.ring import (
     layout as ring_layout,
 )
 from databus.relay.ring._core import RingData
-from databus.relay.ring.event_selector import EventSelector, may_have_ddl, select_events
+from databus.relay.ring.event_selector import EventSelector, has_optional, select_events
 from databus.relay.ring.events import find_event, find_run, last_end, sound_windows, stamp_events
 from databus.relay.ring.layout import PAGE_BYTES, Layout, RingFile, create_file, open_file
 from databus.relay.ring.scn_index import IndexEntry, ScnIndex
@@ -250,6 +250,7 @@ def two_files(begin: int) -> Iterator[TwoFiles]:
     st.none() | st.frozensets(st.integers(1, 5)),
     st.dictionaries(st.integers(1, 5), FILTERS, max_size=3),
     st.booleans(),
+    st.booleans(),
     st.integers(0, 400) | st.just(CAPACITY),
     st.integers(0, CAPACITY),
     st.integers(1, CAPACITY),
@@ -259,6 +260,7 @@ def test_a_selector_passes_the_same_events_either_way(
     src_ids: frozenset[int] | None,
     filters: dict[int, EventFilter],
     wants_ddl: bool,
+    wants_truncates: bool,
     room: int,
     begin: int,
     step: int,
@@ -266,7 +268,14 @@ def test_a_selector_passes_the_same_events_either_way(
     data = b"".join(map(encode, events))
     if not 0 < len(data) <= CAPACITY:
         return
-    selection = Selection("a", Checkpoint.flexible(), src_ids, filters, wants_ddl=wants_ddl)
+    selection = Selection(
+        "a",
+        Checkpoint.flexible(),
+        src_ids,
+        filters,
+        wants_ddl=wants_ddl,
+        wants_truncates=wants_truncates,
+    )
     with two_files(begin) as files:
         end = files.put(data)
         files.both(select_all, EventSelector(selection, None), begin, end, step, room)
@@ -321,13 +330,16 @@ def test_a_filter_of_a_kind_that_the_compiled_module_does_not_know_is_asked_itse
 
 
 @pytest.mark.parametrize("way", ["compiled", "python"])
-def test_ddl_is_seen_in_whole_windows(way: str) -> None:
+def test_ddl_and_truncates_are_seen_in_whole_windows(way: str) -> None:
     windows = some_windows()
+    truncate = encode(Event(9, 1, 1, 0, b"", Opcode.DELETE, None, None))
     ddl = encode(ddl_event(9, 1, 0, (), "", "DROP"))
-    found = ring_core.find_ddl if way == "compiled" else None
-    with patch.object(event_selector, "find_ddl", found):
-        assert [may_have_ddl(data) for data in (windows, windows + ddl)] == [False, True]
-    assert ring_core.find_ddl(windows + ddl) == len(windows)
+    found = ring_core.find_optional if way == "compiled" else None
+    with patch.object(event_selector, "find_optional", found):
+        for event in (ddl, truncate):
+            assert [has_optional(data) for data in (windows, windows + event)] == [False, True]
+    assert ring_core.find_optional(windows + ddl) == len(windows)
+    assert ring_core.find_optional(windows + truncate) == len(windows)
 
 
 # -- the index and the marks ------------------------------------------------------------------

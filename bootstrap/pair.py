@@ -99,6 +99,7 @@ class Pair:
                     locks.callback(_lock(path))
             self.producers = _make_workers(settings, make_producer)
             self.seedings = _make_workers(settings, make_seeding)
+            # Only now: an error before this line releases the locks.
             self._locks = locks.pop_all()
 
     def start(self) -> None:

@@ -150,7 +150,8 @@ class PairApi:
         pair = self._pair
         store, point = pair.stores[name], pair.relays.newest.get(name)
         is_paused = pair.is_paused(name)
-        is_told = name not in pair.relays.troubles
+        # While the relay has trouble with its source, its newest window is not the source's.
+        is_current = name not in pair.relays.troubles
         is_known = point is not None and store.scn >= 0
         return StoreView(
             name=name,
@@ -162,7 +163,9 @@ class PairApi:
             relay=point
             and RelayView(server=point.server, scn=point.scn, at=point.timestamp_ns / 1e9),
             behind_scn=max(0, point.scn - store.scn) if point and is_known else None,
-            behind_s=behind_s(point, store.scn, store.timestamp_ns) if point and is_told else None,
+            behind_s=behind_s(point, store.scn, store.timestamp_ns)
+            if point and is_current
+            else None,
             producer=_producer_view(pair.producers.get(name)),
             sources=[self._source(name, store, source) for source in store.sources],
         )

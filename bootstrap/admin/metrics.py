@@ -93,7 +93,7 @@ class PairCollector(Collector):
         )
         yield _gauge(
             "store_checked_age_seconds",
-            "Time of the last complete check of the store's file",
+            "Seconds since the last complete check of the store's file",
             one,
             (
                 ([name], time.monotonic() - one_of.round_at_s)
@@ -121,6 +121,7 @@ class PairCollector(Collector):
         found = [
             ([name], behind_s(newest[name], store.scn, store.timestamp_ns))
             for name, store in stores
+            # While the relay has trouble with its source, the lag is unknown.
             if name in newest and name not in self._pair.relays.troubles
         ]
         yield _gauge(
@@ -183,6 +184,7 @@ class PairCollector(Collector):
             "sessions",
             "Clients served in the last hour, by phase",
             ["phase"],
+            # Every phase, so that no series vanishes at 0.
             (([phase.value], phases[phase]) for phase in ServedPhase),
         )
 

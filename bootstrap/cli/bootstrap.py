@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,7 @@ from databus.bootstrap.service import make_service
 from databus.cli.api_client import access_options, named_server
 from databus.cli.daemon_options import config_option, prepare_daemon, serving_options
 from databus.cli.main import CommandAt, LazyGroup
+from databus.cli.signals import ended_by_signal
 from databus.conf.loading import load_settings
 from databus.conf.settings import BootstrapSettings
 from databus.daemon.log_setup import LogFormat
@@ -144,26 +141,6 @@ def _run_workers(pair: Pair) -> None:
         pair.start_workers()
         click.echo(f"filling {', '.join(str(path) for path in pair.paths.values())}")
         ended.wait()
-
-
-@contextmanager
-def ended_by_signal() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set; a second signal has its default effect."""
-    ended = threading.Event()
-
-    def end(number: int, frame: object) -> None:  # noqa: ARG001 - the shape of a handler
-        ended.set()
-        for each in before:
-            signal.signal(each, signal.SIG_DFL)
-
-    before: dict[signal.Signals, Any] = {}
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, end)
-    try:
-        yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _read_status(config: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from databus.bootstrap.cli.bootstrap import EXAMPLE, ended_by_signal
+from databus.bootstrap.cli.bootstrap import EXAMPLE
 from databus.bootstrap.seeder.job import seed as seed_sources
 from databus.bootstrap.seeder.rate_limiter import Progress, Report
 from databus.bootstrap.store.values import SourceState, SourceStatus
@@ -21,6 +21,7 @@ from databus.bootstrap.verify.report import json_of, shown
 from databus.bootstrap.verify.verify import verify as verify_sources
 from databus.cli.daemon_options import config_option
 from databus.cli.progress_bars import progress_bars
+from databus.cli.signals import ended_by_signal
 from databus.conf.loading import load_settings
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.errors import UnknownSourceError

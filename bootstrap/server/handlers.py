@@ -103,6 +103,7 @@ class RegisterHandler(BootstrapHandler):
     def _schemas(self, asked: Sequence[str], stores: Stores) -> list[dict[str, Any]]:
         found = [(store, source.src_id) for store, source in all_sources(stores)]
         if asked:
+            # One by one: unlike a page's, these sources may be in several stores.
             choices = [choose_sources([text], stores, self.pair.listed) for text in asked]
             found = [(choice.store, src_id) for choice in choices for src_id in choice.src_ids]
         return [

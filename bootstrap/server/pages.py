@@ -116,6 +116,7 @@ def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
                 f"the producer is at scn {scn} and the consumer at scn {request.since_scn} "
                 "already; ask again later"
             )
+        # The changed rows would cost no less: the catch-up alone will do.
         if _is_log_shorter(choice, request.since_scn):
             return Start(request.since_scn, choice.store.id)
         for source in choice.sources:
@@ -160,6 +161,7 @@ class _PageReader(ABC):
         self._checkpoint = request.checkpoint
         self._now = self._store.rows_now(choice.src_ids)
         self._render = self._renewing(choose_render(request.form, self._schema_text))
+        # Every page ends with a checkpoint, whose length is known only at the end.
         self._closing_bytes = len(self._closing(self._longest()))
         if self._closing_bytes >= request.form.size_bytes:
             raise InvalidParameterError(
@@ -265,6 +267,7 @@ class _SnapshotPage(_PageReader):
         source = find_snapshot(self._choice, self._checkpoint)
         snapshot_range = remaining_snapshot(self._request, source)
         if self._render is None:
+            # Events are sent as they are stored, so SQLite can join them.
             parts, found = self._store.snapshot_body(source.name, snapshot_range, self._room_bytes)
             if found.size_bytes > self._room_bytes:
                 return self._pending(found.size_bytes)

@@ -193,6 +193,7 @@ def _page_of(cursors: Sequence[Iterable[_Row]], log_range: LogRange, most_bytes:
         size_bytes += len(row[4])
         if found and size_bytes > most_bytes:
             scn, index, *_ = found[-1]
+            # A window is cut only if the first row that is left out belongs to it.
             last, is_last = (scn, index if row[0] == scn else WHOLE_WINDOW), False
             break
         found.append(row)

@@ -109,6 +109,7 @@ def _complete(
 ) -> StoredEvent:
     stored = _stored_row(connection, state, event, seen)
     whole, missing = fill(event, None if stored is None else renew(stored), text_of)
+    # A deleted row's columns are needed by nobody.
     if event.is_deleted or not whole.is_partial:
         return whole._replace(is_partial=False)
     if state.status is SourceStatus.ACTIVE:
@@ -118,6 +119,7 @@ def _complete(
             f"(`databus bootstrap seed --source {state.name}`), or have all columns logged "
             "(binlog_row_image = FULL)"
         )
+    # Whoever would need this event from the log gets the snapshot instead (`ACTIVATE`).
     connection.execute(source_table.NOTE_PARTIAL, (event.scn, state.src_id))
     return whole
 

@@ -144,6 +144,7 @@ def empty(connection: sqlite3.Connection, src_id: int, truncate: StoredEvent, no
         execute(_DELETE_ALL.format(src_id=src_id))
     else:
         execute(_DELETE_UNTIL.format(src_id=src_id), (scn,))
+        # The first id is the tombstone's.
         execute(_MOVE.format(src_id=src_id), (_FIRST_ID,))
     execute(
         _MARK_EMPTIED.format(src_id=src_id),

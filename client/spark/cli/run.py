@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from databus.cli.signals import ended_by_signal
 from databus.client.spark.monitoring.console import metrics_option, watching
 from databus.client.spark.session import job_session
 from databus.client.spark.sql.explain import explain as words_of
@@ -62,8 +60,9 @@ def _run_with_progress(job: SqlJob, *, available_now: bool, metrics_port: int | 
         task = progress.add_task("starting Spark", total=None)
         spark = job_session(f"databus {job.name}")
         stack.enter_context(watching(spark, metrics_port=metrics_port))
-        # After Spark has started, which installs its own handler for Ctrl-C.
-        stop = stack.enter_context(_set_by_signals())
+        # After Spark has started, which installs its own handler for Ctrl-C. A batch that
+        # is not finished comes again at the next start.
+        stop = stack.enter_context(ended_by_signal())
 
         def show(done: BatchDone) -> None:
             total.take(done.applied)
@@ -91,25 +90,3 @@ def _run_with_progress(job: SqlJob, *, available_now: bool, metrics_port: int | 
 def _listed(summary: RunSummary) -> str:
     places = (f"SCN {scn} of {name}" for name, scn in sorted(summary.positions.items()))
     return ", ".join(places) or "the snapshot"
-
-
-@contextmanager
-def _set_by_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set; a second signal has its default effect.
-
-    An unfinished batch is abandoned, and comes again at the next start.
-    """
-    stop = threading.Event()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def end(number: int, frame: object) -> None:  # noqa: ARG001 - a handler's signature
-        stop.set()
-        for each in numbers:
-            signal.signal(each, signal.SIG_DFL)
-
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from databus.schemas.errors import (
     UnknownSourceError,
     UnusableSourceError,
 )
+from databus.schemas.former_ids import ids_of_now
 
 log = logging.getLogger(__name__)
 
@@ -244,7 +245,8 @@ class Relay:
         # unknown, even with `start = "earliest"`: the database may have purged its log.
         saved = max_scn.load()
         start_scn = UNKNOWN_SCN if saved is None else saved
-        ring = Ring.open(path, name, settings.ring_bytes, start_scn=start_scn)
+        ids = ids_of_now(self._schema_texts())
+        ring = Ring.open(path, name, settings.ring_bytes, start_scn=start_scn, former_ids=ids)
         opened.callback(ring.close)
         if ring.dropped:
             self._note_problem(name, RingError(ring.dropped))
@@ -281,6 +283,10 @@ class Relay:
             on_doubt=capture.place.cast_doubt,
         )
         return PhysicalSource(settings, ring, reader, max_scn, capture, log_monitor, notifier)
+
+    def _schema_texts(self) -> Iterator[str]:
+        for source in self.registry.sources():
+            yield from (version.text for version in self.registry.versions(source))
 
 
 def _max_scn_store(settings: MaxScnSettings, folder: Path, name: str) -> MaxScnStore:

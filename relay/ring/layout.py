@@ -11,7 +11,8 @@ knows offsets and how a cell is stored. Which windows are in the ring is up to `
 The header page is little-endian; its first part never changes after creation:
 
     0    8s    magic
-    8    I     layout version
+    8    I     layout version: 2; in version 1 the events had other CRCs and schema ids, see
+               `upgrade`
     12   I     0x01020304, to detect another byte order
     16   Q     capacity_bytes
     24   Q     block_bytes
@@ -68,7 +69,8 @@ LARGE_BYTES = 2 << 20  # copies of at least this size, about a millisecond, rele
 _STATIC = struct.Struct("<8sIIQQQ256s")
 _CRC = struct.Struct("<I")
 _MAGIC = b"DBUSRING"
-_VERSION = 1
+_VERSION = 2
+FORMER_VERSION = 1
 _BYTE_ORDER = 0x01020304
 
 # Live cells. Those marked with a star are pairs: number, complement.
@@ -138,8 +140,16 @@ class Layout:
         static = _STATIC.pack(_MAGIC, _VERSION, _BYTE_ORDER, *sizes, self.name.encode())
         return static + _CRC.pack(zlib.crc32(static))
 
+    @staticmethod
+    def version_of(page: bytes) -> int | None:
+        """Return the layout version that a header names; None if it is not one of a ring."""
+        if len(page) < PAGE_BYTES:
+            return None
+        magic, version, order, *_ = _STATIC.unpack_from(page)
+        return version if (magic, order) == (_MAGIC, _BYTE_ORDER) else None
+
     @classmethod
-    def decode(cls, path: Path, page: bytes) -> Layout:
+    def decode(cls, path: Path, page: bytes, wanted_version: int = _VERSION) -> Layout:
         """Read the first bytes of a header; raises RingCorruptError."""
         if len(page) < PAGE_BYTES:
             raise RingCorruptError(str(path), f"the header is cut at byte {len(page)}")
@@ -148,8 +158,10 @@ class Layout:
             raise RingCorruptError(str(path), "it does not begin as a ring does")
         if order != _BYTE_ORDER:
             raise RingCorruptError(str(path), "written on a machine of another byte order")
-        if version != _VERSION:
-            raise RingCorruptError(str(path), f"layout version {version}, not {_VERSION}")
+        if version == FORMER_VERSION != wanted_version:
+            raise RingCorruptError(str(path), "an earlier version wrote it: start the relay once")
+        if version != wanted_version:
+            raise RingCorruptError(str(path), f"layout version {version}, not {wanted_version}")
         if _CRC.unpack_from(page, _STATIC.size)[0] != zlib.crc32(page[: _STATIC.size]):
             raise RingCorruptError(str(path), "the header's checksum is wrong")
         layout = cls(name.rstrip(b"\0").decode(), capacity, block)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from databus.daemon.log_setup import about
@@ -55,6 +55,7 @@ from databus.relay.ring.layout import (
 from databus.relay.ring.lock import discard, make_locked, open_locked, take_name
 from databus.relay.ring.recovery import recover
 from databus.relay.ring.scn_index import IndexEntry, ScnIndex
+from databus.relay.ring.upgrade import FormerRing, is_former, upgraded
 from databus.schemas.errors import RingError, TransactionTooLargeError
 from databus.schemas.event.v2 import Buffer
 from databus.schemas.log_mark import LogMark
@@ -109,6 +110,7 @@ class Ring:
         block_bytes: int | None = None,
         *,
         start_scn: int = UNKNOWN_SCN,
+        former_ids: Mapping[bytes, bytes] | None = None,
     ) -> Ring:
         """Open the ring at `path`, or create it.
 
@@ -117,6 +119,9 @@ class Ring:
         0 for the beginning of the source. Without it, a client that asks for anything before
         the first window appended gets ScnNotFound.
 
+        A ring that an earlier version wrote is replaced by one with its windows, in which events
+        have today's CRCs and, from `former_ids`, today's schema ids.
+
         Raises RingError if another process has the ring open or the disk is full, and
         RingCorruptError if the file is damaged beyond use.
         """
@@ -124,6 +129,8 @@ class Ring:
         fd = open_locked(path)
         if fd is None:
             return _make(path, wanted, start_scn, None)
+        if is_former(path, fd):
+            return upgraded(path, fd, wanted, start_scn, former_ids or {}, _make)
         ring = _open(path, fd)
         if ring.name != name:
             ring.close()
@@ -419,7 +426,13 @@ def _open(path: Path, fd: int) -> Ring:
 
 
 def _make(
-    path: Path, layout: Layout, start_scn: int, old: Ring | None, *, is_copied: bool = True
+    path: Path,
+    layout: Layout,
+    start_scn: int,
+    old: Ring | None,
+    *,
+    is_copied: bool = True,
+    former: FormerRing | None = None,
 ) -> Ring:
     """Make a ring with the newest windows of `old`; it takes the name once it is complete.
 
@@ -438,6 +451,11 @@ def _make(
     finally:
         os.close(fd)
     try:
+        if former is not None:
+            for window in former.windows():
+                ring.append((window,))
+            for mark in former.marks():
+                ring.note_mark(mark)
         if old is not None:
             if is_copied:
                 for window in windows_between(old._file, position, old.tail):

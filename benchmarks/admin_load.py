@@ -231,7 +231,7 @@ def run(holding: int, readers: int, seconds: float) -> tuple[list[Figure], list[
                 api.ask(path)
         served = control.ask(PATHS[2])["servedBytes"] - before
         rate = served / (time.monotonic() - began) / MB
-        # The writer rests first: who holds a request then has everything.
+        # The writer stops first: then every long-polling client has everything.
         control.ask(f"{PATHS[0]}/{NAME}/pause", "POST")
         tallies = _end_all(ends)
         problems = list(check(control, tallies, {f"holder-{n}" for n in range(holding)}))

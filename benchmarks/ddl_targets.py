@@ -43,7 +43,7 @@ from tests.mariadb_server import Database, fresh_database
 from tests.mysql_server import PrivateMySQL
 from tests.promises.running import mysql_source
 
-# Of which a target cannot tell one row from another.
+# Tables whose rows a target cannot tell apart.
 KEYLESS = "DROP PRIMARY KEY"
 _TOLD = (*TELLABLE, *CHAINS, *MADE_TO_FIT, *RETYPED_CHAINS, *KEY_CHAINS)
 FORMS = (*_TOLD, *TO_BE_READ, *MADE_TO_FIT_TO_BE_READ)

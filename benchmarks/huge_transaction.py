@@ -43,10 +43,10 @@ from databus.relay.relay import Relay
 
 SAMPLE_S = 0.02
 GIVE_UP_S = 600.0
-FLAT_BYTES = 32 << 20  # allocators keep and give back a few MiB as they like
+FLAT_BYTES = 32 << 20  # allocators keep or return a few MiB at random
 WARM_SHARE = 0.1
 EVENT_BYTES = 400  # more than an event of a narrow row has in the ring
-SMALL_SHARE = 8  # the ring that is too small holds one of so many parts
+SMALL_SHARE = 8  # the small ring holds this fraction of the transaction
 LITTLE = 10  # rows of the transactions before and after
 
 
@@ -186,7 +186,7 @@ def _check_stop(outcome: Outcome, source: PhysicalSource, huge_scn: int, before_
     status = source.capture.status
     outcome.stop_text = status.problem
     outcome.check(status.state is State.ERROR, f"the small ring: capture is {status.state.value}")
-    # Its own SCN when all of it came before it was too large, otherwise the one before it.
+    # Its own SCN if all of it arrived before it was too large, else the one before it.
     is_placed = any(str(scn) in status.problem for scn in (huge_scn, before_scn))
     outcome.check(is_placed, f"the error does not say where: {status.problem}")
     is_told = "ring_bytes" in status.problem

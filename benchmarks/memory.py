@@ -90,7 +90,7 @@ def _figures(
         Figure(f"memory, {asleep}: client grows or shrinks by", client.spread_percent, "%", flat),
         Figure(f"memory, {dialect}: relay's largest", max(relay.samples) / 2**20, "MiB"),
         Figure(f"memory, {dialect}: client's largest", max(client.samples) / 2**20, "MiB"),
-        # A load that stood still would prove nothing.
+        # A load that stopped would prove nothing.
         Figure(f"memory, {asleep}: load", loaded, "transactions/s", at_least(RATE / 2)),
     ]
 

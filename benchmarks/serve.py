@@ -178,7 +178,7 @@ def child(target: Callable[..., None], argument: object) -> Iterator[str]:
 
 
 class Reader:
-    """One keep-alive connection; the body goes into one buffer, again and again."""
+    """One keep-alive connection; the body goes into one buffer, which is reused."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

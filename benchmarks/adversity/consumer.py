@@ -75,7 +75,7 @@ class Noting(Consumer):
         self._notes = notes
         self._applied = applied
         self._stamps: list[tuple[int, int, int]] = []
-        self._scn: int | None = None  # of the window under way
+        self._scn: int | None = None  # of the current window
 
     def on_start_data_event_sequence(self, scn: int) -> None:
         """Begin a window."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# What takes a thing's place, given that thing.
+# Makes the replacement of an object, given the object.
 Instead = Callable[[Any], Any]
 
 
@@ -21,8 +21,8 @@ class Switch:
 
     patches: Mapping[str, Instead]  # by `module:name` or `module:Class.name`, within the product
     attacks: Sequence[str]  # `name/source`; each of them must see it
-    because: str  # in what is found then: not any failure will do
-    is_short: bool = False  # its first attack is soon over: the tests run it
+    because: str  # must be part of the findings: not any failure will do
+    is_short: bool = False  # its first attack is short: the tests run it
 
     def switch_off(self) -> None:
         """Patch the product, for the rest of this process."""
@@ -171,7 +171,7 @@ CHECKS: Mapping[str, Switch] = {
     "schemas-checksum": Switch(
         {
             "registry.sqlite_store:crc32": _always(0),
-            # Its copy and the ring's rows would show what the checksums no longer do.
+            # Otherwise its copy and the ring's rows would reveal the damage.
             "registry.sqlite_store:SqliteStore._copied": _always(None),
             "relay.relay:check_schemas": _always(None),
         },

@@ -51,8 +51,10 @@ class Evidence:
     committed: int | None = None  # transactions that had to come; None = those before a stop
     looks: Sequence[Look] = ()
     causes: Sequence[Cause] = ()
-    ended: Mapping[str, int] = field(default_factory=dict)  # by themselves, with what status
-    broken: Sequence[str] = ()  # what the attack waited for in vain
+    ended: Mapping[str, int] = field(
+        default_factory=dict
+    )  # processes that ended by themselves, with their status
+    broken: Sequence[str] = ()  # waits that timed out
 
 
 def judge(evidence: Evidence) -> list[str]:

@@ -14,7 +14,7 @@ from databus.schemas.event.layout import V2
 RESUME = "x-databus-resume"
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "accept-encoding", "host"})
 _TIMEOUT_S = 30.0
-# What an answer of /stream is forged to: its headers in small letters, and its body.
+# A forger of a /stream response: takes headers (lower case) and body, and returns both.
 Forged = tuple[dict[str, str], bytes]
 Forge = Callable[[dict[str, str], bytes], Forged]
 

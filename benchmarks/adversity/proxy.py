@@ -19,7 +19,7 @@ from databus.demo.private_mariadb import HOST
 _DUMPS = (b"\0\x12", b"\0\x1e")  # the first packet of a command: COM_BINLOG_DUMP, …_GTID
 _HEADER = 4
 _POLL_S = 0.1
-# What a packet of the dump is sent on as.
+# Returns the packets that replace a packet of the dump.
 Tamper = Callable[[bytes], Iterable[bytes]]
 
 
@@ -31,8 +31,8 @@ class WireProxy:
 
     def __init__(self, target: int) -> None:
         self.target = target
-        self.is_swallowing = False  # nothing passes, nothing is closed
-        self.is_refusing = False  # whoever comes is turned away
+        self.is_swallowing = False  # drop all data, but keep connections open
+        self.is_refusing = False  # refuse new connections
         self.tamper: Tamper | None = None  # of the next dump
         self._is_closed = False
         self._listener = socket.create_server((HOST, 0), backlog=64)
@@ -94,7 +94,7 @@ class WireProxy:
         while not self._is_closed:
             ready = both.select(_POLL_S)
             if self.is_swallowing:
-                # Nobody is told that the other one went: the network is gone.
+                # Neither side learns that the other one is gone: the network is down.
                 threading.Event().wait(_POLL_S)
                 continue
             for key, _ in ready:

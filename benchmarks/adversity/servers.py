@@ -16,9 +16,9 @@ KINDS: tuple[Kind, ...] = ("mariadb", "mysql", "sqlite")
 Options = Mapping[str, str | int]
 
 _OPTIONS: Options = {
-    # A server that is killed has what it said was committed.
+    # A killed server keeps acknowledged commits.
     "innodb-flush-log-at-trx-commit": 2,
-    # Texts of statements are as long as the numbers in them; MySQL does not know it.
+    # Otherwise statement texts vary with the length of numbers; MySQL lacks this setting.
     "loose-binlog-annotate-row-events": "OFF",
 }
 

@@ -37,8 +37,8 @@ class Scene(Processes):
     def __init__(self, name: str, setting: Setting, servers: Servers) -> None:
         super().__init__(setting, servers)
         self.draw = random.Random(f"{setting.seed} {name}")
-        self.did = ""  # for people: what exactly was done
-        self.saw = ""  # for people: what it came to
+        self.did = ""  # for people: the exact action
+        self.saw = ""  # for people: the result
         self.wants_all = True
         self._causes: list[Cause] = []
         self._broken: list[str] = []
@@ -99,7 +99,7 @@ class Scene(Processes):
     def wait(self, is_so: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until a condition is true; raises Broken."""
         if self.setting.without:
-            patience_s = min(patience_s, DISARMED_PATIENCE_S)  # it is to fail
+            patience_s = min(patience_s, DISARMED_PATIENCE_S)  # it is expected to fail
         try:
             wait_until(is_so, patience_s, what)
         except TimeoutError as error:

@@ -79,7 +79,7 @@ class Writer:
 
     def begin_another_history(self) -> None:
         """Continue with numbers that do not follow those of the old log."""
-        self.close()  # whatever a session's beginning adds to a log, both have
+        self.close()  # both logs then have the events that a new session adds
         self.committed += 1_000_000
 
     def move_to(self, database: Database) -> None:
@@ -128,7 +128,7 @@ class Writer:
                     self._commit(session, tx, lengths)
                 self.committed = tx
             except _FAILURES:
-                # Whether it was committed is looked at by the next try; the last one stays undone.
+                # The next try checks whether it was committed; the last one does not.
                 self.close()
                 if over.wait(_RETRY_S):
                     self._settle(tx)

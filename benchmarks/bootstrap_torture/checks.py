@@ -16,7 +16,7 @@ SLICES = 16  # of each table, so that a slice's rows fit into memory with ease
 SNAPSHOT, CATCHUP = ConsumptionMode.SNAPSHOT, ConsumptionMode.CATCHUP
 ONLINE, INIT = ConsumptionMode.ONLINE, ConsumptionMode.INIT
 
-# Which mode may follow which within a run. A snapshot begins anew when the
+# Which mode may follow which within a run. A snapshot restarts when the
 # bootstrap server says that its log no longer reaches back.
 FOLLOWS: dict[str, set[str]] = {
     "": {INIT, ONLINE, SNAPSHOT},
@@ -52,7 +52,7 @@ class BootstrapCheck(LogCheck):
         """Check one line."""
         if delivery.kind == "page":
             self._bootstrap.pages += 1
-            # What a page leads to is not a transaction that could be counted on from.
+            # The position after a page is not a transaction from which to count.
             self._last_tx, self._newest_tx = 0, None
         elif delivery.kind == "mode":
             self._take_mode(delivery)
@@ -72,7 +72,7 @@ class BootstrapCheck(LogCheck):
     def _start(self, delivery: Delivery) -> None:
         self._mode = delivery.text
         if self._mode != ONLINE:
-            # Not a place that was applied, but what the bootstrap goes on from.
+            # Not an applied position, but the one from which the bootstrap continues.
             self._newest_scn = max(self._newest_scn, delivery.scn)
         super()._start(delivery)
 
@@ -84,7 +84,7 @@ class BootstrapCheck(LogCheck):
             )
         self._mode = mode
         self._bootstrap.modes.append(mode)
-        # A bootstrap ends at a window that it has brought, and that no window says.
+        # A bootstrap ends at a window that it delivered, and that no later window repeats.
         self._newest_scn = max(self._newest_scn, delivery.scn)
 
 

@@ -51,7 +51,7 @@ class Bootstrapper(Consumer):
     def __init__(self, log: GuardedLog, folder: Path) -> None:
         self._log = log
         self._changes: list[Change] = []
-        self._scn: int | None = None  # of the window or page under way
+        self._scn: int | None = None  # of the current window or page
         self._last_scn = -1
         self._bootstrapped = SharedNumber(folder / "bootstrapped")
         self._is_live = SharedNumber(folder / "is_live")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from benchmarks.torture.workload import TABLES, Sizes, TortureTable, Workload
 from databus.demo.databases import Database, Session
 
-# Small transactions: several hundred a second are wanted, next to everything else.
+# Small transactions, for several hundred per second beside everything else.
 SIZES = Sizes(tables=(1, 1, 1, 2), rows=(1, 1, 1, 2, 3), large_share=0.001)
 ROWS_AT_ONCE = 200
 ROWS_A_TRANSACTION = 10_000

@@ -31,7 +31,7 @@ class GuardedLog(Log):
         self._db.execute(SEEN)
         self._db.execute(COUNTS)
         self._turn = 0
-        self._floor_scn = -1  # of this turn: nothing at or before it comes again
+        self._floor_scn = -1  # of this turn: nothing up to it comes again
         self._caught = 0
 
     def start(self, checkpoint_scn: int, detail: str = "") -> None:

@@ -41,7 +41,7 @@ from databus.demo.processes import (
 )
 
 POLL_S = 0.004
-STALLED_S = 120.0  # no progress for so long means that something hangs
+STALLED_S = 120.0  # without progress for this time something hangs
 SEEDER_REST_S = 0.2  # between two runs of a seeder that ends by itself
 MOST_SEEDER_FAILURES = 20
 LIVE_S = 4.0  # of transactions, for each kill at least half as many

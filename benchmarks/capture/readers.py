@@ -38,7 +38,7 @@ PHYSICAL = "bench"
 _BUFFER_BYTES = 4 << 20
 _POLL_S = 0.002
 _STALLED_S = 60.0
-# What ends a dump that does not follow: length 5, sequence number, FE, warnings, status.
+# The packet that ends a dump: length 5, sequence number, FE, warnings, status.
 _END_BYTES = 9
 _EVENT = struct_of(V2.length, V2.src_id, V2.long_key)
 _READ_BYTES = 1 << 20

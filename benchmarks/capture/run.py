@@ -48,11 +48,11 @@ WRITERS: dict[Kind, Callable[[Cursor, MixedTable, int], int]] = {
     "bulk": write_bulk,
     "single": write_singles,
 }
-PASSAGES = {"raw": 3, "library": 1, "capture": 1}  # in one repeat: the raw stream is soon read
-LIBRARY_S = 3.0  # about so long mysql-replication reads
+PASSAGES = {"raw": 3, "library": 1, "capture": 1}  # in one repeat: the raw stream is read fast
+LIBRARY_S = 3.0  # about the time that mysql-replication reads
 LIBRARY_PACE = {"bulk": 28_000, "single": 5_500}  # rows a second of the narrow table
-SLOW_S = 30.0  # a reader that took so long is not asked again
-WIDE_SHARE = 4  # of the wide table there are so many times fewer rows
+SLOW_S = 30.0  # a reader that took longer is not repeated
+WIDE_SHARE = 4  # the wide table has this factor fewer rows
 RATIO, OF_RAW = at_least(40), at_least(0.25)
 
 

@@ -73,7 +73,7 @@ def paths() -> list[Path]:
 
 
 def read_in_python(recording: Recording, dialect: Dialect, chunks: Sequence[bytes]) -> Outcome:
-    """Read with the assembler in Python, the reference; everything is made anew for each stream."""
+    """Read with the assembler in Python, the reference; all objects are new for each stream."""
     tables, encoder, packets = _tables_of(recording, dialect), _encoder(), PacketReader()
     assembler = Assembler(tables, dialect, prepared=PreparedTransactions())
     windows: list[Any] = []
@@ -116,9 +116,9 @@ def read_compiled(recording: Recording, dialect: Dialect, chunks: Sequence[bytes
 
 
 def _text(error: Exception) -> str:
-    # Where a row does not fit is said by whoever writes it: that it does not is what counts.
+    # Messages name different places of a row that does not fit; only the refusal counts.
     is_unfit = isinstance(error, UnfitRowError) or "cannot be captured" in str(error)
-    if isinstance(error, StreamBrokenError):  # in whatever words: the connection is made anew
+    if isinstance(error, StreamBrokenError):  # with any message: the connection is made again
         return BROKEN_STREAM
     return UNFIT_ROW if is_unfit else f"{type(error).__name__}: {error}"
 

@@ -56,11 +56,11 @@ class Tally:
     rounds: int = 0
     windows: int = 0
     stopped: int = 0
-    other_words: int = 0  # streams that both paths stopped at, saying it differently
+    other_words: int = 0  # streams that both paths refused with different messages
     problems: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
     finding_count: int = 0
-    only_compiled: bool = False  # what Python's code says is not asked
+    only_compiled: bool = False  # Python's code is not run
     kept: list[bytes] = field(default_factory=list)  # windows, for the client's side
     _seen: set[str] = field(default_factory=set)
 
@@ -104,7 +104,7 @@ def _guarded(tally: Tally, name: str, work: Callable[[], Problem | None]) -> Non
     try:
         problem = work()
     except Exception as error:
-        # The line that raised it: the rest of the way there differs each time.
+        # The line that raised it: the rest of the traceback varies.
         kind = str(traceback.extract_tb(error.__traceback__)[-1])
         problem = Problem(traceback.format_exc(), kind)
     if problem is not None:

@@ -34,7 +34,7 @@ from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.history import History, Record
 
 RING_BYTES = 40 << 20
-WIDE_BYTES = 32 << 20  # of rows: more than a restart looks at
+WIDE_BYTES = 32 << 20  # of rows: more than a restart reads
 SOURCES = ("main.orders", "main.notes")
 PATIENCE_S = 60.0
 _SCHEMA = """

@@ -116,7 +116,7 @@ def judge_ring(path: Path, before: RingRead, after: RingRead) -> str:
             for whole, part in pairs
         )
         return "found" if is_right else "wrong"
-    # Cut short at a restart: capture brings what follows once more.
+    # Truncated at a restart: capture delivers the rest again.
     is_beginning = all(
         whole.data.startswith(part.data) for whole, part in zip(before[:2], after[:2], strict=True)
     )

@@ -80,7 +80,7 @@ class FileKind:
     span: Span = _all_of
     judge: Judge = _never
     has_others: bool = True
-    beside: Sequence[str] = ()  # of the folder, what is read with it
+    beside: Sequence[str] = ()  # files of the folder that are read with it
 
 
 KINDS = (

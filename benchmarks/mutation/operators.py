@@ -35,7 +35,7 @@ class RemoveStatement(Operator):  # type: ignore[misc]  # has no types
         """Yield the position of each statement."""
         if node.type != "simple_stmt" or node.children[0].type not in _STATEMENTS:
             return
-        # What is only said in the log is for people, and no rule.
+        # Log messages are for people; they are no rule.
         if not node.children[0].get_code(include_prefix=False).startswith("log."):
             yield node.children[0].start_pos, node.children[0].end_pos
 
@@ -62,7 +62,7 @@ class RemoveOperand(Operator):  # type: ignore[misc]
 
     def mutate(self, node: Any, index: int) -> Any:
         """Return the expression without the operand."""
-        # The operator that goes too is the one before it; of the first, the one after.
+        # The operator before the operand goes, too; for the first operand the one after it.
         at = max(0, 2 * index - 1)
         gone = node.children[at : at + 2]
         del node.children[at : at + 2]

@@ -80,7 +80,7 @@ class Figures(Protocol):
 
 
 def median(repeats: int, measure: Callable[[], float]) -> float:
-    """Call `measure` so many times and return the median of what it returns."""
+    """Call `measure` a number of times and return the median of its results."""
     return statistics.median(measure() for _ in range(repeats))
 
 

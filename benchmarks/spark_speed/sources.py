@@ -28,7 +28,7 @@ PARTITIONS = 2
 
 
 class MadeRows(DataSource):
-    """A stream of the Arrow batch in a file, again and again: `rows` in all, `batch` at a time.
+    """A stream of the Arrow batch in a file, repeated: `rows` in all, `batch` at a time.
 
     Without `rows` there is always more.
     """

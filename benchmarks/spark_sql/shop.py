@@ -19,7 +19,7 @@ STATUSES = ("new", "open", "paid", "sent")
 # Fact, dimension, dimension of the dimension: most changes are of the fact.
 WEIGHTS = {"orders": 6, "customers": 3, "countries": 1}
 ROWS_AT_ONCE = 200
-# Of the keys in use at the start, so many may come besides.
+# The share of additional keys, of those in use at the start.
 SPARE = 1.5
 
 Key = int | str

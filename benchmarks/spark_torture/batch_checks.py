@@ -19,7 +19,7 @@ from benchmarks.torture.workload import SOURCES
 MOST_PROBLEMS = 5  # of one batch
 STANDING = frozenset({"snapshot", "delete"})
 CHANGES = frozenset({"insert", "update", "delete"})
-# What came after the snapshot and is in the batch's windows comes from the log.
+# Changes after the snapshot that are in the batch's windows come from the log.
 INSTEAD = STANDING | CHANGES | {"snapshot_end"}
 
 

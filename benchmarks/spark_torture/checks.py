@@ -53,14 +53,14 @@ def check_readings(
 
 def _check_again(where: str, last: Reading, reading: Reading, findings: JobFindings) -> None:
     if "instead" in (reading.span.kind, last.span.kind):
-        # As it was planned, but for what it was read from.
+        # As planned, except for where it was read from.
         if replace(reading.span, kind=last.span.kind) != last.span:
             findings.add(f"{where}: planned as {reading.span}, and {last.span} before")
         _count_snapshot(reading, findings)
         return
     if reading.span != last.span:
         findings.add(f"{where}: planned as {reading.span}, and {last.span} before")
-    # Rows that were changed meanwhile have left the snapshot, and come in the windows after it.
+    # Rows that changed meanwhile are not in the snapshot, but in the windows after it.
     if reading.span.kind != "snapshot" and reading.contents != last.contents:
         findings.add(f"{where}: has {reading.contents}, and {last.contents} before")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-# As they come; half of the kills are of the driver, which is the hardest thing to survive.
+# Half of the kills hit the driver, which is the hardest case.
 VICTIMS = ("driver", "executor", "driver", "relay", "driver", "server", "driver", "executor")
 BATCHES = (0, 1, 1, 2, 2, 3)
 LONGEST_DELAY_S = 1.5

@@ -38,14 +38,14 @@ from databus.demo.processes import (
 )
 
 POLL_S = 0.02
-STALLED_S = 240.0  # no batch for so long means that something hangs
+STALLED_S = 240.0  # without a batch for this time something hangs
 STOP_S = 60.0
 LIVE_BATCHES = 2  # at least, after the last kill
 SNAPSHOT_BATCHES = 8
 LEAST_ROWS_PER_BATCH = 1000
 FORGETFUL_LOG_S = 1
 REUSED_KEYS = 0.3  # of new rows: keys come back
-# A column that comes in mid-stream: its values are those that it gets by default later on.
+# A column that is added in mid-stream: older rows have its default.
 GROWING = TABLES[-1]
 COLUMN = "score"
 GROW = (

@@ -115,7 +115,7 @@ def _verify_and_repair(
     options = VerifyOptions(
         (stage.url,), (stage.bootstrap_url,), chunk_rows=plan.chunk_rows, most_kept=100
     )
-    # There is something on its way, and the next batch is yet to come.
+    # Changes are on their way, before the next batch.
     time.sleep(plan.batch_s / 2)
     damaged = _damage(plan, path)
     begun = time.monotonic()

@@ -22,7 +22,7 @@ INSERT INTO orders SELECT seq, CONCAT('customer ', seq MOD 5000), seq * 1.37, se
 FROM seq_{}_to_{}
 """
 _FILL_ROWS = 50_000
-HOT_SHARE = 10  # one key in so many is written to, the newest
+HOT_SHARE = 10  # only the newest of this many keys are written to
 
 
 def fill(session: Session, rows: int) -> None:

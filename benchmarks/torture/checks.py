@@ -40,7 +40,7 @@ class LogCheck:
         self._scn_of_tx: dict[int, int] = {}  # every transaction ever delivered
         self._last_scn = -1  # of this run; an announced rollback sets it back
         self._last_tx = 0  # likewise; 0 = at the start and after a rollback
-        self._floor_scn = -1  # nothing at or before it may come: the checkpoint it began from
+        self._floor_scn = -1  # nothing up to the checkpoint from which it started may come
         self._newest_tx: int | None = 0  # None: not known, as after a bootstrap
         self._newest_scn = -1
 

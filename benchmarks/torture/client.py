@@ -36,7 +36,7 @@ class Applier(Consumer):
         self._mix = mix
         self._applied = applied
         self._changes: list[Change] = []
-        self._scn: int | None = None  # of the window under way
+        self._scn: int | None = None  # of the current window
         self._last_scn = -1
 
     def on_start_data_event_sequence(self, scn: int) -> None:

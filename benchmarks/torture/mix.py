@@ -36,7 +36,7 @@ SWITCHES = {
 }
 _XA_SHARE, _SWITCH_SHARE, _TRUNCATE_SHARE = 0.06, 0.03, 0.015
 
-# The column that `notes` has beside its own, and what makes it so, one after another.
+# The additional column of `notes`, and the statements that change it, in order.
 _STAGES = (
     (None, f"ALTER TABLE {DDL_TABLE.name} DROP COLUMN spare"),
     ("extra", f"ALTER TABLE {DDL_TABLE.name} ADD COLUMN extra INT DEFAULT {COLUMN_VALUE}"),

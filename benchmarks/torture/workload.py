@@ -115,7 +115,7 @@ class Sizes:
     reused_share: float = 0.0
 
 
-# Of each four rows that were there before, so many are in each table.
+# Of four initial rows, this many are in each table.
 TABLES_BEFORE = (TABLES[0], TABLES[1], TABLES[0], TABLES[2])
 
 
@@ -178,7 +178,7 @@ class Workload:
         stamps = ((number, row, len(steps)) for row in range(1, len(steps) + 1))
         work = Work(number, [self._statement(*both) for both in zip(steps, stamps, strict=True)])
         if self._random.random() < 0.05:
-            # Undone to a savepoint in mid-transaction: the rest is committed.
+            # Rolled back to a savepoint in mid-transaction; the rest is committed.
             at = self._random.randrange(len(steps) + 1)
             work.statements[at:at] = [("SAVEPOINT s", ()), self._ghost(number), _UNDO]
         return work

@@ -41,7 +41,7 @@ class Stagehand:
     def __init__(self, connect: Callable[[], Session]) -> None:
         self._connect = connect
         self._session = connect()
-        self._preparing: dict[str, Session] = {}  # those whose session is still there
+        self._preparing: dict[str, Session] = {}  # transactions whose session is still open
 
     def do(self, act: Act) -> None:
         """Carry out one act."""
@@ -87,7 +87,7 @@ class Stagehand:
             try:
                 self._session.execute(decision(act))
             except DatabaseError:
-                # Until the server has let go of the session that prepared it.
+                # Until the server has ended the session that prepared it.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(WAIT_S)

@@ -94,7 +94,7 @@ class StoreView(ApiModel):
 
     name: str
     state: Literal["running", "paused", "absent"] = Field(
-        description="State of its producer and seeder; null when another process fills the store"
+        description="State of producer and seeder; `absent` when another process fills the store"
     )
     problems: list[str]
     scn: Scn | None = Field(description="The newest window in the store")

@@ -105,6 +105,7 @@ def shown_progress() -> Iterator[Report]:
     with progress_bars() as bars:
 
         def report(progress: Progress) -> None:
+            # An estimate that was too low must not show a bar beyond its end.
             total = progress.rows if progress.is_done else max(progress.estimate, progress.rows)
             bars.update(progress.source, words_of(progress), completed=progress.rows, total=total)
 

@@ -109,7 +109,7 @@ def _complete(
 ) -> StoredEvent:
     stored = _stored_row(connection, state, event, seen)
     whole, missing = fill(event, None if stored is None else renew(stored), text_of)
-    # A deleted row's columns are needed by nobody.
+    # Nobody needs the columns of a deleted row.
     if event.is_deleted or not whole.is_partial:
         return whole._replace(is_partial=False)
     if state.status is SourceStatus.ACTIVE:

@@ -86,7 +86,7 @@ class Verifier:
             look.found.is_whole = not self._stop.is_set()
             if look.found.is_whole:
                 self._find_surplus(look, notes, begin_scn)
-        # Seeding sets the floor anew.
+        # Seeding moves the floor.
         if self._served(source).floor_scn != state.floor_scn:
             raise BootstrapError(
                 f"{source} was seeded again while it was compared: verify it again"

@@ -16,12 +16,12 @@ NAMED = "an error that names the file and the way on, at once, or no harm at all
 WAYS = "remove|move |restore|put |copy|repair|begin|restart"
 AT_ONCE_S = 30.0
 FLIPS_EACH = 3
-# Of a ring: its first pages, where it says of itself what it holds, and the first windows.
+# A ring's header pages, and its first windows.
 RELAY_FILE_BYTES = 40_000
-# A ring of which the oldest windows are not looked at when it is opened.
+# A ring whose oldest windows are not read when it is opened.
 LARGE = {"ring_bytes": "48MiB"}
 FILLING, FILLING_BYTES = 1700, 3900
-# Bytes that make sense when they are changed, too: only a checksum tells.
+# Bytes that stay valid when they are changed: only a checksum reveals it.
 A_NUMBER = re.compile(rb'"windowScn": \d*(\d)')
 A_NAME = re.compile(rb'"name": ?"(n)ote"')
 A_NOTE = re.compile(rb"\d:[0-9a-f]{31}([0-9a-f])x")

@@ -158,7 +158,7 @@ def _database_disk_full(scene: Scene) -> None:
         with scene.disks["database"].full():
             scene.rest(DURING_S)
         scene.rest(0.5)
-        # Does nothing where it still runs.
+        # Does nothing if it still runs.
         if scene.server is not None:
             scene.server.start()
     _end(scene, SERVER_PATIENCE_S)

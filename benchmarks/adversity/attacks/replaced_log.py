@@ -18,12 +18,12 @@ from benchmarks.adversity.writer import create_table
 
 STOPS = "capture stops, naming both logs and the ways on; nothing of the new log is delivered"
 BEFORE, AFTER = 60, 120
-# The ways on, of which the message has to name one.
+# The remedies, of which the message must name one.
 WAYS = "epoch|start anew|start over|begin anew|move its ring"
-SOON_S = 10.0  # until which a server's silence is seen through
-QUIET_S = 1.5  # in which what must not come would come
+SOON_S = 10.0  # a server's silence must be noticed within this time
+QUIET_S = 1.5  # time in which a forbidden event would arrive
 
-# What is done before anything is captured; returns what is done later.
+# The action before anything is captured; returns the later action.
 Prepare = Callable[[Scene], Callable[[], None]]
 
 

@@ -24,18 +24,18 @@ CAPTURES = "capture and the consumer go on; well once they are gone"
 HONEST = "taken for an error of the relay: asked again, nothing wrong, nobody stuck"
 IDLE, BURST, UNREAD = 1000, 120, 250
 REFUSED_MOST, CUTS = 20, 5
-# Before those who say nothing are sent away (`http.request_s`).
+# Before silent connections are closed (`http.request_s`).
 BESIDE_S = 12.0
 FILES = 1024
 LIES = 3
-# What a relay says twice of how large an event is has to be believed.
+# An event size that a relay sends twice must be believed.
 SINGLE_LIES = frozenset({"pending-size"})
 # docs/operating.md: "within five seconds"; the machine may be busy.
 STOP_S = 7.0
 LARGE_BYTES = 5_000_000  # of a note: windows of up to 70 MB
 STREAM = f"/stream?sources={SOURCE}&size=16000000&maxev=2"
 
-# What only the relay can know is not among them: which windows there are, and which are gone.
+# Facts that only the relay knows are not among them: which windows exist, and which are gone.
 FORGERIES: dict[str, liar.Forge] = {
     "resume-ahead": liar.with_resume(1 << 40),
     "resume-before": liar.with_resume(-(1 << 40)),
@@ -122,7 +122,7 @@ def _idle(scene: Scene, who: str = "relay") -> None:
             link = _connect(stack, port, wait_s=0.1)
             with contextlib.suppress(OSError, AttributeError):
                 link.sendall(b"GET /sources HTTP/1.1\r\nHost: a\r\n\r\n")  # type: ignore[union-attr]
-        # Capture needs files of its own meanwhile.
+        # Meanwhile capture needs file descriptors itself.
         for _ in range(CUTS if scene.proxy is not None else 0):
             scene.the_proxy().cut()
             scene.rest(0.2)

@@ -13,7 +13,7 @@ from benchmarks.adversity.attacks.attack import SERVERS, Attack
 from benchmarks.adversity.stage import Scene
 
 SAYS_SO = "relay, bootstrap pair and client say so in time; then all goes on by itself"
-# Who is gone is noticed at once, who is silent only by its silence.
+# A closed connection is noticed at once, a silent one only by a timeout.
 GONE_S, SILENT_S = 8.0, 30.0
 BEFORE, DURING, AFTER = 40, 20, 40
 
@@ -131,6 +131,6 @@ def _swallowing(scene: Scene) -> Iterator[None]:
     proxy = scene.the_proxy()
     proxy.is_swallowing = True
     yield
-    # A network that comes back has forgotten who was connected.
+    # A network that comes back does not know the old connections.
     proxy.cut()
     proxy.is_swallowing = False

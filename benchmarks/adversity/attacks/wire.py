@@ -12,7 +12,7 @@ from benchmarks.adversity.tampering import FLIPS, HOWS, How, Tampering
 RECONNECTS = "taken for a broken connection: read again, nothing lost, nobody asked"
 BEFORE, AFTER = 20, 60
 FLIPS_EACH = 4
-# MariaDB has them always, and does not know the words.
+# MariaDB always has them, and does not know these settings.
 WITH_GTIDS = {"loose-gtid-mode": "ON", "loose-enforce-gtid-consistency": "ON"}
 GTIDS = {"mariadb": "SELECT @@gtid_binlog_pos", "mysql": "SELECT @@gtid_executed"}
 
@@ -45,7 +45,7 @@ def _tamper(how: How, scene: Scene, *, renumbers: bool = False) -> None:
     scene.the_proxy().cut()
     scene.write(AFTER)
     scene.saw = ""
-    # More comes after it: what is lost at the end would be waited for only.
+    # Not the last one: a loss at the end would only look like a delay.
     scene.wait(lambda: tampering.was_done, "the tampering")
     scene.write(3)
     scene.await_all()

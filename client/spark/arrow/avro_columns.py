@@ -149,6 +149,7 @@ def _kind(avro_type: Any) -> tuple[Kind | None, int, int]:
             precision,
             scale,
         )
+    # A logical type over another Avro type is an error, not its Avro type.
     if (known := _LOGICAL.get(logical)) is not None and known[0] == written:
         return known[1], 0, 0
     return None, 0, 0

@@ -59,6 +59,7 @@ class BatchBuilder:
 
         `size_bytes` is only counted.
         """
+        # Decoded before anything is added: a row that fails leaves the batch as it was.
         values = self._values(row)
         values_before = None if before is None else self._values(before)
         self._heads.append(head)
@@ -134,6 +135,7 @@ def _array(data_type: pa.DataType, rows: int, buffers: Buffers) -> pa.Array:
     if offsets is not None:
         held.append(pa.py_buffer(offsets))
     held.append(pa.py_buffer(values))
+    # -1: Arrow counts the nulls when it needs their number.
     return pa.Array.from_buffers(data_type, rows, held, 0 if valid is None else -1)
 
 
@@ -155,6 +157,7 @@ def _stored(column: AvroColumn, value: Any) -> Any:
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         return seconds * 1_000_000 + value.microsecond
     if column.kind is Kind.DECIMAL:
+        # Avro does not limit the digits; here the error can name the column.
         fits = not value or value.adjusted() < column.precision - column.scale
     elif (bits := _BITS.get(column.kind)) is not None:
         fits = -(1 << bits - 1) <= value < 1 << bits - 1

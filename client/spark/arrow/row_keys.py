@@ -63,6 +63,7 @@ def split_moves(changes: DataFrame, keys: Sequence[Path], *, as_inserts: bool) -
         return changes
     meta = sf.col(CHANGE_COLUMN)
     before = meta["before"]
+    # The image belonged to the update; the two rows that replace it have none.
     no_image = sf.lit(None).cast(meta_type(changes)["before"].dataType)
     moved = [~reduce(Column.getField, key, before).eqNullSafe(at(key)) for key in keys]
     is_moved = (meta["op"] == "update") & before.isNotNull() & reduce(or_, moved)

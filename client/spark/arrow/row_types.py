@@ -136,6 +136,7 @@ def row_schema(versions: Sequence[WriterSchema], as_text: Collection[str] = ()) 
                 merged = _merge(schema.source, before, merged)
             seen[column.name.lower()] = merged
     newest = [column.name.lower() for column in columns_of(ordered[-1])]
+    # In the order in which they first appeared, so that the type does not depend on chance.
     dropped = sorted(set(seen) - set(newest), key=list(seen).index)
     fields = [_field(seen[name].column, is_key=True) for name in newest]
     return StructType(fields + [_field(seen[name].column, is_key=False) for name in dropped])

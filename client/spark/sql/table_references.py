@@ -37,6 +37,7 @@ def table_places(sql: str) -> list[TablePlace]:
         raise SettingsError(f"{sql!r} is not Spark SQL: {error}") from error
     if not isinstance(parsed, exp.Query):
         raise SettingsError(f"{sql!r} is not a SELECT")
+    # A name without a schema is a WITH step or a view of the session.
     return [TablePlace(table) for table in parsed.find_all(exp.Table) if table.args.get("db")]
 
 

@@ -287,7 +287,7 @@ class DeltaTarget(RetryingTarget):
             try:
                 return attempt()
             except CommitFailedError as error:
-                # The object still has the changes of the failed commit: open the table anew.
+                # The object still has the changes of the failed commit: open the table again.
                 self._held = None
                 raise LostCommitError(str(error)) from error
             except DeltaError as error:

@@ -26,6 +26,7 @@ class MysqlTexts:
         """Return the expression of a row's digest."""
         parts = (f"IFNULL(CONCAT({self.text(one)}, '{END}'), '{NULL_TEXT}')" for one in columns)
         md5 = f"MD5(CONCAT({', '.join(parts)}))"
+        # 60 bits, so that Spark's signed bigint holds them, too.
         return f"CAST(CONV(LEFT({md5}, {HEX_DIGITS}), 16, 10) AS UNSIGNED)"
 
     def text(self, column: AvroColumn) -> str:

@@ -30,6 +30,7 @@ def digest_of(columns: Sequence[AvroColumn], dialect: str) -> Column:
     """Return the digest of a row as a column."""
     texts = (_text(form_of(column, dialect), value_of(column)) for column in columns)
     parts = [sf.coalesce(sf.concat(text, sf.lit(END)), sf.lit(NULL_TEXT)) for text in texts]
+    # conv() yields an unsigned number as text; 60 bits fit a bigint.
     first = sf.substring(sf.md5(sf.concat(*parts).cast("binary")), 1, HEX_DIGITS)
     return sf.conv(first, 16, 10).cast("bigint")
 

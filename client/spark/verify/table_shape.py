@@ -61,6 +61,7 @@ def shape_of(table: Table, columns: Sequence[str] = ()) -> Shape:
         )
     key_names = [column.name for column in table.key_columns]
     by_name = {column.name: column for column in known}
+    # The key always: rows are found by it.
     wanted = {*(columns or names), *key_names}
     key = tuple(by_name[name] for name in key_names)
     return Shape(

@@ -66,6 +66,7 @@ class TargetTable:
 
     def _rows(self) -> DataFrame:
         rows = self._target.rows(self._spark)
+        # A table of several sources: only this one's rows are compared.
         if SOURCE in rows.columns:
             rows = rows.where(sf.col(SOURCE) == self.shape.source)
         return rows
@@ -102,6 +103,7 @@ def _chunk_of(chunks: Chunks, shape: Shape) -> Column:
 def _is_in(chunks: Chunks, numbers: Sequence[int], shape: Shape) -> Column:
     """Return the condition that a row is in one of some chunks."""
     spans = chunks.spans(numbers) if isinstance(chunks, KeyRanges) else []
+    # With too many ranges Spark would spend its time on the filter.
     if not 0 < len(spans) <= MOST_SPANS:
         return _chunk_of(chunks, shape).isin(list(numbers))
     key = value_of(shape.key[0])

@@ -16,6 +16,7 @@ from databus.conf.settings import RelaySettings
 from databus.registry.compatibility import check_reader
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import FileStore, SchemaStore, StoredVersion, open_store
+from databus.schemas.avro_meta import field_meta
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 
@@ -103,7 +104,7 @@ def show(
         "field", "Avro type", "column", "SQL type", "key", title=_title(version), title_style=""
     )
     for field in json.loads(version.text)["fields"]:
-        meta = field.get("meta", {})
+        meta = field_meta(field)
         key = meta.get("key")
         table.add_row(
             field["name"],

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from databus.registry.compatibility import check_new_version
+from databus.schemas.avro_meta import field_meta, record_meta
 from databus.schemas.errors import SchemaError
 
 Kind = Literal["added", "removed", "changed", "renamed", "key"]
@@ -99,8 +100,7 @@ def _columns(record: Mapping[str, Any]) -> dict[str, _Column]:
 
 
 def _column(field: Mapping[str, Any]) -> _Column:
-    meta = field.get("meta")
-    meta = meta if isinstance(meta, dict) else {}
+    meta = field_meta(field)
     avro_type = field["type"]
     words = str(meta.get("sqlType") or "") or _avro_words(avro_type)
     if isinstance(avro_type, list) and "null" in avro_type:
@@ -118,6 +118,5 @@ def _avro_words(avro_type: Any) -> str:
 
 
 def _key(record: Mapping[str, Any]) -> tuple[str, ...]:
-    meta = record.get("meta")
-    key = meta.get("key") if isinstance(meta, dict) else None
+    key = record_meta(record).get("key")
     return tuple(map(str, key)) if isinstance(key, list) else ()

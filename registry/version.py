@@ -21,9 +21,9 @@ class StoredVersion(NamedTuple):
 class SchemaVersion:
     """The schema of a source's rows from `start_scn` on.
 
-    `version` counts from 1 within the source; `schema_id` is the MD5 of
-    `text`. Two versions of a source may have the same text and so the same id:
-    a column added and dropped again leaves the table as it was.
+    `version` counts from 1 within the source. Two versions of a source may have the same
+    text and so the same `schema_id`: a column added and dropped again leaves the table as
+    it was.
     """
 
     source: str

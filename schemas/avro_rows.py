@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
@@ -25,6 +26,8 @@ import fastavro
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
 
+from databus.schemas.avro_meta import column_of, field_meta, record_meta
+from databus.schemas.avro_normal_form import normal_form
 from databus.schemas.errors import IncompatibleSchemaError, ProtocolError, RowError, SchemaError
 
 Row = Mapping[str, Any]
@@ -37,9 +40,17 @@ _DOES_NOT_FIT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticE
 _UNREADABLE = (EOFError, MemoryError, *_DOES_NOT_FIT)
 
 
+@lru_cache(maxsize=4096)
 def schema_id(text: str) -> bytes:
-    """Return the MD5 of a schema's text: its id on the wire."""
-    return md5(text.encode(), usedforsecurity=False).digest()
+    """Return the MD5 of a schema's normal form: its id on the wire.
+
+    A text that Avro 1.4.0 cannot read has the MD5 of itself. No client of LinkedIn's could
+    read it in any case, and ours know it by the same rule.
+    """
+    with suppress(SchemaError):
+        text = normal_form(text)
+    # Java, too, writes a question mark for half a character.
+    return md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()
 
 
 @lru_cache(maxsize=4096)
@@ -72,7 +83,7 @@ class RowCodec:
     def _load(self, writer_text: str, reader_text: str) -> None:
         self.text = reader_text
         definition = _with_plain_times(_parse_text(reader_text))
-        self.source: str = meta_of(definition).get("source", definition["name"])
+        self.source: str = record_meta(definition).get("source", definition["name"])
         self._schema = _parse(definition)
         is_resolving = writer_text != reader_text
         writer = _with_plain_times(_parse_text(writer_text))
@@ -211,7 +222,7 @@ def _with_plain_times(definition: dict[str, Any]) -> dict[str, Any]:
     """Make fastavro leave SQL TIMEs alone: they are no times of a day."""
     fields = []
     for field in definition["fields"]:
-        is_sql_time = str(meta_of(field).get("sqlType", "")).lower().startswith("time")
+        is_sql_time = str(field_meta(field).get("sqlType", "")).lower().startswith("time")
         fields.append({**field, "type": _plain_time(field["type"])} if is_sql_time else field)
     return {**definition, "fields": fields}
 
@@ -222,22 +233,11 @@ def _plain_time(avro_type: Any) -> Any:
     return "long" if _logical_type(avro_type) == "time-micros" else avro_type
 
 
-def meta_of(holder: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a schema says beside Avro of a field or a table; empty when it says nothing."""
-    meta = holder.get("meta")
-    return meta if isinstance(meta, dict) else {}
-
-
 def captured_table(text: str) -> str | None:
     """Return the table that a generated schema was made of; None for another text."""
-    meta = meta_of(json.loads(text))
+    meta = record_meta(json.loads(text))
     found = meta.get("table") or meta.get("source")
     return None if found is None else str(found)
-
-
-def column_of(field: Mapping[str, Any]) -> str:
-    """Return the column's own name: Avro does not allow every one."""
-    return str(meta_of(field).get("column", field["name"]))
 
 
 def _logical_type(avro_type: Any) -> str | None:

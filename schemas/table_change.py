@@ -3,9 +3,9 @@
 The log has a row only when it is written. What a row *at rest* is after an
 ALTER is decided by the ALTER, so a schema version says it, for everybody who
 has the version's text: from the relay's `/schemas`, from `/register`, from a
-bootstrap store. It stands in the record's `meta`:
+bootstrap store. It is a JSON object in the record's `meta`, member `change`:
 
-    "change": {
+    {
       "scn": 4294971648,                  of the statement: rows of lower SCNs are older
       "before": "0cc1…",                  `shape_id` of the version that it altered
       "renamed": {"town": "city"},        column: its name before
@@ -48,7 +48,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from databus.schemas.avro_rows import Row, column_of, meta_of, schema_id
+from databus.schemas.avro_meta import column_of, field_meta, record_meta, record_meta_text
+from databus.schemas.avro_rows import Row, schema_id
 from databus.schemas.errors import SchemaError
 from databus.schemas.table_schema import legal_name
 
@@ -194,7 +195,8 @@ def with_change(text: str, change: TableChange) -> str:
         entry["reload"] = dict(change.reload)
     if change.is_emptied:
         entry["emptied"] = True
-    record["meta"]["change"] = entry
+    change_text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+    record["meta"] = record_meta_text({**record_meta(record), "change": change_text})
     return json.dumps(record, separators=(",", ":"))
 
 
@@ -316,9 +318,9 @@ def _parse(text: str) -> _Version:
         record = json.loads(text)
         fields = [dict(one) for one in record["fields"]]
         columns = {column_of(one): (_sql_type(one), one["type"]) for one in fields}
-        meta = record.get("meta")
-        entry = meta.get("change") if isinstance(meta, dict) else None
-        change = None if entry is None else _read_change(entry, columns)
+        meta = record_meta(record)
+        entry = meta.get("change")
+        change = None if entry is None else _read_change(_as_object(entry), columns)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise SchemaError(f"not the schema of a table: {error!r}") from error
     if entry is None:
@@ -327,9 +329,13 @@ def _parse(text: str) -> _Version:
         one.pop("aliases", None)
         if not isinstance(one["type"], list):
             one.pop("default", None)
-    kept = {name: value for name, value in meta.items() if name != "change"}
+    kept = record_meta_text({name: value for name, value in meta.items() if name != "change"})
     bare = json.dumps({**record, "fields": fields, "meta": kept}, separators=(",", ":"))
     return _Version(bare, schema_id(bare).hex(), columns, change)
+
+
+def _as_object(entry: Any) -> Any:
+    return json.loads(entry) if isinstance(entry, str) else entry
 
 
 def _read_change(entry: Mapping[str, Any], columns: Mapping[str, tuple[str, Any]]) -> TableChange:
@@ -386,7 +392,7 @@ def _widened(value: Any, fate: Fate) -> Any:
 
 
 def _sql_type(one: Mapping[str, Any]) -> str:
-    return str(meta_of(one).get("sqlType", ""))
+    return str(field_meta(one).get("sqlType", ""))
 
 
 def _kind(avro_type: Any) -> str:

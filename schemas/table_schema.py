@@ -1,11 +1,12 @@
 """The Avro schema of a table, made from its columns' SQL types.
 
-The same table gives the same text, byte for byte, wherever it is made: the
-text's MD5 is the schema's id. A nullable column is a union with null and null
-its default. Each field has a `meta` with the column's name, position, SQL type
-and place in the key; the record's `meta` has the source, its table
-if that has another name, the dialect and the key's columns. A name that Avro
-does not allow is escaped, and `meta` keeps it.
+The same table gives the same text, byte for byte, wherever it is made; the MD5
+of its normal form is the schema's id. A nullable column is a union with null and
+null its default. Each field has a `meta` with the column's name, position, SQL
+type, place in the key, and the precision and scale of a decimal; the record's
+`meta` has the source, its table if that has another name, the dialect and the
+key's columns (`avro_meta`). A name that Avro does not allow is escaped, and `meta`
+keeps it.
 
 What a source hands over for each type, and gets back (`avro_rows.RowCodec`):
 
@@ -47,6 +48,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from databus.schemas.avro_meta import decimal_members, field_meta_text, record_meta_text
 from databus.schemas.errors import SchemaError
 from databus.schemas.table import Column, Table
 
@@ -105,12 +107,10 @@ def avro_schema(table: Table) -> str:
     if namespace:
         record["namespace"] = ".".join(legal_name(part) for part in namespace.split("."))
     record["fields"] = _fields(table)
-    record["meta"] = {
-        "source": table.source,
-        **({"table": table.table} if table.table else {}),
-        "dialect": table.dialect,
-        "key": [column.name for column in table.key_columns],
-    }
+    named = {"table": table.table} if table.table else {}
+    key = [column.name for column in table.key_columns]
+    meta = {"source": table.source, **named, "dialect": table.dialect, "key": key}
+    record["meta"] = record_meta_text(meta)
     return json.dumps(record, separators=(",", ":"))
 
 
@@ -124,7 +124,7 @@ def _fields(table: Table) -> list[dict[str, Any]]:
         field: dict[str, Any] = {"name": name, "type": avro_type}
         if isinstance(avro_type, list):
             field["default"] = None
-        field["meta"] = _field_meta(column)
+        field["meta"] = field_meta_text(_field_meta(column) | decimal_members(avro_type))
         fields.append(field)
     return fields
 

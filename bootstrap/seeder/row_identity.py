@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from databus.schemas.avro_meta import field_meta, record_meta
 from databus.schemas.table import Table
 
 # Names and SQL types of the key columns in key order; of all columns for a table
@@ -22,8 +23,8 @@ def identity_in(schema_text: str) -> Identity | None:
     None when the schema does not say, such as one of an original Databus relay.
     """
     schema = json.loads(schema_text)
-    key = (schema.get("meta") or {}).get("key")
-    metas = [field.get("meta") or {} for field in schema["fields"]]
+    key = record_meta(schema).get("key")
+    metas = [field_meta(field) for field in schema["fields"]]
     if key is None or not all("column" in meta and "sqlType" in meta for meta in metas):
         return None
     types = {meta["column"]: meta["sqlType"] for meta in metas}

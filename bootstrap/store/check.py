@@ -12,13 +12,13 @@ being written back. A small store is checked in one go.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import md5
 from pathlib import Path
 
 from databus.bootstrap.store.filter_sql import EVERY_KEY, number_of
 from databus.bootstrap.store.source_table import damaged
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.v2 import decode
 
@@ -73,7 +73,7 @@ def _check_schemas(store: Store) -> int:
     size_bytes = 0
     with store.file.reading("checking the schemas"):
         for src_id, version, digest, text in store.file.connection.execute(_SCHEMAS):
-            if md5(text.encode(), usedforsecurity=False).digest() != digest:
+            if schema_id(text) != digest:
                 raise damaged(store.path, f"schema {version} of source {src_id} has another digest")
             size_bytes += len(text)
     return size_bytes

@@ -142,7 +142,7 @@ class TableEncoder(NamedTuple):
 
     table: Table
     src_id: int
-    digest: bytes  # the MD5 of the schema
+    digest: bytes  # the id of the schema
     codec: RowCodec
     key_of: Callable[[Row], int | bytes]
 

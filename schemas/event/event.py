@@ -102,7 +102,7 @@ class Event(NamedTuple):
 
     @property
     def schema_id(self) -> bytes:
-        """The MD5 of the payload's schema; zeros when there is none."""
+        """The id of the payload's schema; zeros when there is none."""
         if self.payload is None or len(self.payload.digest) != MD5_BYTES:
             return NO_SCHEMA_ID
         return self.payload.digest

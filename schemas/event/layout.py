@@ -43,7 +43,7 @@ class V1Header(NamedTuple):
     partition_id: Field = Field(21, "h", "logical partition id")
     timestamp_ns: Field = Field(23, "q", "commit time, ns since 1970")
     src_id: Field = Field(31, "h", "source id; negative in a control event")
-    schema_id: Field = Field(33, "16s", "MD5 of the schema's text")
+    schema_id: Field = Field(33, "16s", "MD5 of the schema's normal form")
     value_crc: Field = Field(49, "I", "CRC of everything after the header")
     long_key: Field = Field(53, "q", "long key; the value follows")
     key_length: Field = Field(53, "I", "or: length of a byte key; the key and the value follow")

@@ -14,6 +14,7 @@ stores hold it. Which version it is, the part's digest says.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -260,7 +261,12 @@ def _varint(number: int) -> bytes:
 def with_metadata_schemas(schemas: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a registration's answer of protocol version 4: the sources' schemas and these."""
     metadata = [
-        {"version": version.number, "schema": version.text, "crc32": version.crc32}
+        {"version": version.number, "schema": version.text, "crc32": _base64_of(version.crc32)}
         for version in _VERSIONS
     ]
     return {"sourceSchemas": schemas, "metadataSchemas": metadata}
+
+
+def _base64_of(crc32: int) -> str:
+    """Return the four bytes that events have as digest, as Jackson writes a byte array."""
+    return b64encode(crc32.to_bytes(4, "big")).decode()

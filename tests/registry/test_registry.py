@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from hashlib import md5
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore, SqliteStore, StoredVersion
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import (
     IncompatibleSchemaError,
     SchemaError,
@@ -30,12 +30,12 @@ def registry() -> SchemaRegistry:
     return made
 
 
-def test_versions_count_from_one_and_carry_their_md5(registry: SchemaRegistry) -> None:
+def test_versions_count_from_one_and_carry_their_id(registry: SchemaRegistry) -> None:
     first = registry.register(SOURCE, ORDERS_1, 10)
     second = registry.register(SOURCE, ORDERS_2, 20)
     assert (first.version, first.start_scn, first.src_id) == (1, 10, 40)
     assert (second.version, second.start_scn) == (2, 20)
-    assert first.schema_id == md5(ORDERS_1.encode()).digest()
+    assert first.schema_id == schema_id(ORDERS_1)
     assert registry.versions(SOURCE) == (first, second)
     assert registry.latest(SOURCE) == second
 
@@ -123,7 +123,7 @@ def test_versions_of_a_source_that_is_not_added_yet_wait_for_it() -> None:
         registry.latest(SOURCE)
     registry.add_source(SOURCE, 40)
     assert registry.latest(SOURCE).src_id == 40
-    assert registry.by_id(md5(ORDERS_1.encode()).digest()).source == SOURCE
+    assert registry.by_id(schema_id(ORDERS_1)).source == SOURCE
 
 
 def test_a_store_with_a_gap_is_refused_with_the_version() -> None:

@@ -353,7 +353,13 @@ def test_a_text_that_is_no_record_schema_is_refused(text: str) -> None:
         RowCodec(text)
 
 
-def test_the_id_of_a_schema_is_the_md5_of_its_text() -> None:
+def test_the_id_of_a_schema_is_the_md5_of_its_normal_form() -> None:
+    text = '{ "type": "record", "name": "R", "fields": [], "é": "\\u00e9", "number": 1 }'
+    form = '{"type":"record","name":"R","fields":[],"é":"é"}'
+    assert schema_id(text) == schema_id(form) == md5(form.encode()).digest()
+
+
+def test_a_text_that_avro_cannot_read_has_the_md5_of_itself_as_id() -> None:
     assert schema_id("é") == md5("é".encode()).digest()
     assert schema_id("").hex() == "d41d8cd98f00b204e9800998ecf8427e"
 

@@ -9,6 +9,8 @@ import avro.errors
 import avro.schema
 import pytest
 
+from databus.schemas.avro_meta import field_meta
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import SchemaError
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
@@ -116,17 +118,15 @@ def test_meta_keeps_what_the_table_says() -> None:
         Column("order id", "int", 0, False, 1),
         Column("shop", "char(3)", 1, False, 0),
         Column("note", "text", 2),
+        Column("sum", "decimal(9,4)", 3),
         source="shop.orders",
     )
-    assert schema["meta"] == {
-        "source": "shop.orders",
-        "dialect": "mysql",
-        "key": ["shop", "order id"],
-    }
+    assert schema["meta"] == "source=shop.orders;dialect=mysql;key=shop,order id;"
     assert [field["meta"] for field in schema["fields"]] == [
-        {"column": "order id", "position": 0, "sqlType": "int", "key": 1},
-        {"column": "shop", "position": 1, "sqlType": "char(3)", "key": 0},
-        {"column": "note", "position": 2, "sqlType": "text"},
+        "column=order id;position=0;sqlType=int;key=1;",
+        "column=shop;position=1;sqlType=char(3);key=0;",
+        "column=note;position=2;sqlType=text;",
+        "column=sum;position=3;sqlType=decimal(9,4);precision=9;scale=4;",
     ]
     assert (schema["namespace"], schema["name"]) == ("shop", "orders")
 
@@ -145,7 +145,7 @@ def test_names_that_avro_does_not_allow_are_escaped_and_stay_different() -> None
     schema = schema_of(*columns, source="my-shop.1.order lines")
     names = [field["name"] for field in schema["fields"]]
     assert names == ["a_b", "a_b_2", "a_b_3", "_1st", "gr__e", "_", "ok", "a_b_2_2"]
-    assert [field["meta"]["column"] for field in schema["fields"]] == [c.name for c in columns]
+    assert [field_meta(field)["column"] for field in schema["fields"]] == [c.name for c in columns]
     assert (schema["namespace"], schema["name"]) == ("my_shop._1", "order_lines")
 
 
@@ -153,9 +153,9 @@ def test_the_same_table_gives_the_same_compact_text() -> None:
     one, other = (Table("t", (Column("é", "int", 0, False, 0),)) for _ in range(2))
     assert avro_schema(one) == avro_schema(other)
     assert avro_schema(one) == (
-        '{"type":"record","name":"t","fields":[{"name":"_","type":"int","meta":{"column":"\\u00e9",'
-        '"position":0,"sqlType":"int","key":0}}],"meta":{"source":"t","dialect":"mysql",'
-        '"key":["\\u00e9"]}}'
+        '{"type":"record","name":"t","fields":[{"name":"_","type":"int",'
+        '"meta":"column=\\u00e9;position=0;sqlType=int;key=0;"}],'
+        '"meta":"source=t;dialect=mysql;key=\\u00e9;"}'
     )
 
 
@@ -175,7 +175,34 @@ def test_a_column_may_bring_its_own_type(nullable: bool) -> None:
     column = Column("d", "moon day", 0, nullable, avro_type=json.dumps(day))
     (field,) = schema_of(column, dialect="lunar")["fields"]
     assert field["type"] == (["null", day] if nullable else day)
-    assert field["meta"]["sqlType"] == "moon day"
+    assert field_meta(field)["sqlType"] == "moon day"
+
+
+def _decimal(precision: int, scale: int) -> str:
+    return json.dumps(logical("bytes", "decimal", precision=precision, scale=scale))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Column("c", "decimal(10,2)", 0), Column("c", "decimal(11,2)", 0)),
+        (Column("c", "decimal(10,2)", 0), Column("c", "decimal(10,3)", 0)),
+        # The SQL type says it in no case of a type of the column's own.
+        (
+            Column("c", "money", 0, avro_type=_decimal(9, 2)),
+            Column("c", "money", 0, avro_type=_decimal(9, 3)),
+        ),
+        (Column("c", "int", 0, nullable=True), Column("c", "int", 0, nullable=False)),
+        (Column("c", "enum('a','b')", 0), Column("c", "enum('a','b','c')", 0)),
+        (Column("c", "varchar(5)", 0), Column("c", "varchar(6)", 0)),
+        (Column("a-b", "int", 0), Column("a b", "int", 0)),
+        (Column("c", "int", 0), Column("c", "int", 0, key_position=0)),
+    ],
+    ids=["precision", "scale", "own type", "null", "member", "length", "name", "key"],
+)
+def test_a_change_of_one_property_alone_gives_another_id(one: Column, other: Column) -> None:
+    ids = {schema_id(avro_schema(Table("shop.t", (column,)))) for column in (one, other)}
+    assert len(ids) == 2
 
 
 @pytest.mark.parametrize("sql_type", ["hyperloglog", "", "(3)"])

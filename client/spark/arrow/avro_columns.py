@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql.types import StructType
 
+from databus.schemas.avro_meta import field_meta
 from databus.schemas.errors import SchemaError, SettingsError
 
 LARGEST_DECIMAL: Final = 38  # digits of a decimal in Spark and in Arrow's 128 bits
@@ -45,7 +46,7 @@ class WriterSchema(NamedTuple):
     source: str  # e.g. `shop.orders`
     src_id: int
     version: int
-    text: str  # the Avro schema; its MD5 is its id on the wire
+    text: str  # the Avro schema
 
 
 class AvroColumn(NamedTuple):
@@ -109,7 +110,7 @@ def columns_of(schema: WriterSchema) -> tuple[AvroColumn, ...]:
 
 
 def _column(schema: WriterSchema, field: Mapping[str, Any]) -> AvroColumn:
-    meta = field.get("meta") or {}
+    meta = field_meta(field)
     name: str = meta.get("column", field["name"])
     avro_type = field["type"]
     branches = avro_type if isinstance(avro_type, list) else [avro_type]

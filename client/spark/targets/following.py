@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from databus.client.spark.targets.changes import META, changes_of, no_keys
 from databus.client.spark.targets.reshaping import constant, find, reshaping
 from databus.client.spark.targets.target import Target
+from databus.schemas.avro_meta import column_of, record_meta
 from databus.schemas.errors import ReloadNeededError, RestartNeededError
 from databus.schemas.table_change import Kind, Step, Versions, change_of
 
@@ -220,15 +221,12 @@ def widen(target: Target, rows: pa.Table, keys: Sequence[str]) -> None:
 
 def key_in(text: str) -> tuple[str, ...]:
     """Return the columns of a schema's primary key; () without one."""
-    return tuple((json.loads(text).get("meta") or {}).get("key") or ())
+    return tuple(record_meta(json.loads(text)).get("key") or ())
 
 
 def columns_in(text: str) -> list[str]:
     """Return the columns of a schema."""
-    return [
-        (field.get("meta") or {}).get("column", field["name"])
-        for field in json.loads(text)["fields"]
-    ]
+    return [column_of(field) for field in json.loads(text)["fields"]]
 
 
 def _in_version(

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from databus.cli.main import main
+from databus.schemas.avro_meta import field_meta, record_meta
 from tests.mariadb_server import Database
 
 pytest_plugins = ["tests.mariadb"]
@@ -37,7 +38,7 @@ def test_a_table_of_an_sqlite_file_becomes_a_record(shop: Path) -> None:
     record = json.loads(result.output)
     assert (record["namespace"], record["name"]) == ("shop", "orders")
     assert [f["name"] for f in record["fields"]] == ["id", "note", "total"]
-    assert record["meta"]["key"] == ["id"]
+    assert record_meta(record)["key"] == ["id"]
     assert shop.read_bytes() == before
 
 
@@ -86,7 +87,7 @@ def test_a_table_of_a_mariadb_server_becomes_a_record(database: Database) -> Non
         f"{database.name}.orders", "--uri", uri, "--password-env", "PW", env={"PW": server.password}
     )
     assert result.exit_code == 0, result.output
-    types = {f["name"]: f["meta"]["sqlType"] for f in json.loads(result.output)["fields"]}
+    types = {f["name"]: field_meta(f)["sqlType"] for f in json.loads(result.output)["fields"]}
     assert types == {"id": "bigint(20) unsigned", "total": "decimal(10,2)"}
 
 

@@ -6,6 +6,7 @@ do not take is refused here.
 
 from __future__ import annotations
 
+import gzip
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -96,8 +97,11 @@ class StockConnection:
             if length is None:
                 raise StockRefusalError(f"{path} without a length: it ends with the connection")
             body, chunks = self._exactly(int(length)), 0
-        if headers.get("content-encoding"):
-            raise StockRefusalError(f"{path} is encoded: {headers['content-encoding']}")
+        coding = headers.get("content-encoding", "identity")
+        if coding == "gzip":  # its pipeline has an inflater
+            body = gzip.decompress(body)
+        elif coding != "identity":
+            raise StockRefusalError(f"{path} is encoded: {coding}")
         return StockAnswer(int(status), headers, body, is_chunked, chunks)
 
     def _headers(self) -> dict[str, str]:

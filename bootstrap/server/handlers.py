@@ -97,6 +97,7 @@ class RegisterHandler(BootstrapHandler):
             else ()
         )
         schemas = await self.ask(lambda stores: self._schemas(asked, stores))
+        self.note_versions({schema["id"] for schema in schemas}, schemas)
         self.set_header(Header.PROTOCOL_VERSION, str(version))
         await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
 
@@ -160,6 +161,13 @@ class PageHandler(BootstrapHandler):
         request = parse_page_request(self.event_parameters(), self.limits)
         with self.session(request.sources) as session:
             page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
+            # A page has its rows in the newest version.
+            is_newer = self.versions_sent and await self.ask(
+                lambda stores: self._has_newer_version(request.sources, stores)
+            )
+            if is_newer:
+                await self._end_connection(request.form.content_type)
+                return
             self._count(page)
             _note_page(session, request.checkpoint, page)
         if page.is_phase_over:
@@ -167,6 +175,20 @@ class PageHandler(BootstrapHandler):
         if page.pending_event_bytes is not None:
             self.set_header(Header.PENDING_EVENT_BYTES, str(page.pending_event_bytes))
         await self.send_parts(page.parts, request.form.content_type)
+
+    def _has_newer_version(self, sources: Sequence[str], stores: Stores) -> bool:
+        """Whether a source has a schema after those that were sent on this connection."""
+        choice = choose_sources(sources, stores, self.pair.listed)
+        return any(
+            version > self.versions_sent.get(src_id, version)
+            for src_id, version, _ in choice.store.schemas_until_now(choice.src_ids)
+        )
+
+    async def _end_connection(self, content_type: str) -> None:
+        """Answer with nothing, and close: the client connects again and fetches the schemas."""
+        self.set_header("Connection", "close")
+        await self.send(b"", content_type)
+        await self.close_connection()
 
     def _count(self, page: Page) -> None:
         traffic = self.pair.traffic

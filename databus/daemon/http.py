@@ -366,9 +366,41 @@ class CommandHandler(ApiHandler):
         clients understand them, and the older ones do not ask.
         """
         found = self.parameters()
-        if self.request.headers.get("User-Agent", "").startswith(OWN_AGENT):
+        if self._is_own_client():
             found.setdefault(Parameter.TRUNCATE, "true")
         return found
+
+    @property
+    def versions_sent(self) -> dict[int, int]:
+        """The newest schema version, by src_id, that `/register` has sent on this connection.
+
+        It is empty for this project's clients: they fetch schemas when they need them.
+        """
+        context: Any = self.request.connection.context  # lasts as long as the connection
+        if not hasattr(context, "versions_sent"):
+            context.versions_sent = {}
+        found: dict[int, int] = context.versions_sent
+        return found
+
+    def note_versions(self, src_ids: Iterable[int], schemas: Sequence[Mapping[str, Any]]) -> None:
+        """Note which schema versions of some sources are sent on this connection."""
+        if self._is_own_client():
+            return
+        # A source that has no schema yet gets its first one later.
+        self.versions_sent.update(dict.fromkeys(src_ids, 0))
+        for schema in schemas:
+            newest = max(self.versions_sent[schema["id"]], schema["version"])
+            self.versions_sent[schema["id"]] = newest
+
+    async def close_connection(self) -> None:
+        """Close the connection when all of the response is sent, which has told the client."""
+        connection: Any = self.request.connection
+        if not self._is_gone():
+            await self._within_idle_time(connection.stream.write(b""))
+        self.drop_connection()
+
+    def _is_own_client(self) -> bool:
+        return self.request.headers.get("User-Agent", "").startswith(OWN_AGENT)
 
     async def answer(self, *path: str) -> None:
         """Answer the command, given what the route cut out of the path."""

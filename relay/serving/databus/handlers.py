@@ -22,6 +22,12 @@ from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.ring.event_selector import Position
+from databus.relay.serving.databus.known_schemas import (
+    end_at,
+    find_ends,
+    reaches_end,
+    respond_past,
+)
 from databus.relay.serving.databus.measure import Measured, MeasureJob
 from databus.relay.serving.databus.multi_source_stream import MultiSourceJob, MultiSourceResponse
 from databus.relay.serving.databus.parameters import (
@@ -78,13 +84,18 @@ class SourcesHandler(RelayHandler):
 
 
 class RegisterHandler(RelayHandler):
-    """`/register`: all schema versions of the requested sources. Stores nothing."""
+    """`/register`: all schema versions of the requested sources.
+
+    The relay keeps nothing of it but, as long as the connection lasts, which versions were sent.
+    """
 
     async def answer(self, *_path: str) -> None:
         """Answer in the format of the requested protocol version."""
         parameters = self.parameters()
         version = parse_protocol_version(parameters)
-        schemas = self._schemas(parse_source_list(parameters, self.relay.catalog))
+        src_ids = parse_source_list(parameters, self.relay.catalog)
+        schemas = self._schemas(src_ids)
+        self.note_versions(src_ids, schemas)
         self.set_header(Header.PROTOCOL_VERSION, str(version))
         await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
 
@@ -116,14 +127,32 @@ class StreamHandler(RelayHandler):
             parameters = self.event_parameters()
             request = parse_stream_request(parameters, self.relay.catalog, self.limits)
             self._tracker.asks(parameters.get(Parameter.FILTERS, ""))
-            response = await self._respond(request)
+            response, is_last = await self._respond_with_known(request)
             if self._gone.is_set():
                 return
+            if is_last:
+                self.set_header("Connection", "close")
             for name, value in response_headers(response).items():
                 self.set_header(name, value)
             # Before the send, which may fail: what was read may have reached the client.
             self._tracker.serves(len(response.body))
             await self.send(response.body, request.form.content_type)
+            if is_last:
+                await self.close_connection()
+
+    async def _respond_with_known(self, request: StreamRequest) -> tuple[Response, bool]:
+        """Return the response, and whether it ends where the client's schemas do."""
+        if not self.versions_sent:
+            return await self._respond(request), False
+        while True:
+            ends = find_ends(request, self.versions_sent, self.relay)
+            response = respond_past(request, ends, self.relay)
+            if response is not None:
+                return response, True
+            response = await self._respond(end_at(request, ends))
+            # Otherwise a table was altered meanwhile, and the response may have rows of after.
+            if find_ends(request, self.versions_sent, self.relay) == ends:
+                return response, reaches_end(response, ends)
 
     def _caller(self) -> Caller:
         headers = self.request.headers

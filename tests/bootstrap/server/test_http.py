@@ -6,6 +6,9 @@ import gzip
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -18,6 +21,8 @@ from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import SettingsError
 from databus.schemas.event.v2 import encode
 from databus.schemas.stream.stream_reader import walk
+from databus.schemas.table import Column
+from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.filled import ORDERS, PERSON, SRC_IDS, TEXTS, FilledStore, gone, put, stored
 from tests.bootstrap.serving import FakeWorker, ServedStore, pair_settings
 from tests.bootstrap.walking import Walker, catch_up_at, snapshot_at, split
@@ -226,6 +231,30 @@ class TestSources:
             {"name": ORDERS.source, "id": 2},
             {"name": PERSON.source, "id": 1},
         ]
+
+    @pytest.mark.parametrize(("agent", "is_ended"), [("Java", True), ("databus/0.1.0", False)])
+    def test_a_page_of_a_newer_version_than_was_sent_ends_a_stock_clients_connection(
+        self, served: ServedStore, agent: str, is_ended: bool
+    ) -> None:
+        page = f"/bootstrap?sources=1&maxev=2&batchSize=99999&checkPoint={SNAPSHOT}"
+        wider = replace(PERSON, columns=(*PERSON.columns, Column("age", "integer", 2)))
+        headers = {"User-Agent": agent, "Host": "localhost/127.0.0.1:1"}
+        place = served.url.removeprefix("http://")
+        with closing(HTTPConnection(place, timeout=10)) as connection:
+
+            def ask(path: str) -> tuple[bool, bool]:
+                """Return whether there is a body, and whether the connection ends."""
+                connection.request("GET", path, headers=headers)
+                response = connection.getresponse()
+                assert response.status == 200
+                return bool(response.read()), response.will_close
+
+            assert ask("/register?sources=1") == (True, False)
+            assert ask(page) == (True, False)
+            served.filled.store.add_schemas(1, [(2, avro_schema(wider))])
+            assert ask(page) == (not is_ended, is_ended)
+            assert ask("/register?sources=1") == (True, False)
+            assert ask(page) == (True, False)
 
     def test_schemas_are_given_for_the_sources_asked_for(self, served: ServedStore) -> None:
         expected = {"id": 1, "version": 1, "schema": TEXTS[1]}

@@ -26,11 +26,13 @@ class Catalog:
     """The sources of a relay, by name and by id.
 
     `ids` is in the order of the settings; `members` has the source names of each physical
-    source.
+    source. `former_ids` are those of sources that are no longer listed, whose events may still
+    be in a ring.
     """
 
     ids: Mapping[str, int]
     members: Mapping[str, tuple[str, ...]]
+    former_ids: frozenset[int] = frozenset()
 
     def src_ids_of(self, physical_source: str) -> dict[str, int]:
         """Return name → id of the sources of one physical source."""
@@ -71,7 +73,8 @@ def make_catalog(
     taken = {*fixed.values(), *known.values()}
     free = (src_id for src_id in range(1, SRC_ID_MAX + 1) if src_id not in taken)
     ids = {s.name: fixed[s.name] if s.name in fixed else next(free) for s in listed}
-    return Catalog(ids, {p.name: tuple(s.name for s in _listed(p)) for p in physical_sources})
+    members = {p.name: tuple(s.name for s in _listed(p)) for p in physical_sources}
+    return Catalog(ids, members, frozenset(known.values()) - frozenset(ids.values()))
 
 
 def check_tables(

@@ -38,6 +38,7 @@ def test_a_source_keeps_its_id_when_others_are_listed_before_it() -> None:
 def test_an_id_of_a_source_no_longer_listed_is_not_given_again() -> None:
     catalog = make_catalog([physical("a", "x.two")], {"x.one": 1})
     assert catalog.ids == {"x.two": 2}
+    assert catalog.former_ids == {1}
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def _parse_selections(
         Selection(
             physical_source=name,
             checkpoint=checkpoints[name],
-            src_ids=_unless_all(ids, catalog.src_ids_of(name).values()),
+            src_ids=_unless_all(ids, name, catalog),
             filters={i: f for i, f in filters.items() if i in ids},
             from_latest=from_latest,
             wants_ddl=wants_ddl,
@@ -285,6 +285,8 @@ def _parse_filters(
     return parse_filters(text, max_chars=limits.max_filter_bytes) if text else {}
 
 
-def _unless_all(ids: frozenset[int], all_ids: Iterable[int]) -> frozenset[int] | None:
-    # None lets the relay copy whole windows instead of selecting events.
-    return None if ids == frozenset(all_ids) else ids
+def _unless_all(ids: frozenset[int], name: str, catalog: Catalog) -> frozenset[int] | None:
+    # None lets the relay copy whole windows instead of selecting events. Not where the ring may
+    # have events of a source that is no longer listed: nobody asks for those.
+    is_all = ids == frozenset(catalog.src_ids_of(name).values()) and not catalog.former_ids
+    return None if is_all else ids

@@ -133,7 +133,8 @@ class RunningRelay:
 
     def all_sources(self) -> str:
         """Return the names of all sources, as the `sources` parameter takes them."""
-        return ",".join(name for p in self._physical for name in p["sources"])
+        listed = [source for p in self._physical for source in p["sources"]]
+        return ",".join(one if isinstance(one, str) else one["name"] for one in listed)
 
     def windows(self, **parameters: Any) -> dict[int, bytes]:
         """Read everything from the oldest window on: the bytes of each window with events."""
@@ -219,15 +220,24 @@ def running(relay: RunningRelay) -> Iterator[RunningRelay]:
 def to_toml(
     options: Mapping[str, Any], http_: Mapping[str, Any], physical: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return the TOML of a relay; JSON's plain values are TOML's, too."""
+    """Return the TOML of a relay."""
 
     def lines(table: Mapping[str, Any]) -> list[str]:
-        return [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+        return [f"{key} = {_toml_value(value)}" for key, value in table.items()]
 
     found = [*lines(options), "[http]", *lines(http_)]
     for one in physical:
         found += ["[[physical_sources]]", *lines(one)]
     return "\n".join([*found, ""])
+
+
+def _toml_value(value: Any) -> str:
+    """Return a value as TOML; JSON's plain values are TOML's, too."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml_value(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    return json.dumps(value)
 
 
 def cut_windows(body: bytes) -> dict[int, bytes]:

@@ -34,6 +34,7 @@ from databus.schemas.event.event import Event
 from databus.schemas.event.metadata import Op
 from databus.schemas.event.v2 import decode, encode
 from databus.schemas.stream.row_reader import row_event
+from databus.schemas.table import Table
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.producer.child import settings_for
@@ -149,8 +150,20 @@ def test_a_schema_that_comes_later_is_there_with_its_first_event(
         assert texts == [SCHEMAS[ORDERS], SCHEMAS[WIDER_ORDERS]]
 
 
-def test_a_source_whose_rows_have_another_key_now_is_seeded_anew(
-    path: Path, relay: FakeRelay
+BY_ITEM = replace(
+    ORDERS,
+    columns=tuple(
+        replace(column, key_position=0 if column.name == "item" else None)
+        for column in ORDERS.columns
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "altered", [BY_ITEM, replace(ORDERS, table="shop.other")], ids=["key", "table"]
+)
+def test_a_source_whose_rows_have_another_key_or_table_now_is_seeded_anew(
+    path: Path, relay: FakeRelay, altered: Table
 ) -> None:
     relay.windows = orders([5])
     with producing(path, relay.url), opened(path) as store:
@@ -159,19 +172,12 @@ def test_a_source_whose_rows_have_another_key_now_is_seeded_anew(
             store.begin_seeding(source, 5, 0)
             store.end_seeding(source, 5)
         assert store.activate_caught_up() == [*sorted(BOTH)]
-        by_item = replace(
-            ORDERS,
-            columns=tuple(
-                replace(column, key_position=0 if column.name == "item" else None)
-                for column in ORDERS.columns
-            ),
-        )
         texts = (
             *registered(ORDERS, CUSTOMERS),
-            RegisteredSchema(ORDERS_ID, 2, avro_schema(by_item)),
+            RegisteredSchema(ORDERS_ID, 2, avro_schema(altered)),
         )
         relay.schemas = list(texts)
-        relay.append([change(8, {"id": 5, "item": "x"}, by_item)])
+        relay.append([change(8, {"id": 5, "item": "x"}, altered)])
         at(store, 8)
         assert store.source("shop.orders").status is SourceStatus.NEW
         assert store.source("shop.customers").status is SourceStatus.ACTIVE

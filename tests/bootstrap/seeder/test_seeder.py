@@ -12,10 +12,12 @@ from hypothesis import given, settings, strategies as st
 from databus.bootstrap.seeder.rate_limiter import Progress
 from databus.bootstrap.store.store import SourceStatus
 from databus.relay.sources.table_scan import Chunk, TableScan
-from databus.schemas.errors import RowError, SourceUnavailableError
+from databus.schemas.errors import RowError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.event.metadata import Op, decode_metadata
 from databus.schemas.event.v2 import decode
+from databus.schemas.table import Column, Table
 from databus.schemas.table_change import shape
+from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.seeder.seeded_shop import ORDERS, Shop, shop_at
 from tests.relay.sources.sqlite.shop import drain
 
@@ -235,6 +237,19 @@ def test_columns_added_meanwhile_are_in_the_rows_read_after(shop: Shop) -> None:
     shop.catch_up()
     assert shop.stored() == shop.table()
     assert len({shape(text) for _, _, text in shop.store.schemas([40])}) == 2
+
+
+def test_a_table_that_is_not_the_relays_is_not_read_into_the_source(shop: Shop) -> None:
+    shop.insert(1)
+    shop.begin()
+    known = shop.store.schemas([40])
+    columns = (Column("id", "integer", 0, key_position=0),)
+    other = avro_schema(Table("shop.other", columns, "sqlite").named(ORDERS))
+    shop.store.add_schemas(40, [(len(known) + 1, other)])
+    with pytest.raises(SourceStoppedError) as caught:
+        shop.seed(ORDERS)
+    assert "source shop.orders is read from table shop.orders here" in str(caught.value)
+    assert "the relay captures it from shop.other: write the same `table`" in str(caught.value)
 
 
 def test_one_table_is_seeded_again_alone(shop: Shop) -> None:

@@ -139,6 +139,41 @@ def test_config_check_says_what_is_wrong_for_what_kind(
     assert problem in result.output
 
 
+def with_sources(folder: Path, sources: str, uri: str = "mysql://u@h") -> Path:
+    file = folder / "relay.toml"
+    file.write_text(
+        'data_dir = "x"\n[[physical_sources]]\nname = "shop"\n'
+        f'uri = "{uri}"\nsources = [{sources}]\n'
+    )
+    return file
+
+
+def test_config_check_refuses_a_name_that_is_read_as_a_table_with_a_dot(tmp_path: Path) -> None:
+    result = databus("config", "check", with_sources(tmp_path, '"com.shop.customers"'))
+    assert result.exit_code == 1
+    assert "'com.shop.customers' is read as the name of table 'shop.customers'" in result.output
+    assert '{ name = "com.shop.customers", table = "shop.customers" }' in result.output
+    clear = '{ name = "com.shop.customers", table = "com.shop.customers" }'
+    assert databus("config", "check", with_sources(tmp_path, clear)).exit_code == 0
+
+
+def test_config_check_warns_of_a_name_that_stock_clients_cannot_read(tmp_path: Path) -> None:
+    file = with_sources(tmp_path, '{ name = "shop.Orders", table = "shop.orders" }, "shop.items"')
+    result = databus("config", "check", file)
+    assert result.exit_code == 0
+    assert "physical source shop: sources: warning: 'shop.Orders' has two parts" in result.output
+    assert "shop.items" not in result.output
+    assert result.output.endswith("relay.toml: valid settings for a relay\n")
+
+
+def test_config_check_names_the_key_of_sources_that_clash(tmp_path: Path) -> None:
+    twice = '{ name = "a.b.C", table = "shop.t" }, { name = "a.b.D", table = "shop.t" }'
+    result = databus("config", "check", with_sources(tmp_path, twice))
+    assert result.exit_code == 1
+    assert "physical_sources.0.sources = " in result.output
+    assert "table shop.t is captured as a.b.C and a.b.D" in result.output
+
+
 def test_config_reference_prints_the_page() -> None:
     result = databus("config", "reference")
     assert result.output == settings_reference()

@@ -97,6 +97,19 @@ def test_what_is_wrong_with_an_sqlite_source_is_said(tmp_path: Path, shop: Shop)
     assert "does not exist" in problems_of(file)
 
 
+def test_sources_that_stock_clients_cannot_read_are_named(tmp_path: Path, shop: Shop) -> None:
+    own = {"name": "shop.Orders", "table": "shop.orders"}
+    file = write_relay(tmp_path, shop.settings(sources=[own]))
+    assert "'shop.Orders' has two parts" in problems_of(file)
+    assert doctor(file).exit_code == 0
+    file = write_relay(tmp_path, shop.settings())
+    (line,) = [text for _, subject, text in checks_of(file) if subject == "source shop: sources"]
+    assert "stock Databus 2 clients cannot read shop.orders, whose names have two parts" in line
+    file = write_relay(tmp_path, shop.settings(sources=["com.shop.orders"]))
+    assert "'com.shop.orders' is read as the name of table 'shop.orders'" in problems_of(file)
+    assert doctor(file).exit_code == 1, "there is no such table"
+
+
 def test_settings_that_are_wrong_are_an_error_and_the_rest_is_looked_at(
     tmp_path: Path, shop: Shop
 ) -> None:

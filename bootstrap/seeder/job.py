@@ -248,6 +248,7 @@ class SeedingThread:
                     self._stop,
                     self._open_scan,
                 )
+                # The lock is kept: a table may be marked for seeding at any time.
                 for look in itertools.count(1):
                     self._resumed.wait()
                     begun = [state.name for state in _kept(store, self._physical)]

@@ -157,6 +157,7 @@ def check_start_scn(source: SourceState, since_scn: int, start_scn: int) -> None
             f"source {source.name}: start scn {start_scn} is older than scn {floor_scn}, where "
             "what is kept of it begins; begin again with /startSCN"
         )
+    # A consumer without rows (0) needs no deletes.
     if 0 < since_scn < min(source.tombstone_floor_scn, start_scn):
         known = f"from scn {source.tombstone_floor_scn} on"
     elif source.hole_begin_scn < since_scn < min(source.hole_end_scn, start_scn):

@@ -187,6 +187,7 @@ def fill(
     notes = metadata.notes or Notes()
     codec = row_codec(text_of(event.schema_id))
     known = _NOTHING_KNOWN if stored is None else _known(stored, text_of)
+    # Columns that the database's row does not have any more.
     gone = frozenset(codec.written_columns).difference(known.values) if lets_go else frozenset()
     value, absent, raw = _filled(codec, event.value, notes.absent, notes.raw, known, gone)
     before, before_absent, before_raw = metadata.before, notes.before_absent, notes.before_raw

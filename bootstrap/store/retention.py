@@ -95,6 +95,7 @@ class Retention:
     def _shorten_log(self) -> bool:
         with self._store.file.writing("shortening the log"):
             states = self._store.sources()
+            # A seeding needs every window after its SCN.
             until_scn = min(
                 (state.seed_scn for state in states if state.status in _BEING_SEEDED),
                 default=self._store.position().scn,

@@ -176,6 +176,7 @@ def _along(event: Event, way: _Way) -> _Along:
     if metadata is None:
         if not row.absent:
             return _Along(event)
+        # Only metadata can say which columns are absent.
         metadata = EventMetadata(Op.SNAPSHOT)
     metadata = metadata._replace(before=before, notes=renewed_notes if any(renewed_notes) else None)
     part = metadata_part(encode_metadata(metadata))

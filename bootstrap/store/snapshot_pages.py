@@ -157,6 +157,7 @@ class _Rows:
     def joined(self, after_id: int, until_id: int, most_bytes: int) -> tuple[_Found, bytes] | None:
         """Return the events of a range of ids joined in one; None when they are too large."""
         most = min(most_bytes + _ROW_BYTES, _LARGEST_LIMIT)
+        # SQLite gives up on a range that is too large before it takes the memory.
         limit = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
         try:
             row = self.ask(_JOINED, after_id, until_id).fetchone()

@@ -328,6 +328,7 @@ class Store(StoreReading):
                     f"store {self.path}: rows of {name} are not as of scn {state.seed_scn}"
                 )
             emptied = snapshot_table.emptied(self._connection, state.src_id)
+            # The rows were read before a TRUNCATE that the log already has.
             is_void = emptied is not None and emptied.scn > state.seed_scn
             taken = 0
             if not is_void:

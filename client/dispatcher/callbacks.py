@@ -350,6 +350,7 @@ def add_ddl(groups: Iterable[_Group], read: ReadWindow | BootstrapPage) -> list[
     begin = 0
     for source, events in groups:
         end = begin + len(events)
+        # A statement in the middle of a run cuts the run in two.
         while waiting and waiting[0][0] < end:
             place, ddl = waiting.pop(0)
             if place > begin:

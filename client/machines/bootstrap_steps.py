@@ -51,6 +51,7 @@ def check_resumable(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
             raise CheckpointError("checkpoint: a catch-up without its start and target SCNs")
     elif not checkpoint.snapshot_source:
         return
+    # From the second source on, the earlier ones are caught up to an SCN of their own.
     is_later = order == CLASSIC and checkpoint.snapshot_source_index > 0
     if is_later and not isinstance(checkpoint.extra.get(CAUGHT_UP_KEY), int):
         raise CheckpointError(f"checkpoint: no {CAUGHT_UP_KEY}")

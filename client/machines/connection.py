@@ -146,6 +146,7 @@ class ConnectionMachine:
     def _handle_of_relay(self, message: ConnectionStateMessage) -> Instructions:
         match message:
             case Waited():
+                # The pause was between two polls of a relay, or before the next relay.
                 return self._stream() if self.state is Connection.STREAMING else self._pick()
             case SourcesAnswered(sources):
                 return self._find_sources(sources)

@@ -31,6 +31,7 @@ class RequestSize:
         which ends reading, is therefore believed only when it is sent twice.
         Raises SettingsError above the limit, ServerError when the size was large enough.
         """
+        # The request had room for it: asking for more would change nothing.
         if event_bytes <= self.size_bytes:
             raise ServerError(
                 server,

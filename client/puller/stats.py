@@ -87,6 +87,7 @@ class RegistrationStats:
             self.callback_s += now_s - began_s
             self.callbacks[bisect_left(BUCKETS_S, now_s - began_s)] += 1
         if isinstance(item, ReadWindow):
+            # An empty window only moves the position.
             self.windows += count > 0
             self.newest = Newest(item.window.timestamp_ns, now_s)
             self._held_ns = 0

@@ -207,6 +207,7 @@ def parse_options(
     for the jobs of `databus spark`; `environ` replaces the process's environment.
     """
     by_lower = {name.lower(): name for name in option_names()}
+    # The case of names does not count, as everywhere in Spark.
     given = {key.lower(): value for key, value in options.items()}
     if "path" in given:
         given.setdefault("sources", given.pop("path"))

@@ -150,6 +150,7 @@ class EventBatches:
             try:
                 event, after = decode_event(data, offset)
             except ProtocolError:
+                # The rest of the event comes with the next bytes.
                 if _is_cut(data, offset):
                     break
                 raise

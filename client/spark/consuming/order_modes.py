@@ -146,6 +146,7 @@ def _between_marks(batch: DataFrame, by_key: Sequence[Column]) -> Iterator[Group
         yield [_by_key(batch, by_key)]
         return
     physical_source = meta["physical_source"]
+    # Rows of physical sources without a mark need no splitting: they are in the first group.
     rest = batch.where(~physical_source.isin(*places))
     runs = [
         [

@@ -177,6 +177,7 @@ class _Job:
         last = self._target.applied(app)
         done = -1 if last is None else last
         skipped = min(done + 1, cut.chunks)
+        # Only the chunks that are left count for the rate and the estimate.
         counter = _RateCounter(
             self._load_source.source, self._load_source.estimate_rows(), cut.chunks, skipped
         )

@@ -64,6 +64,7 @@ def watching(
         spark.streams.addListener(stats)
         stack.callback(spark.streams.removeListener, stats)
         yield stats
+        # Queries that still run are not waited for; the last events of the others come late.
         active = [str(query.id) for query in spark.streams.active]
         stats.wait_for_ends(active, END_PATIENCE_S)
 

@@ -48,6 +48,7 @@ class PartitionPlanner:
     def planned_before(self, name: str, start: Place | None, end: Place) -> list[Range]:
         """Return the ranges of a batch that was planned before a restart."""
         planned = ranges_between(name, self._measure_client.by_physical[name], start, end)
+        # Only windows vanish from servers: of a snapshot, a task finds out by itself.
         first = planned[0] if planned else None
         if isinstance(first, LogRange) and not self._is_held(first):
             begun = self._measure_client.begin_snapshot(name, first.from_scn)

@@ -156,6 +156,7 @@ def changes_type(options: Mapping[str, str]) -> StructType:
         source: row_schema(versions, parsed.columns_as_text) for source, versions in found.items()
     }
     schema = changes_schema(rows, parsed.layout, parsed.before_images)
+    # With these texts `apply_changes` converts rows of older versions.
     schema[CHANGE_COLUMN].metadata[SCHEMAS] = {
         source: {str(one.version): one.text for one in versions}
         for source, versions in found.items()

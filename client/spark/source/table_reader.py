@@ -185,6 +185,7 @@ class _PartitionRead:
         self._keys = _keys(self._source, rows)
         arrow = arrow_schema(rows)
         self._condition = RowCondition(options.where, arrow) if options.where else None
+        # Other columns are not even decoded.
         needed = {*self._target.names, *self._keys}
         if self._condition is not None:
             needed |= self._condition.columns

@@ -337,6 +337,7 @@ def _bind_join(
     tables = [(relation, columns[_stream(relation)]) for relation in select.relations]
     scope = _Scope(text, tables, are_named=True)
     dimensions = [
+        # ON may name the tables up to its own.
         _dimension(scope.before(number + 2), joined, number + 1)
         for number, joined in enumerate(select.joined)
     ]

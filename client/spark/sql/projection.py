@@ -71,6 +71,7 @@ def _is_upsert() -> Column:
 def _is_in(branch: Branch) -> Column:
     if branch.condition is None:
         return _is_upsert()
+    # NULL is not fulfilled, as in a WHERE.
     fulfils = F.coalesce(F.expr(branch.condition), F.lit(False))
     return F.when(_is_upsert(), fulfils).otherwise(False)
 

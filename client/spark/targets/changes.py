@@ -119,6 +119,7 @@ def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = Fa
     rows = _flat(batch, meta).filter(pc.invert(is_mark))
     whole_key = (*keys, SOURCE) if source_column else tuple(keys)
     _check_null_keys(rows, keys)
+    # The delete of an old key counts only if the key has no newer change.
     rows = newest_per_key(pa.concat_tables([rows, _old_keys(batch, meta, keys)]), whole_key)
     rows = rows.filter(pc.invert(_covered(rows, marks)))
     drop = ["_index"] if source_column else ["_index", SOURCE]

@@ -118,6 +118,7 @@ class DeltaTarget(RetryingTarget):
             commit_log = self._commit_log_of(table)
 
             def commit(after: CommitLog) -> tuple[int, int]:
+                # First, as an app transaction can be read only if its name is listed.
                 _add_names(table, after)
                 counts = self._merge(table, changes, _notes(after, commit_log))
                 self._held_log = table.version(), after

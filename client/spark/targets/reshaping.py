@@ -76,6 +76,7 @@ def reshaping(
     made = [one for one in typed if one is not None]
     is_emptied = any(step.is_emptied for step in steps)
     order = {name: number for number, name in enumerate(held.names)}
+    # Old columns keep their order; new ones follow.
     made.sort(key=lambda one: order.get(one.was or "", len(order)))
     as_it_is = [NewColumn(field.name, field.type, field.name) for field in held]
     if made == as_it_is and not is_emptied:

@@ -55,6 +55,7 @@ def storable(changes: Changes, dialect: sa.Dialect, uri: str) -> Changes:
             row = rows.filter(is_written).slice(0, 1).to_pylist()[0]
             problem = "the text has a NUL (character 0), which PostgreSQL cannot store"
             raise refused(uri, name, row, changes.keys, problem)
+        # The table cannot have a row of such a key, so its delete is left out.
         if name in changes.keys:
             changes = replace(changes, rows=rows.filter(pc.invert(has_nul)))
     return changes

@@ -96,6 +96,7 @@ def batches(
     held = 0
     for chunk in chunks:
         size = max(source.get(chunk, EMPTY).rows, target.get(chunk, EMPTY).rows)
+        # Rows of a group are in memory at once, on both sides.
         if group and held + size > rows:
             yield group
             group, held = [], 0

@@ -234,6 +234,7 @@ def _source_of(settings: RelaySettings, reported: Reported) -> AbstractContextMa
     """Return the table, not opened yet, with the columns that the target has."""
     compared = reported.compared
     physical = physical_source_of(settings, compared.source)
+    # Opened for a moment: its columns decide which ones are read from the source.
     with closing(open_target(compared.target)) as target:
         held = target.schema()
     if held is None:

@@ -89,6 +89,7 @@ def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeader
     """Return the headers of a `/stream` answer; raise ServerError."""
     try:
         resume = None
+        # Absent in answers of relays of other projects.
         if Header.RESUME in headers:
             scn, offset = headers[Header.RESUME].split(",")
             resume = (int(scn), int(offset))

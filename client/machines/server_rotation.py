@@ -19,6 +19,7 @@ class ServerOrder:
         wanted = list(dict.fromkeys(urls))
         kept = [url for url in self._urls if url in wanted]
         new = [url for url in wanted if url not in kept]
+        # So that many clients with the same settings do not all use the same server.
         self._rng.shuffle(new)
         self._urls = [*kept, *new]
 

@@ -59,8 +59,10 @@ def filesystem_of(path: Path) -> str:
     place = str(path.resolve())
     for line in lines:
         before, _, after = line.partition(" - ")
+        # The kernel writes a space in a path as \040.
         mount = before.split()[4].encode().decode("unicode_escape")
         is_below = mount == "/" or place == mount or place.startswith(f"{mount}/")
+        # The innermost mount; of several at one place, the last.
         if is_below and len(mount) >= longest:
             found, longest = after.split()[0], len(mount)
     return found
@@ -128,6 +130,7 @@ def check_port(http: HttpSettings, service: str, *, is_running: bool) -> Check:
 
 def check_folder(subject: str, folder: Path, needed: Growth, machine: Machine) -> list[Check]:
     """Check a data folder: permission to write, and free space."""
+    # The folder may not exist yet: then its nearest parent counts.
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         return [error(subject, f"{there} is no folder; name another {subject}")]
@@ -152,6 +155,7 @@ def check_secret_file(subject: str, path: Path, *, is_refused: bool = False) -> 
     """
     try:
         mode = path.stat().st_mode
+        # stat() does not tell whether this user may read it.
         path.open("rb").close()
     except OSError as problem:
         return error(subject, f"{path}: {problem.strerror}; write it, for the daemon's user alone")
@@ -180,6 +184,7 @@ def check_certificate(subject: str, path: Path, machine: Machine) -> Check:
     except ValueError as problem:
         return error(subject, f"{path} has no certificate in PEM: {problem}")
     now = datetime.fromtimestamp(machine.now_s(), UTC)
+    # The first certificate to expire makes the chain invalid.
     first = min(found, key=lambda one: one.not_valid_after_utc)
     until = first.not_valid_after_utc
     name = first.subject.rfc4514_string() or "a certificate"
@@ -198,6 +203,7 @@ def check_key(subject: str, cert: Path, key: Path) -> Check:
     """Check whether a key belongs to a certificate, and only its owner can read it."""
     file = check_secret_file(subject, key)
     try:
+        # Without a password function OpenSSL would ask on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, lambda: "")
     except (OSError, ssl.SSLError) as problem:
         return error(subject, f"{key} is not the key of {cert}: {problem}")

@@ -71,6 +71,7 @@ def wide_changes(
     A row that no longer exists is a delete with the highest possible SCN, as it must
     be removed whatever SCN it has: a job's batches come in order.
     """
+    # A fact may be touched in several ways.
     keys = reduce(DataFrame.union, touched).distinct()
     columns = [_named(_TOUCHED, output.name) for output in plan.keys]
     rows = _wide(plan, spark, state, keys).withColumn(DELETE, F.lit(False)).alias("w")

@@ -96,6 +96,7 @@ def _struct(column: pa.ChunkedArray, field: str) -> pa.StructArray:
 
 def _struct_array(column: pa.ChunkedArray) -> pa.StructArray:
     whole = column.combine_chunks()
+    # combine_chunks() may leave several chunks, or none.
     if isinstance(whole, pa.ChunkedArray):
         return pa.concat_arrays(whole.chunks) if whole.chunks else pa.array([], column.type)
     return whole

@@ -77,6 +77,7 @@ class SchemaFollower:
         until = self._until(noted)
         steps = [] if held is None or noted is None else self._steps(noted, until)
         for step in steps:
+            # Before anything is changed: the table stays as it is until its rows are read again.
             if step.needs_reload:
                 raise reload_needed(self._source, target.uri, step)
         rows = self._renewed(until)

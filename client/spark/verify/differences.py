@@ -68,6 +68,7 @@ class Comparer:
     def kind(self, source: Row | None, target: Row | None) -> tuple[Kind, tuple[str, ...]] | None:
         """Return the kind of difference and its columns; None if the rows are the same."""
         if source is None or target is None:
+            # Neither side has the row.
             if source is target:
                 return None
             return (Kind.EXTRA if source is None else Kind.MISSING), self.names

@@ -100,8 +100,8 @@ def parse_measure_request(parameters: Parameters, limits: HttpSettings) -> Measu
 
 
 def _parse_reading(parameters: Parameters, limits: HttpSettings) -> dict[str, Any]:
-    sources = parse_sources(parameters, Parameter.SOURCES)
     text, checkpoint = _parse_checkpoint(parameters)
+    sources = _parse_page_sources(parameters, checkpoint)
     _check_page(text, checkpoint)
     filters, every_filter = _parse_filter(parameters, limits)
     return {
@@ -112,6 +112,19 @@ def _parse_reading(parameters: Parameters, limits: HttpSettings) -> dict[str, An
         "wants_truncates": parse_bool(parameters, Parameter.TRUNCATE),
         **_parse_rows(parameters, sources, checkpoint),
     }
+
+
+def _parse_page_sources(parameters: Parameters, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Return the named sources, or else the one that the checkpoint names.
+
+    LinkedIn's client of protocol 3 and 4 sends an empty list, as its server reads the
+    checkpoint alone.
+    """
+    is_snapshot = checkpoint.mode is ConsumptionMode.SNAPSHOT
+    source = checkpoint.snapshot_source if is_snapshot else checkpoint.catchup_source
+    if source and not parameters.get(Parameter.SOURCES, "").strip():
+        return (source,)
+    return parse_sources(parameters, Parameter.SOURCES)
 
 
 def _parse_rows(

@@ -124,6 +124,11 @@ class TestConversation:
         again = served.page(checkPoint=SNAPSHOT)
         assert first.body == again.body
 
+    def test_a_page_of_no_named_source_is_of_the_checkpoints(self, served: ServedStore) -> None:
+        # As LinkedIn's client of protocol 3 and 4 asks.
+        named = served.page(checkPoint=SNAPSHOT, sources=SRC_IDS[PERSON.source])
+        assert served.page(checkPoint=SNAPSHOT, sources="").body == named.body
+
     def test_another_server_of_the_store_goes_on(self, served: ServedStore) -> None:
         _, at = split(served.page(checkPoint=SNAPSHOT, batchSize=1000).body)
         second = ServiceThread(make_service(Pair(served.pair.settings)))
@@ -280,7 +285,12 @@ class TestBadInput:
         ("changes", "status", "error", "says"),
         [
             ({"sources": "99"}, 404, "UnknownSourceException", "99"),
-            ({"sources": ""}, 400, INVALID, "required"),
+            (
+                {"sources": "", "checkPoint": catch_up_at(101, 101).to_json()},
+                400,
+                INVALID,
+                "required",
+            ),
             ({"checkPoint": ""}, 400, INVALID, "required"),
             ({"checkPoint": "{nonsense"}, 400, INVALID, "JSON"),
             ({"checkPoint": "[1]"}, 400, INVALID, "object"),

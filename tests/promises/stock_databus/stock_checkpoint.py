@@ -122,7 +122,8 @@ class StockCheckpoint:
                 raise StockRefusalError("a page without a checkpoint at its end is read for ever")
             said = json.loads(events[-1].value)
             keys = ("snapshot_offset",) if self.mode == SNAPSHOT else ("windowScn", "windowOffset")
-            self.fields |= {key: int(said[key]) for key in keys}
+            # A key that is not there is -1 to the Java class.
+            self.fields |= {key: int(said.get(key, -1)) for key in keys}
         if is_over:
             self.fields["snapshot_offset" if self.mode == SNAPSHOT else "windowOffset"] = -1
 

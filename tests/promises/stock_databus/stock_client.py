@@ -320,8 +320,6 @@ class StockClient:
         answer = _checked(self._get(connection, target), "/bootstrap")
         events = [event for event, _ in cut_events(answer.body)]
         rows = [self._decode(event) for event in events if not event.is_control]
-        if any(row.source != source for row in rows):
-            raise StockRefusalError(f"rows of another source than {source}")
         for row in rows:
             self.tables.take_bootstrap_row(row)
         is_over = "phasecompleted" in answer.headers

@@ -2,7 +2,8 @@
 
 tornado's simple client opens a connection per request. Here the stream is kept. One request
 at a time. Anything that is not a well-formed answer, in time and within its size limit, is a
-ServerError and closes the connection; nothing is logged here.
+ServerError and closes the connection; nothing is logged here. h11 writes requests and
+reads answers.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+import h11
 from tornado.iostream import IOStream, SSLIOStream, StreamClosedError
 
 from databus import __version__
-from databus.client.puller.response_parser import MalformedResponseError, ResponseParser
+from databus.client.puller.response_parser import (
+    MAX_HEADER_BYTES,
+    MalformedResponseError,
+    ResponseParser,
+)
 from databus.conf.settings import ClientSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import NO_TLS, explain_tls
@@ -150,7 +156,7 @@ class Transport:
             return reading.answer()
 
     async def _exchange(self, stream: IOStream, request: _Request, reading: _Reading) -> None:
-        await stream.write(self._request_bytes(request))
+        await stream.write(self._request_bytes(request, reading.connection))
         while not reading.is_whole:
             try:
                 data = await stream.read_bytes(READ_BYTES, partial=True)
@@ -160,7 +166,7 @@ class Transport:
             else:
                 reading.receive(data)
 
-    def _request_bytes(self, request: _Request) -> bytes:
+    def _request_bytes(self, request: _Request, connection: h11.Connection) -> bytes:
         url = urlsplit(request.server)
         headers = {"Host": url.netloc, "User-Agent": f"databus/{__version__}"}
         headers |= self._headers
@@ -170,11 +176,15 @@ class Transport:
             headers["Content-Length"] = str(len(request.body))
         # Behind a proxy a server may have a prefix.
         target = url.path.rstrip("/") + request.target
-        lines = [f"{request.method} {target} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        if any("\r" in line or "\n" in line for line in lines):
-            raise ServerError(request.server, "a header has a line break")
-        return "\r\n".join([*lines, "", ""]).encode("latin-1") + request.body
+        try:
+            head = connection.send(
+                h11.Request(method=request.method, target=target, headers=[*headers.items()])
+            )
+            body = connection.send(h11.Data(data=request.body)) if request.body else b""
+            connection.send(h11.EndOfMessage())
+        except h11.LocalProtocolError as error:  # such as a line break in a header
+            raise ServerError(request.server, f"cannot be asked {request.path}: {error}") from error
+        return (head or b"") + (body or b"")
 
     async def _connect(self, server: str) -> IOStream:
         url = urlsplit(server)
@@ -238,7 +248,9 @@ class _Reading:
 
     def __init__(self, max_bytes: int, on_chunk: OnChunk | None) -> None:
         self._on_chunk = on_chunk
-        self._parser = ResponseParser(max_bytes)
+        # One for each request: nothing of an answer can be taken for the next one's.
+        self.connection = h11.Connection(h11.CLIENT, MAX_HEADER_BYTES)
+        self._parser = ResponseParser(self.connection, max_bytes)
         self._chunks: list[bytes] = []
 
     @property

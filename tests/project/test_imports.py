@@ -23,6 +23,7 @@ HOMES = {
     "avro": ["registry/compatibility.py"],
     "deltalake": ["client/spark/targets/delta.py"],
     "fastavro": ["schemas/*.py"],
+    "h11": ["client/puller/response_parser.py", "client/puller/transport.py"],
     "http.client": ["databus/daemon/http_client.py"],
     "pymysql": ["relay/sources/mysql/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],

@@ -267,15 +267,23 @@ def _select(text: SqlText, tree: exp.Select, clauses: Clauses, *, is_first: bool
 
 def _relation(text: SqlText, table: exp.Expr) -> Relation:
     if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-        raise text.refusal(table, "FROM and JOIN take a source by its name, as shop.orders")
+        raise text.refusal(
+            table,
+            "FROM and JOIN take a source by its name, as shop.orders; a name of more parts is "
+            "written in backquotes, as `com.example.shop.Orders`",
+        )
     _refuse_parts(text, table, _TABLE_PARTS)
     if table.args.get("alias") and table.args["alias"].columns:
         raise text.refusal(
             table, "names of columns after a table's alias are not supported: use AS in the SELECT"
         )
     name = f"{table.db}.{table.name}" if table.db else table.name
-    if "." not in name:
-        raise text.refusal(table, f"{name} is not a source: write schema and table, as shop.{name}")
+    if "." not in name and not table.this.quoted:
+        raise text.refusal(
+            table,
+            f"{name} is not a source: write schema and table, as shop.{name}; a source whose name "
+            f"has one part is written in backquotes, as `{name}`",
+        )
     return Relation(table.alias or table.name, name, table.catalog, table)
 
 

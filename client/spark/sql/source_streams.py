@@ -135,5 +135,6 @@ def _check_physical(streams: Sequence[SourceStream], known: Mapping[str, Sequenc
             have = "; ".join(f"{name}: {', '.join(of)}" for name, of in known.items())
             raise SettingsError(
                 f"{stream.label}: these relays have no source {stream.source} of a physical source "
-                f"{stream.physical_source}; they have {have}"
+                f"{stream.physical_source}; they have {have}; the name of a source that has three "
+                "parts or more is written in backquotes"
             )

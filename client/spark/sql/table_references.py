@@ -21,12 +21,18 @@ class TablePlace:
     """
 
     def __init__(self, table: exp.Table) -> None:
-        parts = [table.args["db"], table.this]
+        if table.args.get("catalog"):
+            name = ".".join(part.name for part in table.parts)
+            raise SettingsError(
+                f"{name}: a name of three parts or more is written in backquotes, `{name}`"
+            )
+        # `com.example.shop.Orders`, in one pair of backquotes, is a source's whole name.
+        parts = [table.args["db"], table.this] if table.args.get("db") else [table.this]
         self.source = ".".join(part.name for part in parts)
         self.name = table.this.name
         self.needs_alias = not table.alias
         self.begin: int = parts[0].meta["start"]
-        self.end: int = parts[1].meta["end"] + 1
+        self.end: int = parts[-1].meta["end"] + 1
 
 
 def table_places(sql: str) -> list[TablePlace]:
@@ -37,8 +43,12 @@ def table_places(sql: str) -> list[TablePlace]:
         raise SettingsError(f"{sql!r} is not Spark SQL: {error}") from error
     if not isinstance(parsed, exp.Query):
         raise SettingsError(f"{sql!r} is not a SELECT")
+    return [TablePlace(table) for table in parsed.find_all(exp.Table) if _is_source(table)]
+
+
+def _is_source(table: exp.Table) -> bool:
     # A name without a schema is a WITH step or a view of the session.
-    return [TablePlace(table) for table in parsed.find_all(exp.Table) if table.args.get("db")]
+    return bool(table.args.get("db")) or "." in table.name
 
 
 def with_views(sql: str, places: Sequence[TablePlace], views: Mapping[str, str]) -> str:

@@ -187,7 +187,13 @@ def test_tables_of_a_select_are_found_and_all_else_stays_as_it_was_written() -> 
     assert with_views(quoted, table_places(quoted), views) == (
         "select * from v x join local on true"
     )
+    own = "select * from `com.example.shop.Orders`, `a`"
+    assert with_views(own, table_places(own), {"com.example.shop.Orders": "v"}) == (
+        "select * from v AS `com.example.shop.Orders`, `a`"
+    )
     for text, problem in (
+        ("select * from com.example.shop.Orders", "in backquotes, `com.example.shop.Orders`"),
+        ("select * from com.shop.Orders", "in backquotes, `com.shop.Orders`"),
         ("select from where", "is not Spark SQL"),
         ("drop table a.b", "not a SELECT"),
     ):

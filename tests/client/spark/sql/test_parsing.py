@@ -137,6 +137,7 @@ REFUSED = [
     ("SELECT id FROM shop.orders WHERE id IN (SELECT 1)", "a subquery is not supported"),
     ("SELECT id, (SELECT 1) AS x FROM shop.orders", "a subquery is not supported"),
     ("SELECT id FROM VALUES (1), (2)", "FROM and JOIN take a source by its name"),
+    ("SELECT id FROM com.example.shop.Orders", "backquotes, as `com.example.shop.Orders`"),
     ("SELECT 1 AS id", "SELECT … FROM a source is needed"),
     ("FROM shop.orders SELECT id", "SELECT … FROM a source is needed, in this order"),
     ("SELECT id FROM orders", "orders is not a source: write schema and table, as shop.orders"),
@@ -340,6 +341,21 @@ def test_branches_without_a_text_column_are_told_apart_by_their_source() -> None
     assert plan.key == ("id",)
     assert plan.source_column == "_databus_source"
     assert [branch.label for branch in plan.branches] == ["east.shop.orders", "west.shop.orders"]
+
+
+@pytest.mark.parametrize(
+    ("written", "stream"),
+    [
+        ("`com.example.shop.Orders`", SourceStream("com.example.shop.Orders")),
+        ("`Orders`", SourceStream("Orders")),
+        ("east.com.`example.shop.Orders`", SourceStream("com.example.shop.Orders", "east")),
+    ],
+)
+def test_a_source_with_a_name_of_its_own_is_written_in_backquotes(
+    written: str, stream: SourceStream
+) -> None:
+    query = job_of(f"SELECT id FROM {written} AS o WHERE o.total > 1").query
+    assert streams_of(query) == [stream]
 
 
 def test_one_source_may_be_several_branches_when_a_text_tells_them_apart() -> None:

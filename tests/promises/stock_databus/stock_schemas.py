@@ -35,7 +35,7 @@ class StockSchema:
     def decode(self, value: bytes) -> dict[str, Any]:
         """Return a row; raises StockRefusalError if bytes are left over."""
         stream = io.BytesIO(value)
-        row = fastavro.schemaless_reader(stream, self._reader)  # type: ignore[call-arg]
+        row = fastavro.schemaless_reader(stream, self._reader, None)
         if stream.tell() != len(value):
             raise StockRefusalError(f"{len(value) - stream.tell()} bytes behind the row")
         assert isinstance(row, dict)

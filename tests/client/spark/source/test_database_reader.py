@@ -79,6 +79,23 @@ def test_a_row_inserted_beyond_both_ends_while_it_is_read_belongs_to_a_range(
     assert found == [-(2**63), 0, 1, 2, 3, 4, 2**63 - 1]
 
 
+def test_a_source_with_a_name_of_its_own_is_read_from_its_table(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with sqlite_database(path, "CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)") as db:
+        with opened(path, "t"):
+            pass
+        db.executemany("INSERT INTO t VALUES (?, 'x')", [(n,) for n in range(50)])
+        own = "com.example.shop.Things"
+        settings = write_settings(tmp_path, f"sqlite:{path}", "shop.t")
+        text = Path(settings).read_text()
+        Path(settings).write_text(text.replace('"shop.t"', f'{{name = "{own}", table = "shop.t"}}'))
+        rows, counts = read({"sources": own, "settings": settings, "partitions": 2})
+        with pytest.raises(SettingsError, match=r"has no source 'shop\.t'; it has com\.example"):
+            read({"sources": "shop.t", "settings": settings})
+    assert sorted(rows.column("id").to_pylist()) == [*range(50)]
+    assert len(counts) == 2
+
+
 def test_a_table_with_another_key_is_read_by_one_task(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with sqlite_database(path, "CREATE TABLE t (k TEXT PRIMARY KEY, v)") as db:

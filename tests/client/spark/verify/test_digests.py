@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from databus.client.spark.verify.source_table import SourceTable, open_source_ta
 from databus.client.spark.verify.spark_texts import digest_of
 from databus.client.spark.verify.table_shape import Row, Shape
 from databus.client.spark.verify.texts import digest, row_text
+from databus.conf.settings import SourceSettings
 from tests.mariadb_server import Database
 from tests.relay.sources.mysql.reading import watching
 from tests.relay.sources.mysql.test_mysql8 import JSON_LITERALS, MYSQL_TYPES
@@ -151,3 +153,18 @@ def test_every_kind_of_sqlite_has_one_digest_everywhere(
         pass  # leaves a change log, as a relay does
     with open_source_table(sqlite_settings(path, "things"), "shop.things") as table:
         check_all_sides(spark, table, len(SQLITE_VALUES))
+
+
+def test_a_source_with_a_name_of_its_own_is_digested_from_its_table(tmp_path: Path) -> None:
+    path, own = tmp_path / "shop.db", "com.example.shop.Things"
+    with sqlite_database(path, "CREATE TABLE things (id INTEGER PRIMARY KEY, t TEXT)") as db:
+        db.execute("INSERT INTO things VALUES (1, 'a')")
+    with opened(path, "things"):
+        pass
+    plain = sqlite_settings(path, "things")
+    named = plain.model_copy(update={"sources": (SourceSettings(name=own, table="shop.things"),)})
+    with open_source_table(plain, "shop.things") as by_table, open_source_table(named, own) as it:
+        assert it.shape == replace(by_table.shape, source=own)
+        assert it.next_chunk(None, 10) == by_table.next_chunk(None, 10)
+        assert list(it.rows_of([(1,)])) == [{"id": 1, "t": "a"}]
+        assert it.estimate_rows() == by_table.estimate_rows()

@@ -166,7 +166,7 @@ class StoreFile:
                 is_new = migrate(self.database) == 0
                 source_table.stamp_all(self.connection)
             if not is_new:
-                log.info("store %s was brought up to date: it has checksums now", self.path)
+                log.info("store %s is brought up to date", self.path)
 
     def _use_wal(self) -> None:
         """Switch to WAL. SQLite does not wait while another process does that to a new file."""

@@ -10,13 +10,21 @@ changes them changes the tables of every source in `sources`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from sqlite_utils import Database
 
-from databus.schemas.errors import BootstrapError
+from databus.schemas.errors import BootstrapError, ProtocolError
+from databus.schemas.event.layout import V2
+from databus.schemas.event.restamping import restamped
+from databus.schemas.event.v2 import decode
+from databus.schemas.former_ids import former_schema_id, ids_of_now
+
+log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0xDB05  # marks an SQLite file as a bootstrap store
 
@@ -77,7 +85,94 @@ where status in ('active', 'seeding', 'seeding_catch_up')
     and (select count(*) from schema_versions known where known.src_id = sources.src_id) > 1
 """
 
-MIGRATIONS: Final[Sequence[str]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+# Until the fifth, events had zlib's CRCs, and schemas the MD5 of their text as id. Each event is
+# checked by the CRCs that it has. A damaged one stays damaged, so that its readers find that.
+_AT_A_TIME = 20_000  # rows of a table between two looks at the clock
+_REPORT_S = 10.0
+
+_TABLES = """
+select name from sqlite_schema
+where type = 'table' and (name glob 'snapshot_[0-9]*' or name glob 'log_[0-9]*') order by name
+"""
+_TEXTS = "select src_id, version, text from schema_versions order by 1, 2"
+# Two versions may have one id now: then their bytes read the same, and the newer one stays.
+_RENAME = """
+update or replace schema_versions set digest = ? where src_id = ? and version = ? and digest = ?
+"""
+_END = "select id from {table} where id > ? order by id limit 1 offset ?"
+_LAST = "select max(id) from {table}"
+_RESTAMP = "update {table} set event = restamped(event) where id > ? and id <= ?"
+
+
+def _restamp_store(database: Database) -> None:
+    """Bring every event and every schema's digest up to date."""
+    versions = database.execute(_TEXTS).fetchall()
+    ids = ids_of_now(text for _, _, text in versions)
+    for src_id, version, text in versions:
+        former = former_schema_id(text)
+        database.execute(_RENAME, (ids[former], src_id, version, former))
+    _Restamping(database, ids).run()
+
+
+class _Restamping:
+    """The work on one store, with what it counts."""
+
+    def __init__(self, database: Database, ids: Mapping[bytes, bytes]) -> None:
+        self._database = database
+        self._ids = ids
+        self._rows = self._damaged = 0
+        self._reported_s = time.monotonic()
+
+    def run(self) -> None:
+        self._database.conn.create_function("restamped", 1, self._restamped, deterministic=True)
+        for (table,) in self._database.execute(_TABLES).fetchall():
+            self._restamp(table)
+        if self._damaged:
+            log.warning(
+                "%d of %d stored events are damaged and stay damaged: whatever reads them says so",
+                self._damaged,
+                self._rows,
+            )
+
+    def _restamp(self, table: str) -> None:
+        execute = self._database.execute
+        (last,) = execute(_LAST.format(table=table)).fetchone()
+        at = -1
+        while last is not None and at < last:
+            after = execute(_END.format(table=table), (at, _AT_A_TIME - 1)).fetchone()
+            end = last if after is None else after[0]
+            execute(_RESTAMP.format(table=table), (at, end))
+            at = end
+            self._report(table)
+
+    def _restamped(self, event: object) -> object:
+        self._rows += 1
+        if not isinstance(event, bytes):
+            return event  # its readers say so
+        try:
+            return restamped(event, self._ids)
+        except ProtocolError:
+            if _is_of_now(event):
+                return event
+            self._damaged += 1
+            # A CRC of 0: with its own it might be taken for the event of an earlier server.
+            return event[: V2.header_crc.offset] + bytes(4) + event[V2.header_crc.end :]
+
+    def _report(self, table: str) -> None:
+        if time.monotonic() - self._reported_s >= _REPORT_S:
+            self._reported_s = time.monotonic()
+            log.info("%d stored events have new CRCs; now table %s", self._rows, table)
+
+
+def _is_of_now(event: bytes) -> bool:
+    try:
+        return decode(event)[1] == len(event)
+    except ProtocolError:
+        return False
+
+
+Migration = str | Callable[[Database], None]
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _restamp_store)
 
 
 def is_current(database: Database, path: Path) -> bool:
@@ -107,6 +202,9 @@ def migrate(database: Database) -> int:
     """
     (version,) = database.execute("pragma user_version").fetchone()
     for migration in MIGRATIONS[version:]:
+        if not isinstance(migration, str):
+            migration(database)
+            continue
         for statement in filter(None, map(str.strip, migration.split(";\n"))):
             database.execute(statement)
     database.execute(f"pragma application_id = {APPLICATION_ID}")

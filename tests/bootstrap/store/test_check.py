@@ -167,7 +167,7 @@ def test_a_store_of_before_there_were_checksums_gets_them(
         database.execute("pragma user_version = 2")
     with caplog.at_level("INFO"):
         store = Store.open(path)
-    assert "it has checksums now" in caplog.text
+    assert "old.db is brought up to date" in caplog.text
     try:
         assert store.position().scn == 55
         assert [state.name for state in store.sources()] == ["a.b"]

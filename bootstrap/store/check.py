@@ -60,6 +60,7 @@ def _check_pages(store: Store, is_small: bool) -> Iterator[int]:
     connection = store.file.connection
     with store.file.explained("checking"):
         tables = [str(row[0]) for row in connection.execute(_TABLES)]
+    # A large file is checked table by table, so that no transaction is long.
     checks = ["(3)"] if is_small else [f"({table})" for table in tables]
     for check in checks:
         with store.file.explained("checking"):

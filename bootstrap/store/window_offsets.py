@@ -28,6 +28,7 @@ def place_of(store: Store, src_ids: Sequence[int], scn: int, offset: int) -> Log
     if offset == -1:
         return scn, WHOLE_WINDOW
     if offset == 0:
+        # Nothing of the window is consumed: SCNs are integers, so the one before is its end.
         return scn - 1, WHOLE_WINDOW
     indexes = " union all ".join(_INDEXES.format(src_id=src_id) for src_id in src_ids)
     with store.file.reading("looking for a place in a window", scn=scn):

@@ -105,6 +105,7 @@ class Look:
         if payload is None:
             return False
         stored = self._stored(row)
+        # Equal schemas write equal rows as equal bytes.
         if stored.schema_id == digest:
             return stored.value == payload
         return _same_values(self._row(payload, digest), self._row(stored.value, stored.schema_id))
@@ -117,6 +118,7 @@ class Look:
             row = rows.get(candidate.key)
             if self.is_same(row, candidate.payload, candidate.digest):
                 continue
+            # It changed after the read saw everything: it cannot be judged yet.
             if row is not None and row.scn > candidate.scn:
                 yield candidate
             elif candidate.payload is None:

@@ -45,6 +45,7 @@ class Notes:
     """
 
     def __init__(self) -> None:
+        # An empty name: SQLite keeps the database in a temporary file of its own.
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.executescript(_TABLES)
 

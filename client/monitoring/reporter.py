@@ -136,7 +136,7 @@ class Reporter:
         self._failures, self._is_heard = [], False
         first, others = self._order.split(self._used(), self._relays())
         answers = [answer for relay in first if (answer := await self._post_to(relay))]
-        # Without an answer of a relay in use, one of the others is tried after another.
+        # If no relay in use answers, the others are tried in turn until one does.
         for relay in others:
             if not answers and (answer := await self._post_to(relay)):
                 answers.append(answer)

@@ -40,6 +40,7 @@ def run(file: Path, available_now: bool, explain: bool, metrics_port: int | None
         SELECT id, customer, total FROM shop.orders WHERE status = 'open'
     """
     job = read_job(file)
+    # Before Spark starts, which takes seconds.
     for line in words_of(job):
         click.echo(line)
     if explain:

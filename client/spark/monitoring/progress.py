@@ -142,6 +142,7 @@ def _places(
         stopped = end.get("stopped", {})
         for name, place in _read(end).items():
             one = place_stats(name, place, newest.get(name), stopped.get(name, ""))
+            # The query as a whole is only as far as its slowest source.
             if name not in found or _order(one) < _order(found[name]):
                 found[name] = one
     return tuple(found[name] for name in sorted(found))

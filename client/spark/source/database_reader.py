@@ -133,6 +133,7 @@ class RowBatches:
         batch = plan.batch(RowBatch(len(rows), heads, arrays, None, None))
         if self._condition is not None:
             batch = self._condition.rows(batch)
+        # Spark may have asked for some columns only.
         found = [batch.column(name) for name in self._target.names]
         return pa.RecordBatch.from_arrays(found, schema=self._target)
 

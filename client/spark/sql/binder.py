@@ -34,6 +34,7 @@ def bind(query: Query, columns: Mapping[SourceStream, SourceColumns]) -> Plan:
 
     `columns` has every source of `streams_of(query)`.
     """
+    # `parse_query` refuses a JOIN beside UNION ALL, so the first SELECT tells the form.
     if query.selects[0].joined:
         return _bind_join(query.text, query.selects[0], columns)
     return _bind_union(query, columns)
@@ -122,6 +123,7 @@ class _Scope:
             raise self.text.refusal(
                 column, f"{'.'.join(parts)} is not a table of this SELECT; its tables are: {known}"
             )
+        # An alias is unique in a SELECT; two tables of one name have aliases.
         return found[:1]
 
 

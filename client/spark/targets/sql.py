@@ -85,6 +85,7 @@ class SqlTarget(Target):
         engine_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._url, _, self.table = uri.rpartition("#")
+        # Errors and logs show the URI, so it has no password.
         shown = f"{make_url(self._url).render_as_string(hide_password=True)}#{self.table}"
         super().__init__(shown, keys, source_column)
         self._key_length = key_length

@@ -101,6 +101,7 @@ class SqliteTable(SourceTable):
         values = [value for key in keys for value in key]
         with (
             translated(self.physical_source, self._path, lambda: 0),
+            # The comparison's own connection is read-only.
             closing(self._connect("rw")) as connection,
             transaction(connection),
         ):

@@ -1,49 +1,49 @@
-"""Every error of the project: few, typed, carrying facts, saying what to do.
+"""Every error of the project: few types, with facts as attributes and advice in the text.
 
     DatabusError
-    ├── ProtocolError                 bytes that are not what the wire format says
-    │   └── WindowTooLargeError       a window larger than the reader takes
-    ├── RequestError                  what a peer asked for cannot be answered as asked
+    ├── ProtocolError                 bytes that do not conform to the wire format
+    │   └── WindowTooLargeError       a window larger than the reader accepts
+    ├── RequestError                  a request cannot be answered as it stands
     │   ├── InvalidParameterError     a parameter is missing, malformed or too large
     │   ├── UnknownCommandError       no such path
-    │   ├── UnauthorizedError         no token, or one that is not known
-    │   ├── ForbiddenError            not for the role that the token gives, or not from there
-    │   ├── TooSlowError              the answer took longer than one may
+    │   ├── UnauthorizedError         no token, or an unknown one
+    │   ├── ForbiddenError            not permitted for the token's role, or from that page
+    │   ├── TooSlowError              the answer took longer than the limit
     │   ├── UnknownSourceError        no such source id or name
-    │   ├── ControlRefusedError       what an admin wants cannot be done now
+    │   ├── ControlRefusedError       an admin command is not possible now
     │   ├── UnusableSourceError       a physical source's files cannot be used; others are served
     │   ├── OtherLogError             the checkpoint is of another log
     │   ├── ScnNotFoundError          the requested point is no longer held
-    │   │   └── DamagedWindowsError   what follows it is damaged in the ring's file
-    │   ├── BootstrapTooOldError      the bootstrap server is not as far yet: wait and ask again
-    │   │   └── RowsUnknownError      stored rows that no schema explains: they are read again
+    │   │   └── DamagedWindowsError   the windows after it are damaged in the ring's file
+    │   ├── BootstrapTooOldError      the bootstrap server has not reached that SCN: retry later
+    │   │   └── RowsUnknownError      stored rows with unknown values: they are read again
     │   └── BootstrapTooYoungError    the bootstrap server does not reach back so far
     ├── BootstrapError                a store cannot be read, written or served from
-    │   └── StoreDamagedError         its file is not what was written
+    │   └── StoreDamagedError         its file is damaged
     ├── CheckpointError               a checkpoint that contradicts itself, or cannot be stored
-    │   └── OtherTargetError          its batches went to another target than the one given
+    │   └── OtherTargetError          its batches went to another target than the given one
     ├── SchemaError
-    │   ├── SchemaNotFoundError       no schema of that id, source or SCN
+    │   ├── SchemaNotFoundError       no schema for that id, source or SCN
     │   ├── IncompatibleSchemaError   the reader cannot resolve it; names the field
     │   ├── ReloadNeededError         rows from before a schema change must be read again
-    │   └── RestartNeededError        the next start of a query takes a schema change in
+    │   └── RestartNeededError        the query must be restarted after a schema change
     ├── RowError                      a row that does not fit its table's schema
     ├── RingError
     │   ├── RingCorruptError          the file is damaged beyond what can be served
     │   └── TransactionTooLargeError  a transaction larger than the ring
     ├── SourceError
     │   ├── SourceUnavailableError    cannot be reached now; retrying may help
-    │   └── SourceStoppedError        capture stopped; somebody must do what the text says
-    ├── IllegalTransitionError        a state machine was to take a step that its table has not
+    │   └── SourceStoppedError        capture stopped; a person must do what the text says
+    ├── IllegalTransitionError        a step that a state machine's table does not have
     ├── ServerError                   a relay or bootstrap server answered with an error
     │   └── NoAnswerError             none of several servers answered in time
     ├── ConsumerError                 a callback failed or overran its time budget
     └── SettingsError                 a setting is missing, unknown or out of range
-        └── ReadAgainError            what is read changed meanwhile: begin the reading again
+        └── ReadAgainError            the source changed during a read: start the read again
 
-Each class has the HTTP status it is answered with (`status`) and the class
-name that goes on the wire (`wire_name`): Databus' own name where it has one,
-for its clients tell errors apart by it. `error_headers.py` adds Java's packages.
+Each class has the HTTP status of its answer (`status`) and the class name on the wire
+(`wire_name`). That is Databus' own name if there is one, because its clients distinguish errors
+by it. `error_headers.py` adds Java's packages.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from typing import Self
 
 
 class DatabusError(Exception):
-    """The root: every error this project raises on purpose.
+    """The base of all errors that this project raises on purpose.
 
-    `server` is the URL of the server that answered with it; empty where it was raised here.
+    `server` is the URL of the server that answered with the error; empty for a local one.
     """
 
     status = 500
@@ -64,10 +64,7 @@ class DatabusError(Exception):
 
 
 class ProtocolError(DatabusError):
-    """Bytes that are not what the wire format says.
-
-    `offset` is where in the bytes given the damage was found.
-    """
+    """Bytes do not conform to the wire format; `offset` is the position in the given bytes."""
 
     status = 400
     wire_name = "InvalidEventException"
@@ -143,7 +140,7 @@ class UnknownSourceError(RequestError):
 
 
 class UnauthorizedError(RequestError):
-    """The request shows no token, or one that the server does not know."""
+    """The request has no token, or an unknown one."""
 
     status = 401
     wire_name = "UnauthorizedException"
@@ -156,14 +153,14 @@ class UnauthorizedError(RequestError):
 
 
 class ForbiddenError(RequestError):
-    """Whoever asks may not do this, or not from there; the text says what would be taken."""
+    """The role of the caller, or its page, does not permit this; the text says what would."""
 
     status = 403
     wire_name = "ForbiddenException"
 
 
 class TooSlowError(RequestError):
-    """One request's work took longer than one may; another such request may take as long."""
+    """The work for one request took longer than the limit; the same request may do so again."""
 
     status = 503
     wire_name = "RequestTimedOutException"
@@ -214,10 +211,10 @@ class ScnNotFoundError(RequestError):
 
 
 class OtherLogError(RequestError):
-    """A consumer goes on from a window that the log of this server does not have.
+    """A consumer's checkpoint names a window that the log of this server does not have.
 
-    Its checkpoint is of another log: another database, or the same one begun anew.
-    Nothing is sent: SCNs of two logs cannot be compared.
+    It is the checkpoint of another log: of another database, or of the same one before it was
+    reset. Nothing is sent, because SCNs of two logs cannot be compared.
     """
 
     status = 409
@@ -238,9 +235,9 @@ class OtherLogError(RequestError):
 class DamagedWindowsError(ScnNotFoundError):
     """Windows in the middle of a ring's file are damaged.
 
-    To a client it is what ScnNotFound is, and goes over the wire as that: who
-    is behind them can only go on elsewhere, and asking again does not help. Who
-    is at the last of them, or later, is served.
+    On the wire it is a ScnNotFoundException: a client before those windows can continue only on
+    another server, and a retry does not help. Clients at the last damaged window or after it are
+    served.
     """
 
     def __init__(self, path: str, physical_source: str, scns: tuple[int, int], at: int) -> None:
@@ -249,7 +246,7 @@ class DamagedWindowsError(ScnNotFoundError):
             after,
             until,
             f"ring {path} is damaged at byte {at}: its windows after scn {after}, up to {until}, "
-            "cannot be read. Who is behind them needs a bootstrap server, or another relay; "
+            "cannot be read. Consumers before them need a bootstrap server or another relay; "
             "without one, have the relay capture them again, as long as the database has its log: "
             f'POST /api/v1/physicalSources/{physical_source}/restart {{"scn": "{after}"}}',
         )
@@ -258,10 +255,10 @@ class DamagedWindowsError(ScnNotFoundError):
 
 
 class BootstrapTooOldError(RequestError):
-    """The bootstrap server is not as far as it must be to answer: wait and ask again.
+    """The bootstrap server has not reached the SCN that it needs to answer: retry later.
 
-    A source that is being seeded, or a producer behind the consumer's SCN; the
-    text says which, and how far it is.
+    A source is being seeded, or the producer is behind the consumer's SCN; the text says which,
+    and how far it is.
     """
 
     status = 503
@@ -269,7 +266,7 @@ class BootstrapTooOldError(RequestError):
 
 
 class RowsUnknownError(BootstrapTooOldError):
-    """Stored rows cannot be told as their table has them since SCN `scn`: to be read again."""
+    """The values of stored rows are unknown since a schema change at `scn`: read them again."""
 
     def __init__(self, source: str, scn: int, why: str) -> None:
         self.source = source
@@ -282,9 +279,9 @@ class RowsUnknownError(BootstrapTooOldError):
 
 
 class BootstrapTooYoungError(RequestError):
-    """The bootstrap server does not reach back so far, or no longer knows the rows' ids.
+    """The bootstrap server does not have data that old, or no longer has the ids of the rows.
 
-    Asking again does not help: the text says what the consumer must begin with.
+    A retry does not help; the text says what the consumer must begin with.
     """
 
     status = 410
@@ -298,7 +295,7 @@ class BootstrapError(DatabusError):
 
 
 class StoreDamagedError(BootstrapError):
-    """A bootstrap store's file is not what was written: nothing of it is served any more."""
+    """A bootstrap store's file is damaged; it is no longer served."""
 
 
 class CheckpointError(DatabusError):
@@ -324,13 +321,13 @@ class SchemaError(DatabusError):
 
 
 class SchemaNotFoundError(SchemaError):
-    """No schema of that id, source or SCN."""
+    """No schema for that id, source or SCN."""
 
     status = 404
 
 
 class IncompatibleSchemaError(SchemaError):
-    """A schema cannot be resolved to the reader's; `field` is where."""
+    """A schema cannot be resolved to the reader's, because of `field`."""
 
     status = 409
 
@@ -344,7 +341,7 @@ class IncompatibleSchemaError(SchemaError):
 class ReloadNeededError(SchemaError):
     """The values of stored rows after a schema change are unknown: read the rows again.
 
-    `scn` is of the change: they are to be read as of it, or later; 0 where it is not known.
+    Read them as of `scn`, the SCN of the change, or later; 0 if it is not known.
     """
 
     def __init__(self, problem: str, scn: int = 0) -> None:
@@ -353,7 +350,7 @@ class ReloadNeededError(SchemaError):
 
 
 class RestartNeededError(SchemaError):
-    """A schema changed after a query was started; the query's next start takes the change in."""
+    """A schema changed after a query was started; restart the query to use the new one."""
 
 
 class RowError(DatabusError):
@@ -378,7 +375,7 @@ class RingCorruptError(RingError):
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(
             f"ring {path}: {problem}; move the file away and restart: "
-            "capture goes on from MaxSCN, and clients that are behind it bootstrap"
+            "capture continues from MaxSCN, and clients that are behind it bootstrap"
         )
         self.path = path
 
@@ -386,8 +383,8 @@ class RingCorruptError(RingError):
 class TransactionTooLargeError(RingError):
     """A transaction larger than the ring.
 
-    One that comes in pieces is noticed before its end: then `scn` is the one
-    before it, and `size_bytes` what has come of it.
+    A transaction that arrives in pieces is noticed before its end: then `scn` is that of the one
+    before it, and `size_bytes` is the size so far.
     """
 
     def __init__(
@@ -417,7 +414,7 @@ class SourceUnavailableError(SourceError):
 
 
 class SourceStoppedError(SourceError):
-    """Capture stopped at a position, and somebody must do what the text says.
+    """Capture stopped at a position, and a person must do what the text says.
 
     `scn` is the last SCN handed over; `position` names the position in the source's own terms
     (file and offset, row of the change log), or is empty. `evidence` identifies the bytes that

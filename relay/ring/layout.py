@@ -110,7 +110,7 @@ class Layout:
         cheaper and each search slower.
         """
         if capacity_bytes < 64 or len(name.encode()) > 256:
-            raise RingError(f"ring {name}: {capacity_bytes} bytes is no capacity")
+            raise RingError(f"ring {name}: {capacity_bytes} bytes is not a valid capacity")
         chosen = block_bytes or max(min(32768, capacity_bytes // 64), capacity_bytes // MAX_BLOCKS)
         return cls(name, capacity_bytes, min(max(chosen, 64), capacity_bytes))
 
@@ -155,7 +155,7 @@ class Layout:
             raise RingCorruptError(str(path), f"the header is cut at byte {len(page)}")
         magic, version, order, capacity, block, slots, name = _STATIC.unpack_from(page)
         if magic != _MAGIC:
-            raise RingCorruptError(str(path), "it does not begin as a ring does")
+            raise RingCorruptError(str(path), "it is not a ring file")
         if order != _BYTE_ORDER:
             raise RingCorruptError(str(path), "written on a machine of another byte order")
         if version == FORMER_VERSION != wanted_version:
@@ -277,7 +277,7 @@ def open_file(path: Path, fd: int, writable: bool) -> RingFile:
     size = os.fstat(fd).st_size
     if size < layout.file_bytes:
         if not writable:
-            raise RingCorruptError(str(path), f"{size} of {layout.file_bytes} bytes are there")
+            raise RingCorruptError(str(path), f"the file has {size} of {layout.file_bytes} bytes")
         _allocate(path, fd, layout.file_bytes)
     ring_file = RingFile(path, layout, fd, writable)
     if size < layout.file_bytes:
@@ -306,6 +306,6 @@ def _allocate(path: Path, fd: int, size: int) -> None:
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
         raise RingError(
-            f"ring {path}: cannot have {size} bytes of disk: {error}; make room for them, or lower "
-            "ring_bytes of this physical source"
+            f"ring {path}: cannot allocate {size} bytes of disk: {error}; make room for them, or "
+            "lower ring_bytes of this physical source"
         ) from error

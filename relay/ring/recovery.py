@@ -245,7 +245,7 @@ def _nothing_left(ring_file: RingFile, index: ScnIndex) -> RingState:
     elif ring_file.is_sound(PREV_SCN) and ends and positions:
         number, position, scn = max(ends), max(positions), ring_file.scn(PREV_SCN)
     else:
-        raise RingCorruptError(str(ring_file.path), "neither its cells nor its index are whole")
+        raise RingCorruptError(str(ring_file.path), "both its cells and its index are damaged")
     return RingState(number, number, position, position, scn, scn, 0)
 
 

@@ -21,7 +21,7 @@ slow client was served on with windows silently missing.)
 The file survives the process: killed at any instruction, it opens again with
 every published window and no half of one (`recovery`). Nothing is synced
 to disk on the way; what a machine going down takes along is found by the CRCs,
-and capture goes on from the ring's newest SCN.
+and capture continues from the ring's newest SCN.
 """
 
 from __future__ import annotations

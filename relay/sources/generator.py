@@ -1,11 +1,10 @@
-"""The generator: made-up tables that change at a given rate, for load tests and demos.
+"""The generator: synthetic tables that change at a given rate, for load tests and demos.
 
-`generator:?rate=100&seed=1&rows=5`. The tables are the settings' sources. What
-transaction n holds follows from the seed and n alone, so n is its SCN, a
-restart after k goes on with k + 1, and two relays with one seed say the same.
-The rows make sense together without a memory: transaction n inserts rows of its
-own, updates some that transaction n - 5 inserted and deletes some of n - 15.
-Only the commit time is the clock's.
+`generator:?rate=100&seed=1&rows=5`. The tables are the settings' sources. Transaction n depends
+on the seed and on n only. So n is its SCN, a restart after k continues with k + 1, and two relays
+with one seed deliver the same. The rows are consistent without stored state: transaction n
+inserts rows, updates some rows that transaction n - 5 inserted and deletes some of n - 15. Only
+the commit time comes from the clock.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class GeneratorSource(Source):
                 return []
 
     def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing: a generator has no connection."""
 
     def _due(self, now: float) -> int:
         if not self._rate:

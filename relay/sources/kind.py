@@ -40,10 +40,10 @@ BUILT_IN = (
 
 
 class CheckRequest(NamedTuple):
-    """What `databus doctor` asks about one physical source.
+    """The arguments of a check by `databus doctor`.
 
-    With `reads_log` false, only its tables are to be read. `newest_scn` is where capture goes
-    on, None when it has never begun; `now_s` is the time since 1970.
+    With `reads_log` false, only the tables are checked. Capture continues after `newest_scn`,
+    None if it has never begun. `now_s` is the time since 1970.
     """
 
     subject: str
@@ -65,7 +65,7 @@ class RepairRequest(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """The definition that was written; `doubt` says what nobody could verify about it."""
+    """The definition that was written; `doubt` tells what could not be verified about it."""
 
     table: Table
     doubt: str = ""
@@ -73,14 +73,14 @@ class Repaired(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKind:
-    """One kind of database. Fields that are None are what it cannot do.
+    """One kind of database. A field that is None means that the kind cannot do this.
 
     Nothing connects before the object that a function returns is opened. The functions raise
     SettingsError for settings that the kind does not take.
 
     open            the source that a relay captures; it keeps files in the folder, if given
-    check           looks at a source for `databus doctor`
-    read_columns    returns one table as it is now; raises SourceError, UnknownSourceError
+    check           checks a source for `databus doctor`
+    read_columns    returns one current table; raises SourceError, UnknownSourceError
     scan            the reader of tables, for bootstrap servers and Spark
     probe_log       the probe of the database's log, where the database purges it by itself
     repair_history  writes a table's definition into the history in the folder

@@ -167,14 +167,14 @@ class EventEncoder(Protocol):
         ...
 
     def mark(self) -> int:
-        """Return what `take_back` takes to come back to here."""
+        """Return the current state of the window, as `take_back` takes it."""
         ...
 
     def take_back(self, mark: int = 0) -> None:
-        """Forget the versions that the window under way has made since `mark`."""
+        """Forget the versions that the current window has made since `mark`."""
 
     def settle(self) -> None:
-        """Register the versions that a window has made, before anybody can read it."""
+        """Register the versions that a window has made, before it can be read."""
 
     def encode_change(self, change: Change, origin: Origin, row_index: int, scn: int) -> bytes:
         """Return one change's event, unstamped; raises UnfitRowError when it does not fit."""

@@ -70,7 +70,7 @@ class TableScan(Protocol):
         """Close every connection; may be called twice."""
 
     def table(self, source: str) -> Table:
-        """Return a source's table as it is now."""
+        """Return a source's current table."""
         ...
 
     def is_chunked(self, source: str) -> bool:

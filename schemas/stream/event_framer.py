@@ -1,9 +1,8 @@
-"""Cut a response's bytes where whole events end, whichever reader takes them apart.
+"""Finds the ends of events in a response's bytes, for all readers.
 
-Events follow one another with no other framing; a chunk may end anywhere. The
-framer keeps what is left of a chunk until the event it begins is whole, and
-counts the bytes of the window under way. What the events say is the reader's
-part: `StreamReader`, `RowReader` and `PageReader` each have a framer.
+Events follow one another without other framing; a chunk may end anywhere. The framer keeps the
+rest of a chunk until its event is whole, and counts the bytes of the current window. The content
+of events is read by `StreamReader`, `RowReader` and `PageReader`, which have a framer each.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ class _Version(Protocol):
     SMALLEST_BYTES: int
 
     def header_length(self, buffer: Buffer, offset: int, /) -> int:
-        """Return how long the header is of an event whose fixed part is here."""
+        """Return the length of the header of an event whose fixed part is in the buffer."""
         ...
 
     def checked_length(self, buffer: Buffer, offset: int, /) -> int:
-        """Return how long the event is, as its CRC confirms it."""
+        """Return the length of the event, which the header's CRC confirms."""
         ...
 
 
@@ -36,11 +35,10 @@ _VERSIONS: Mapping[int, _Version] = {event_v1.VERSION: event_v1, event_v2.VERSIO
 
 
 class EventFramer:
-    """Join chunks until the event they begin is whole, and bound the window's size.
+    """Joins chunks until their first event is whole, and limits the window's size.
 
-    Bytes are looked at once: what is left of a chunk waits in pieces until the
-    event they begin is whole, however many chunks that takes. A reader sets
-    `window_bytes` back to 0 when a window ends.
+    Each byte is examined once: the chunks of an incomplete event wait unjoined until it is whole.
+    A reader resets `window_bytes` to 0 at the end of a window.
     """
 
     def __init__(self, max_window_bytes: int) -> None:
@@ -48,14 +46,14 @@ class EventFramer:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the half event, and the size of the window under way."""
+        """Drop the incomplete event, and the size of the current window."""
         self._pieces: list[bytes] = []
         self._piece_bytes = 0
-        self._needed_bytes = 0  # how many it takes to get on
+        self._needed_bytes = 0  # the size that the pieces must reach
         self.window_bytes = 0
 
     def join(self, chunk: bytes) -> bytes | None:
-        """Return the chunk behind what was left over; None while no event is whole yet."""
+        """Return the kept bytes and the chunk; None while they are less than an event."""
         if not self._pieces:
             return chunk
         self._pieces.append(chunk)
@@ -67,36 +65,36 @@ class EventFramer:
         return joined
 
     def keep(self, data: bytes, offset: int) -> None:
-        """Keep what is left of `data` from `offset` on, where an event begins that is cut."""
+        """Keep the rest of `data` from `offset` on, where an incomplete event begins."""
         self._piece_bytes = len(data) - offset
         if self._piece_bytes:
             self._pieces.append(data[offset:])
 
     def close(self) -> None:
-        """Note that the response is over; raises ProtocolError inside an event."""
+        """End the response; raises ProtocolError inside an event."""
         if self._pieces:
             raise ProtocolError(f"response ends {self._piece_bytes} bytes into an event")
 
     def count(self, size_bytes: int, offset: int) -> None:
-        """Count bytes of the window; raises WindowTooLargeError when they are too many."""
+        """Count bytes of the window; raises WindowTooLargeError beyond the limit."""
         self.window_bytes += size_bytes
         if self.window_bytes > self.max_window_bytes:
             raise self._too_large(self.window_bytes, offset)
 
     def is_cut(self, data: bytes, offset: int) -> bool:
-        """Return whether the event at `offset`, which cannot be decoded, only wants more bytes.
+        """Return whether an event that cannot be decoded is only incomplete, not damaged.
 
-        Raises ProtocolError or WindowTooLargeError where its header says that it is damaged or
-        too large.
+        Raises ProtocolError or WindowTooLargeError if its header is impossible or its size is too
+        large.
         """
         self._needed_bytes = self._needed(data, offset)
         return self._needed_bytes > len(data) - offset
 
     def _needed(self, data: bytes, offset: int) -> int:
-        """Return how many bytes it takes to go on from `offset`; 0 = what is there is damage.
+        """Return how many bytes are needed from `offset` on; 0 = the event is damaged.
 
-        No length is believed before the header's CRC has confirmed it: one flipped
-        bit would otherwise ask for gigabytes.
+        No length is used before the header's CRC has confirmed it. Otherwise one flipped bit would
+        make the reader wait for gigabytes.
         """
         version = _VERSIONS.get(data[offset])
         here = len(data) - offset

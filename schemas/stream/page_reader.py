@@ -1,7 +1,7 @@
-"""A bootstrap answer's bytes to a page: events of different SCNs, then one checkpoint event.
+"""Reads the page of a bootstrap answer: events of different SCNs, then one checkpoint event.
 
-Rows are collected as `RowReader` does it; only what ends them is another thing. A
-page has no end-of-period events, for it is no transaction.
+Rows are collected as in `RowReader`; only the end differs. A page has no end-of-period events,
+because it is not a transaction.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from databus.schemas.stream.row_reader import RowCollector, RowEvent
 
 
 class RowPage(NamedTuple):
-    """A page as it came.
+    """A received page.
 
-    `unknown` is as in `RowWindow`. `is_ordered`: no event has a smaller SCN
-    than the one before it, as it must be in a catch-up.
+    `unknown` is as in `RowWindow`. `is_ordered`: no event has a smaller SCN than the one before
+    it, which is required in a catch-up.
     """
 
     checkpoint: Checkpoint
@@ -46,7 +46,7 @@ class PageReader:
 
     @property
     def pending_events(self) -> int:
-        """How many events of a half page are held."""
+        """Number of events of the incomplete page."""
         return self._rows.pending_events
 
     def receive(self, chunk: bytes) -> list[RowPage]:
@@ -59,11 +59,11 @@ class PageReader:
         return self._rows.receive(chunk)
 
     def reset(self) -> None:
-        """Forget the half event and the rows held."""
+        """Drop the incomplete event and the collected rows."""
         self._rows.reset()
 
     def close(self) -> None:
-        """Note that the response is over; raises ProtocolError inside an event."""
+        """End the response; raises ProtocolError inside an event."""
         self._rows.close()
 
     def end_window(self, scn: int, timestamp_ns: int, offset: int) -> NoReturn:  # noqa: ARG002

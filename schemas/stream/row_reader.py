@@ -1,15 +1,14 @@
-"""A response's bytes to windows of rows: the client's reader, and its hottest path.
+"""Reads windows of rows from a response's bytes: the client's reader, and its hottest path.
 
-The rules are those of `stream_reader.StreamReader`, and so are the windows, but
-each row's event is one plain tuple, checked and taken apart in line: no call
-and no object more per event than there must be. Where `row_cutter` was built it
-goes ahead through the plainest events, and only what it stops at is read here.
-A plain tuple of numbers and bytes also leaves the garbage collector alone: it
-forgets such tuples at the first look, while it looks at each `Event` in a full
-buffer again and again. `benchmarks.callback` shows what that is worth.
+The rules and windows are those of `stream_reader.StreamReader`, but each row's event is one plain
+tuple, checked and parsed inline, without extra calls and objects per event. If the compiled
+`_row_cutter` is built, it reads the common events, and only the event at which it stops is read
+here. Plain tuples of numbers and bytes also cost the garbage collector less: it untracks them at
+its first pass, while it would traverse each `Event` in a full buffer at every pass.
+`benchmarks.callback` measures this.
 
-A schema that the reader was not told of is noticed on the way, so that nobody
-has to look at all events again before a window is let on.
+Unknown schemas are collected while reading, so that no second pass over the events is needed
+before a window is delivered.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ from databus.schemas.event.layout import (
 from databus.schemas.stream.event_framer import EventFramer
 from databus.schemas.stream.stream_reader import ControlEvent, decode_event
 
-# One row's event. It keeps its own bytes, and `place` is where in them the payload's
-# part begins: pieces are cut out only when somebody wants them, and a store takes
-# the whole. Where `wire_bytes` has to encode an event, a header of zeros says so.
+# One row's event, with its own bytes. `place` is the offset of the payload's part in them: parts
+# are copied only on demand, and a store takes the whole. If `wire_bytes` must encode the event,
+# the bytes begin with a header of zeros.
 #   SCN, timestamp (ns), src_id, partition id, key, opcode, digest of the row's
 #   schema, digest of the metadata's (None = no metadata), bytes, place, is plain:
-#   there is a row, and it is known that the metadata has no notes on it
+#   there is a row, and the metadata is known to have no notes on it
 RowEvent = tuple[int, int, int, int, int | bytes, int, bytes, bytes | None, bytes, int, bool]
 SCN: Final = 0
 TIMESTAMP_NS: Final = 1
@@ -68,7 +67,7 @@ WIRE: Final = 8
 PLACE: Final = 9
 IS_PLAIN: Final = 10
 NO_ROW_DIGEST = b""  # of an event about all rows of a table
-LOST_ROW_DIGEST = b"?"  # of any other event without a row, which no schema has
+LOST_ROW_DIGEST = b"?"  # of any other event without a row; no schema has this digest
 
 try:
     from databus.schemas.stream import _row_cutter as row_cutter
@@ -78,7 +77,7 @@ else:
     take_rows = row_cutter.take_rows
 
 _part_attributes = struct_of(PART.attributes)
-# The header, and what comes next when there is metadata: that part's beginning.
+# The header, and the beginning of the metadata's part, which follows it if there is metadata.
 _unpack_event = struct_of(
     *V2_LONG_KEY_FIELDS,
     *(field.moved(HEADER_BYTES) for field in (PART.length, PART.attributes, PART.crc32)),
@@ -104,11 +103,10 @@ def _body_at(key: int | bytes) -> int:
 
 
 class RowWindow(NamedTuple):
-    """All rows of one transaction that were sent.
+    """The sent rows of one transaction.
 
-    `ddl` has the DDL statements among them, each with how many of `events`
-    come before it. `unknown` has the (src_id, digest of the schema) that were not among those
-    the reader was told of.
+    `ddl` has the DDL statements, each with the number of `events` before it. `unknown` has the
+    (src_id, schema digest) pairs that are not in the reader's `known`.
     """
 
     scn: int
@@ -124,26 +122,26 @@ _Ended_co = TypeVar("_Ended_co", covariant=True)
 
 
 class EndRules(Protocol[_Ended_co]):
-    """What a reader makes of the rows collected, when an event comes that is no row's."""
+    """A reader's rules for events without a row, which end the collected rows."""
 
     def end_window(self, scn: int, timestamp_ns: int, offset: int) -> _Ended_co:
-        """Return what an end-of-period event ends."""
+        """Return the result of an end-of-period event."""
         ...
 
     def end(self, event: Event, offset: int) -> _Ended_co:
-        """Return what another control event ends."""
+        """Return the result of another control event."""
         ...
 
     def take_ddl(self, event: Event, offset: int) -> None:
-        """Take a DDL event, which stands among the rows."""
+        """Take a DDL event between rows."""
         ...
 
 
 class RowCollector(Generic[Ended]):
-    """Cut chunks into row events, and leave it to a reader's rules what ends them.
+    """Collects the row events of chunks; a reader's rules decide what ends them.
 
-    `known` are the (src_id, digest) pairs that rows may have. The public attributes are
-    what is held: rules read them, and call `begin` once they have handed them over.
+    `known` are the (src_id, digest) pairs that rows may have. The public attributes are the
+    collected rows: rules read them, and then call `begin`.
     """
 
     def __init__(self, max_window_bytes: int, rules: EndRules[Ended]) -> None:
@@ -153,12 +151,12 @@ class RowCollector(Generic[Ended]):
         self.begin()
 
     def reset(self) -> None:
-        """Forget the half event and the rows held."""
+        """Drop the incomplete event and the collected rows."""
         self.framer.reset()
         self.begin()
 
     def receive(self, chunk: bytes) -> list[Ended]:
-        """Take the next bytes; return what they end."""
+        """Take the next bytes; return the results of the rules for the events in them."""
         data = self.framer.join(chunk)
         if data is None:
             return []
@@ -167,27 +165,27 @@ class RowCollector(Generic[Ended]):
         return ready
 
     def close(self) -> None:
-        """Note that the response is over; raises ProtocolError inside an event."""
+        """End the response; raises ProtocolError inside an event."""
         self.framer.close()
 
     @property
     def pending_events(self) -> int:
-        """How many events are held, DDL events among them."""
+        """Number of collected events, including DDL events."""
         return len(self.events) + len(self.ddl)
 
     @property
     def pending_scn(self) -> int | None:
-        """The SCN of the last event held, or None."""
+        """SCN of the last collected event, or None."""
         return self.scn if self.events or self.ddl else None
 
     def add_ddl(self, event: Event) -> None:
-        """Hold a DDL event, at its place among the rows."""
+        """Add a DDL event at its place between the rows."""
         if event.scn != self.scn:
             self._begin_scn(event.scn)
         self.ddl.append((len(self.events), ddl_of(event)))
 
     def begin(self) -> None:
-        """Begin anew, once what is held was handed over."""
+        """Forget the collected rows, after the rules have returned them."""
         self.events: list[RowEvent] = []
         self.ddl: list[tuple[int, DdlStatement]] = []
         self.unknown: frozenset[tuple[int, bytes]] = frozenset()
@@ -197,7 +195,7 @@ class RowCollector(Generic[Ended]):
         self.framer.window_bytes = 0
 
     def _cut(self, data: bytes) -> tuple[list[Ended], int]:
-        """Return what is complete in `data`, and where the first event that is not begins."""
+        """Return the results for `data`, and the begin of its incomplete event."""
         ready: list[Ended] = []
         begin, offset, end = 0, 0, len(data)
         last_src_id, last_digest = -1, NO_ROW_DIGEST
@@ -247,7 +245,7 @@ class RowCollector(Generic[Ended]):
             if scn != self.scn or digest != last_digest or src_id != last_src_id:
                 self._look(scn, src_id, digest)
                 last_src_id, last_digest = src_id, digest
-            # The last digest and not this one, though they are equal: one object for all.
+            # `last_digest` equals `digest`, and is one object for all rows: less memory.
             # fmt: off
             self.events.append((scn, timestamp_ns, src_id, partition_id, key, bits & OPCODE_MASK,
                                  last_digest, metadata_digest, wire, place, False))
@@ -258,11 +256,11 @@ class RowCollector(Generic[Ended]):
         return ready, offset
 
     def _take_other(self, data: bytes, offset: int, begin: int, ready: list[Ended]) -> int | None:
-        """Take an event that is not the plainest, and tell damage from the less usual.
+        """Take an event that is not the common kind; raise ProtocolError for damage.
 
-        Other versions and keys, no metadata, control events; and at a chunk's
-        end the one that is cut. Returns where the next one begins; None when
-        this one is cut.
+        These are other versions and keys, events without metadata, control events, and the
+        incomplete event at a chunk's end. Returns the begin of the next event, None if this one
+        is incomplete.
         """
         start = offset
         try:
@@ -287,7 +285,7 @@ class RowCollector(Generic[Ended]):
         return offset
 
     def _look(self, scn: int, src_id: int, digest: bytes) -> None:
-        """Look at what is new about an event that is about to be added."""
+        """Track the SCN and the schema of an event that is about to be added."""
         if scn != self.scn:
             self.is_ordered &= scn > self.scn or not self.events
             self._begin_scn(scn)
@@ -303,7 +301,7 @@ class RowCollector(Generic[Ended]):
 
 
 class RowReader:
-    """Cuts a byte stream into windows of rows; otherwise as `StreamReader`."""
+    """Reads a byte stream and returns windows of rows; otherwise like `StreamReader`."""
 
     def __init__(self, max_window_bytes: int) -> None:
         self._rows: RowCollector[RowWindow | ControlEvent] = RowCollector(max_window_bytes, self)
@@ -319,32 +317,32 @@ class RowReader:
 
     @property
     def pending_events(self) -> int:
-        """How many events of a half window are held, DDL events among them."""
+        """Number of events of the incomplete window, including DDL events."""
         return self._rows.pending_events
 
     @property
     def pending_scn(self) -> int | None:
-        """The SCN of the half window held, or None."""
+        """SCN of the incomplete window, or None."""
         return self._rows.pending_scn
 
     def receive(self, chunk: bytes) -> list[RowWindow | ControlEvent]:
-        """Take the next bytes; return what they complete.
+        """Take the next bytes; return the windows and control events that they complete.
 
-        Raises ProtocolError for damage, for events of different SCNs in one
-        window; WindowTooLargeError for one larger than `max_window_bytes`.
+        Raises ProtocolError for damage and for events of different SCNs in one window;
+        WindowTooLargeError for a window larger than `max_window_bytes`.
         """
         return self._rows.receive(chunk)
 
     def reset(self) -> None:
-        """Forget the half event and the rows held."""
+        """Drop the incomplete event and the collected rows."""
         self._rows.reset()
 
     def close(self) -> None:
-        """Note that the response is over; raises ProtocolError inside an event."""
+        """End the response; raises ProtocolError inside an event."""
         self._rows.close()
 
     def end_window(self, scn: int, timestamp_ns: int, offset: int) -> RowWindow:
-        """Return the window; raises ProtocolError when it has events of another."""
+        """Return the window; raises ProtocolError if it has events of another one."""
         rows = self._rows
         if (rows.events or rows.ddl) and (rows.is_mixed or scn != rows.scn):
             raise ProtocolError(f"events of other windows in window {scn}", offset)
@@ -361,12 +359,12 @@ class RowReader:
         return ended
 
     def take_ddl(self, event: Event, offset: int) -> None:  # noqa: ARG002 - for who refuses it
-        """Take a DDL event, at its place among the rows."""
+        """Add a DDL event at its place between the rows."""
         self._rows.add_ddl(event)
 
 
 class _NotPlainError(Exception):
-    """What is at an offset is not the plainest event. Never leaves this file."""
+    """An event is not of the common kind. Never leaves this file."""
 
 
 def wire_bytes(event: RowEvent) -> bytes:
@@ -396,7 +394,7 @@ def _encoded(event: RowEvent) -> bytes:
 
 
 def _begin(part: Part, size_bytes: int) -> bytes:
-    """Return what stands before a part's data; of it only the schema's version is ever read."""
+    """Return the header of a part; only its schema version is ever read."""
     attributes = part.schema_version << VERSION_SHIFT
     return _part_attributes.pack(attributes).ljust(size_bytes, b"\0")
 
@@ -407,7 +405,7 @@ def _schema_version(wire: bytes, place: int) -> int:
 
 
 def _keeps_bytes(event: Event, wire: bytes) -> bool:
-    """Return whether the received bytes are what `wire_bytes` is to return."""
+    """Return whether `wire_bytes` can return the received bytes."""
     row, metadata = event.payload, event.metadata
     return (
         wire[:1] == _VERSION_2
@@ -417,8 +415,8 @@ def _keeps_bytes(event: Event, wire: bytes) -> bool:
     )
 
 
-def _stand_in(event: Event) -> bytes:
-    """Return bytes with each part at its place, after a header of zeros."""
+def _substitute(event: Event) -> bytes:
+    """Return a substitute for the received bytes: a header of zeros, then the parts."""
     row, metadata = event.payload, event.metadata
     head = b"" if metadata is None else _begin(metadata, CRC32_PART_BYTES) + metadata.data
     tail = b"" if row is None else _begin(row, MD5_PART_BYTES) + row.data
@@ -438,7 +436,7 @@ def row_event(event: Event, wire: bytes = b"") -> RowEvent:
         int(event.opcode),
         row.digest if row else NO_ROW_DIGEST if event.is_truncate else LOST_ROW_DIGEST,
         None if metadata is None else metadata.digest,
-        wire if _keeps_bytes(event, wire) else _stand_in(event),
+        wire if _keeps_bytes(event, wire) else _substitute(event),
         _body_at(event.key) + head_bytes,
         False,
     )

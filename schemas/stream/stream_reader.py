@@ -1,8 +1,7 @@
-"""A response's bytes to windows.
+"""Reads windows from a response's bytes. Pure: bytes in, windows out.
 
-Events follow one another with no other framing; a chunk may end anywhere, and
-a response may end inside a window that is larger than the request's `size`:
-then the next response goes on with it. No sockets here: bytes in, windows out.
+Events follow one another without other framing; a chunk may end anywhere. A response may end
+inside a window that is larger than the request's `size`; the next response continues it.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ decode_v2 = event_v2.decode
 
 
 class Window(NamedTuple):
-    """All events of one transaction that were sent; the end-of-period event is left out.
+    """The sent events of one transaction, without the end-of-period event.
 
-    DDL events, where they were asked for, are among them.
+    They include DDL events if those were requested.
     """
 
     scn: int
@@ -35,19 +34,19 @@ class Window(NamedTuple):
 class ControlEvent(NamedTuple):
     """A control event that is not the end of a window.
 
-    `events` are the data events before it that belong to no ended window: the
-    page that a checkpoint event ends in a bootstrap response.
+    `events` are the data events before it that belong to no ended window. In a bootstrap
+    response, a checkpoint event ends a page of them.
     """
 
     event: Event
-    events: tuple[tuple[Any, ...], ...]  # as the reader has them: `Event`s or `RowEvent`s
+    events: tuple[tuple[Any, ...], ...]  # `Event`s or `RowEvent`s, depending on the reader
     size_bytes: int
 
 
 def decode_event(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
-    """Return the event of either version at `offset`, and where it ends.
+    """Return the event of either version at `offset`, and its end.
 
-    Raises ProtocolError when there is no whole event, or a damaged one.
+    Raises ProtocolError if the event is incomplete or damaged.
     """
     try:
         version = buffer[offset]
@@ -61,10 +60,7 @@ def decode_event(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
 
 
 def walk(buffer: Buffer) -> Iterator[Event]:
-    """Yield each event of a buffer that holds nothing but whole events.
-
-    Raises ProtocolError at the first byte that does not fit.
-    """
+    """Yield the events of a buffer of whole events; raises ProtocolError for anything else."""
     offset, end = 0, len(buffer)
     while offset < end:
         event, offset = decode_event(buffer, offset)
@@ -72,12 +68,12 @@ def walk(buffer: Buffer) -> Iterator[Event]:
 
 
 class StreamReader:
-    """Cut a byte stream into windows.
+    """Reads a byte stream and returns windows.
 
-    A window is handed over only once its end-of-period event has arrived: half
-    a transaction never reaches a consumer. The half window outlives the
-    response (`close`) and is dropped by `reset`, which must be called after a
-    ProtocolError and before reading from anywhere else.
+    A window is returned only when its end-of-period event has arrived, so an incomplete
+    transaction never reaches a consumer. An incomplete window survives the end of the response
+    (`close`). `reset` drops it, and must be called after a ProtocolError and before reading from
+    another position.
     """
 
     def __init__(self, max_window_bytes: int) -> None:
@@ -86,25 +82,25 @@ class StreamReader:
         self._begin_window()
 
     def reset(self) -> None:
-        """Forget the half event and the half window held."""
+        """Drop the incomplete event and the incomplete window."""
         self._framer.reset()
         self._begin_window()
 
     @property
     def pending_events(self) -> int:
-        """How many events of a half window are held."""
+        """Number of events of the incomplete window."""
         return len(self._events)
 
     @property
     def pending_scn(self) -> int | None:
-        """The SCN of the half window held, or None."""
+        """SCN of the incomplete window, or None."""
         return self._events[0][0] if self._events else None
 
     def receive(self, chunk: bytes) -> list[Window | ControlEvent]:
-        """Take the next bytes; return what they complete.
+        """Take the next bytes; return the windows and control events that they complete.
 
-        Raises ProtocolError for damage, for events of different SCNs in one
-        window; WindowTooLargeError for one larger than `max_window_bytes`.
+        Raises ProtocolError for damage and for events of different SCNs in one window;
+        WindowTooLargeError for a window larger than `max_window_bytes`.
         """
         data = self._framer.join(chunk)
         if data is None:
@@ -114,11 +110,11 @@ class StreamReader:
         return ready
 
     def close(self) -> None:
-        """Say that the response is over; raises ProtocolError inside an event."""
+        """End the response; raises ProtocolError inside an event."""
         self._framer.close()
 
     def _cut(self, data: bytes) -> tuple[list[Window | ControlEvent], int]:
-        """Return what is complete in `data`, and where the first event that is not begins."""
+        """Return the windows that `data` completes, and the begin of its incomplete event."""
         ready: list[Window | ControlEvent] = []
         events, scn = self._events, self._scn
         begin, offset, end = 0, 0, len(data)
@@ -127,7 +123,7 @@ class StreamReader:
             try:
                 event, next_offset = decode(data, offset)
             except ProtocolError:
-                # Asked only now: nearly all events are whole, and once a chunk is not often.
+                # Checked only after a failure, which is usually the incomplete end of a chunk.
                 self._framer.count(offset - begin, offset)
                 if not self._framer.is_cut(data, offset):
                     raise
@@ -147,7 +143,7 @@ class StreamReader:
         return ready, offset
 
     def _end(self, event: Event, offset: int) -> Window | ControlEvent:
-        """Hand over what the control event ends."""
+        """Return what a control event ends: a window, or itself with the events before it."""
         if event.is_eop:
             return self._end_window(event.scn, event.timestamp_ns, offset)
         ended = ControlEvent(event, tuple(self._events), self._framer.window_bytes)
@@ -155,7 +151,7 @@ class StreamReader:
         return ended
 
     def _end_window(self, scn: int, timestamp_ns: int, offset: int) -> Window:
-        """Hand over the window; raises ProtocolError when it has events of another."""
+        """Return the window; raises ProtocolError if it has events of another one."""
         if self._events and (self._is_mixed or scn != self._scn):
             raise ProtocolError(f"events of other windows in window {scn}", offset)
         ended = Window(scn, timestamp_ns, tuple(self._events), self._framer.window_bytes)

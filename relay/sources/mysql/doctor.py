@@ -211,7 +211,7 @@ class _ServerCheck:
             self._add(warning(subject, status.warning))
         else:
             behind = f"{status.behind_bytes} bytes behind the end of the log"
-            self._add(ok(subject, f"capture goes on in a file that the server has, {behind}"))
+            self._add(ok(subject, f"capture continues in a file that the server has, {behind}"))
 
     def _check_tls(self, address: MysqlAddress) -> None:
         if address.tls is None and not is_loopback(address.host):

@@ -126,7 +126,7 @@ class SqliteTableScan:
             connection.close()
 
     def table(self, source: str) -> Table:
-        """Return a source's table as it is now."""
+        """Return a source's current table."""
         return self._read_now(source).table
 
     def is_chunked(self, source: str) -> bool:

@@ -50,10 +50,10 @@ HARMLESS = frozenset(
     }
 )
 
-# The codes of an INCIDENT event.
+# The problem of an INCIDENT event.
 LOST = (
-    "the server says that changes were lost from its log; bring the consumers in line (seed them "
-    "again) and then let capture go on"
+    "the server reports that changes were lost from its log; seed the consumers again, and then "
+    "let capture continue"
 )
 
 NAMES = {

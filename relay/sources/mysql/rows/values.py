@@ -278,6 +278,7 @@ def _old_fine_time_reader(digits: int, _on_zero: OnZero) -> Reader:
 
 
 def _old_fine_datetime_reader(digits: int, on_zero: OnZero) -> Reader:
+    # One big-endian number in mixed radix: ((year * 13 + month) * 32 + day) * 24 + hour, and so on.
     size, unit = _OLD_DATETIME_SIZES[digits], 10 ** (6 - digits)
 
     def read(data: bytes, at: int) -> tuple[datetime | ZeroDate, int]:

@@ -114,7 +114,7 @@ def _literal(part: KeyPart, text: str) -> str:
         return f"{_introducer(part.charset)}x'{bytes.fromhex(text).hex()}'"
     pattern = _NUMBER if kind in _NUMBERS else _QUOTABLE
     if not pattern.fullmatch(text):
-        raise ValueError(f"{text!r} is no {part.sql_type} to go on after")
+        raise ValueError(f"{text!r} is not a {part.sql_type}, so reading cannot continue after it")
     return text if kind in _NUMBERS else f"'{text}'"
 
 

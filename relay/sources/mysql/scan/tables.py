@@ -163,7 +163,7 @@ class MysqlTableScan:
         self._stack.close()
 
     def table(self, source: str) -> Table:
-        """Return a source's table as it is now."""
+        """Return a source's current table."""
         return self._read_now(source).table
 
     def is_chunked(self, source: str) -> bool:
@@ -251,7 +251,9 @@ class MysqlTableScan:
         try:
             return reading.order.condition(resume)
         except (ValueError, LookupError, TypeError) as error:
-            raise self._stopped(reading.source, f"cannot go on after {resume}: {error}") from error
+            raise self._stopped(
+                reading.source, f"cannot continue after {resume}: {error}"
+            ) from error
 
     def _whole(self, source: str, rows: int) -> Iterator[Chunk]:
         # On a separate connection, which is busy until the last row.

@@ -93,8 +93,8 @@ def _warnings(facts: ServerFacts, tables: Sequence[Table], warning_hours: float)
     expiry_s = keeping_of(facts.variables).expiry_s
     if expiry_s and expiry_s < warning_hours * _HOUR_S:
         found.append(
-            f"the server keeps its log for {expiry_s / _HOUR_S:.4g} h only: capture that is down "
-            "for longer cannot go on; SET GLOBAL binlog_expire_logs_seconds"
+            f"the server keeps its log for {expiry_s / _HOUR_S:.4g} h only: capture cannot "
+            "continue after a longer downtime; SET GLOBAL binlog_expire_logs_seconds"
         )
     return found
 

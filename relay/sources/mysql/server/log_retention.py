@@ -117,8 +117,8 @@ def _find(position: BinlogPosition, files: Sequence[LogFile]) -> int | None:
 
 def _gone_text(position: BinlogPosition, files: Sequence[LogFile]) -> str:
     return (
-        f"file number {position.file_number}, offset {position.offset}, where capture goes on, is "
-        f"not in the server's log any more, {reach_of(files)}"
+        f"file number {position.file_number}, offset {position.offset}, where capture continues, "
+        f"is not in the server's log any more, {reach_of(files)}"
     )
 
 

@@ -415,7 +415,7 @@ class SchemaAt:
     def charset(self, database: str) -> str:
         """Return a database's default character set; raises ValueError."""
         if database not in self._names.databases:
-            return "utf8mb4"  # of tables that nobody asks for
+            return "utf8mb4"  # of tables that are not captured
         charset = self._history.charset(database, self._scn)
         if charset is None:
             raise ValueError(f"the character set of database {database} is not known")
@@ -427,14 +427,14 @@ class SchemaAt:
 
 
 class _AnySchema:
-    """Tables of which nothing is known."""
+    """A schema with unknown tables."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
 
     def table(self, name: TableName) -> TableVersion | None:  # noqa: ARG002
         """Return a table."""
-        return TableVersion(None, problem="nobody has looked at it")
+        return TableVersion(None, problem="it was not read")
 
     def tables_of(self, database: str) -> Collection[TableName]:
         """Return the tables of a database that matter."""
@@ -475,8 +475,8 @@ def shown(text: str) -> str:
 
 def _lost(what: str, source: str) -> str:
     return (
-        f"{what} changed the rows of {source} without logging them; bring the consumers in line "
-        "(seed them again) and then let capture go on"
+        f"{what} changed the rows of {source} without logging them; seed the consumers again, and "
+        "then let capture continue"
     )
 
 

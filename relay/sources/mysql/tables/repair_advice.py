@@ -18,11 +18,11 @@ def repair_advice(
         for source in sources
     )
     where_from = (
-        f"FILE has its CREATE TABLE statement as it was at scn {scn}: it was altered later, so "
-        "the database as it is now does not say it"
+        f"FILE has its CREATE TABLE statement as of scn {scn}, which the database no longer has, "
+        "because the table was altered later"
         if was_altered
-        else "from the database as it is now if it was not altered since; else add "
-        "--create-table FILE, with its CREATE TABLE statement as it was then"
+        else "it is taken from the database; if the table was altered since, add "
+        "--create-table FILE, with its CREATE TABLE statement of that time"
     )
     return (
         f"stop the relay, give the definition of that moment with `{commands}` ({where_from}), "

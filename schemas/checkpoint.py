@@ -1,9 +1,8 @@
-"""Where a consumer is: a checkpoint, as a value, and how it may move.
+"""The position of a consumer, as an immutable checkpoint, and its transitions.
 
-Each transition returns a new checkpoint, or raises CheckpointError when the
-conversation of protocol.md does not allow it there: the start SCN is set once,
-the target SCN only after a snapshot and never below the start. JSON keys that
-this version does not know are kept.
+Each transition returns a new checkpoint, or raises CheckpointError if the bootstrap protocol does
+not permit it: the start SCN is set once, and the target SCN only after a snapshot and never below
+the start SCN. Unknown JSON keys are preserved.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class ConsumptionMode(StrEnum):
     ONLINE = "ONLINE_CONSUMPTION"
 
 
-# Attribute, JSON key; numbers are -1 and texts "" as long as they are not known.
+# Attribute, JSON key; unknown numbers are -1, unknown texts "".
 _NUMBERS = {
     "window_scn": "windowScn",
     "window_offset": "windowOffset",
@@ -38,10 +37,10 @@ _NUMBERS = {
     "bootstrap_since_scn": "bootstrap_since_scn",
     "bootstrap_start_scn": "bootstrap_start_scn",
     "bootstrap_target_scn": "bootstrap_target_scn",
-    "seen_scn": "bootstrap_seen_scn",  # ours: a peer may leave it out
+    "seen_scn": "bootstrap_seen_scn",  # not in Databus: a peer may omit it
     "snapshot_source_index": "bootstrap_snapshot_source_index",
     "catchup_source_index": "bootstrap_catchup_source_index",
-    # Ours: a window whose rows the consumer was sent, to tell its log from another one.
+    # Not in Databus: a window whose rows the consumer was sent. It identifies the consumer's log.
     "mark_scn": "databus_mark_scn",
     "mark_ts_ns": "databus_mark_ts",
 }
@@ -53,7 +52,7 @@ _TEXTS = {
 _MODE_KEY = "consumption_mode"
 _KNOWN_KEYS = {_MODE_KEY, *_NUMBERS.values(), *_TEXTS.values()}
 _ALWAYS_WRITTEN = {"window_scn", "window_offset"}
-# What a consumer adds about its bootstrap is called so, and forgotten with it.
+# Prefix of the extra keys that are dropped at the end of a bootstrap.
 _OF_A_BOOTSTRAP = "bootstrap_"
 _MAX_TEXT_CHARS = 1 << 16
 
@@ -124,7 +123,7 @@ class Checkpoint:
 
     @property
     def is_whole_window(self) -> bool:
-        """Whether nothing of `window_scn` is left to consume."""
+        """Whether window `window_scn` was consumed to its end."""
         return self.window_offset == -1
 
     @property
@@ -138,7 +137,7 @@ class Checkpoint:
         return self.mode is ConsumptionMode.SNAPSHOT and self.snapshot_offset == -1
 
     def after_event(self, scn: int) -> Checkpoint:
-        """Return where one more event of window `scn` leads."""
+        """Return the checkpoint after one more event of window `scn`."""
         self._must_be("consume an event", ConsumptionMode.ONLINE, ConsumptionMode.CATCHUP)
         if scn == self.window_scn and self.window_offset >= 0:
             return replace(self, window_offset=self.window_offset + 1)
@@ -147,9 +146,9 @@ class Checkpoint:
         return replace(self, window_scn=scn, window_offset=1)
 
     def after_window(self, scn: int, ts_ns: int = -1, *, has_rows: bool = False) -> Checkpoint:
-        """Return where the end of window `scn` leads: whole windows only.
+        """Return the checkpoint after the end of window `scn`.
 
-        One with rows becomes the mark: every server of the same log has it.
+        A window with rows becomes the mark, because every server of the same log has it.
         """
         self._must_be("end a window", ConsumptionMode.ONLINE, ConsumptionMode.CATCHUP)
         if scn < self.window_scn:
@@ -166,11 +165,11 @@ class Checkpoint:
         )
 
     def start_bootstrap(self, server_info: str = "") -> Checkpoint:
-        """Return where a bootstrap begins: nothing known but what the consumer has.
+        """Return the checkpoint at the beginning of a bootstrap.
 
-        One that runs begins anew, after the same SCN as before. It may have
-        brought rows as of its start SCN already (`seen_scn`): what was deleted
-        after that has to come.
+        It has only what the consumer has consumed. A running bootstrap starts over, after the
+        same SCN as before. It may have delivered rows as of its start SCN already (`seen_scn`):
+        then deletions since that SCN must be delivered, too.
         """
         seen_scns = [self.seen_scn, self.bootstrap_start_scn] if self.is_bootstrap else []
         whole_scn = self.window_scn if self.is_whole_window else -1
@@ -186,7 +185,7 @@ class Checkpoint:
         )
 
     def with_start_scn(self, scn: int) -> Checkpoint:
-        """Return it with the SCN that the snapshots are consistent from; set once."""
+        """Return the checkpoint with the start SCN of the snapshots, which is set once."""
         self._must_be("set the start scn", ConsumptionMode.SNAPSHOT)
         if self.bootstrap_start_scn != -1:
             raise CheckpointError(f"start scn is {self.bootstrap_start_scn} already")
@@ -194,11 +193,11 @@ class Checkpoint:
         return replace(self, bootstrap_start_scn=scn)
 
     def held_by(self, server_info: str) -> Checkpoint:
-        """Return it with the server (host and port) that holds the session."""
+        """Return the checkpoint with the server (host and port) that holds the session."""
         return replace(self, server_info=server_info)
 
     def start_snapshot(self, source: str, index: int) -> Checkpoint:
-        """Return where the snapshot of the index-th source begins; a target before it is void."""
+        """Return the checkpoint at the beginning of a source's snapshot; clears the target SCN."""
         self._must_be("start a snapshot", ConsumptionMode.SNAPSHOT, ConsumptionMode.CATCHUP)
         if self.bootstrap_start_scn == -1:
             raise CheckpointError("a snapshot starts after the start scn is known")
@@ -212,21 +211,21 @@ class Checkpoint:
         )
 
     def after_snapshot_row(self, row_id: int) -> Checkpoint:
-        """Return where the row `row_id` of the snapshot leads."""
+        """Return the checkpoint after row `row_id` of the snapshot."""
         self._must_be("read a snapshot row", ConsumptionMode.SNAPSHOT)
         if self.snapshot_offset == -1 or row_id <= self.snapshot_offset:
             raise CheckpointError(f"snapshot row {row_id} after row {self.snapshot_offset}")
         return replace(self, snapshot_offset=row_id)
 
     def end_snapshot(self) -> Checkpoint:
-        """Return where the last row of the current source's snapshot leads."""
+        """Return the checkpoint after the last row of the current source's snapshot."""
         self._must_be("end a snapshot", ConsumptionMode.SNAPSHOT)
         if not self.snapshot_source:
             raise CheckpointError("no snapshot has started")
         return replace(self, snapshot_offset=-1)
 
     def with_target_scn(self, scn: int) -> Checkpoint:
-        """Return it with the SCN to catch up to; only after a snapshot, never below the start."""
+        """Return the checkpoint with the target SCN; only after a snapshot, not below the start."""
         if not (self.is_snapshot_done and self.snapshot_source):
             raise CheckpointError("the target scn is set at the end of a snapshot")
         if scn < self.bootstrap_start_scn:
@@ -237,9 +236,9 @@ class Checkpoint:
         return replace(self, bootstrap_target_scn=scn)
 
     def start_catch_up(self, source: str, index: int, since_scn: int = -1) -> Checkpoint:
-        """Return where the catch-up of the index-th source begins.
+        """Return the checkpoint at the beginning of a source's catch-up.
 
-        At the start SCN, or at `since_scn` for a source that was caught up so far before.
+        It begins at the start SCN, or at `since_scn` if the source was caught up to there before.
         """
         self._must_be("start a catch-up", ConsumptionMode.SNAPSHOT, ConsumptionMode.CATCHUP)
         if self.bootstrap_target_scn == -1:
@@ -254,7 +253,7 @@ class Checkpoint:
         )
 
     def after_log_rows(self, scn: int, offset: int, ts_ns: int = -1) -> Checkpoint:
-        """Return where a page of the catch-up leads: `offset` rows into window `scn`, -1 = all."""
+        """Return the checkpoint after `offset` rows of window `scn` in the catch-up; -1 = all."""
         self._must_be("read the log", ConsumptionMode.CATCHUP)
         if scn > self.bootstrap_target_scn:
             raise CheckpointError(
@@ -268,12 +267,12 @@ class Checkpoint:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the catch-up has come to its target."""
+        """Whether the catch-up has reached its target."""
         is_there = self.window_scn == self.bootstrap_target_scn and self.is_whole_window
         return self.mode is ConsumptionMode.CATCHUP and is_there
 
     def online_at(self, target_scn: int) -> Checkpoint:
-        """Return where a bootstrap ends: online after the target, its fields cleared."""
+        """Return the checkpoint after a bootstrap: online after the target SCN."""
         self._must_be("end a bootstrap", ConsumptionMode.CATCHUP)
         if target_scn != self.bootstrap_target_scn:
             raise CheckpointError(
@@ -288,16 +287,16 @@ class Checkpoint:
 
     @property
     def mark(self) -> tuple[int, int] | None:
-        """A window (SCN, timestamp) whose rows the consumer has; None when none is known."""
+        """A window (SCN, timestamp) whose rows the consumer has; None if none is known."""
         return (self.mark_scn, self.mark_ts_ns) if self.mark_scn > 0 else None
 
     def with_mark(self, mark: tuple[int, int] | None) -> Checkpoint:
-        """Return it with another mark; None for a server that has looked at it."""
+        """Return the checkpoint with another mark; None removes it."""
         scn, ts_ns = mark or (-1, -1)
         return replace(self, mark_scn=scn, mark_ts_ns=ts_ns)
 
     def with_extra(self, **values: Any) -> Checkpoint:
-        """Return it with these JSON keys; those that begin with `bootstrap_` last for one."""
+        """Return the checkpoint with extra JSON keys; `bootstrap_…` keys last for one bootstrap."""
         return replace(self, extra={**self.extra, **values})
 
     def _lasting_extra(self) -> dict[str, Any]:
@@ -311,8 +310,8 @@ class Checkpoint:
 class CheckpointMult:
     """Checkpoints of several physical partitions: `checkPointMult` on the wire.
 
-    A JSON map from the partition's JSON to the checkpoint's JSON, both as
-    text. `by_partition` is keyed by the partition's text as it came.
+    A JSON map from the partition's JSON to the checkpoint's JSON, both as text. The keys of
+    `by_partition` are the partitions' texts, unchanged.
     """
 
     def __init__(self, by_partition: Mapping[str, Checkpoint]) -> None:
@@ -320,7 +319,7 @@ class CheckpointMult:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> CheckpointMult:
-        """Read it; raises CheckpointError when it or one of its checkpoints is malformed."""
+        """Parse the JSON; raises CheckpointError if it or one of its checkpoints is malformed."""
         if len(text) > 64 * _MAX_TEXT_CHARS:
             raise CheckpointError("checkPointMult is too long")
         try:

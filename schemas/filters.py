@@ -1,7 +1,7 @@
-"""Which rows' events a consumer wants: mod and range filters over the event's key.
+"""Filters of events by key: mod and range filters, as a consumer requests them.
 
-The JSON is Databus' own: a map from src_id to a partition type and a list of
-filters, of which one must match:
+The JSON is Databus' own: a map from src_id to a partition type and a list of filters, one of
+which must match:
 
     {"40": {"partitionType": "MOD",
             "filters": [{"numBuckets": 4, "bktRange": {"start": 0, "end": 2}}]},
@@ -9,10 +9,9 @@ filters, of which one must match:
             "filters": [{"keyRange": {"start": 100, "end": 200}}]},
      "42": {"partitionType": "NONE"}}
 
-Ranges are half-open. The arithmetic is Java's, so that a relay of this project
-and a stock one put a row in the same bucket. Control events are not asked
-about: they pass every filter. Nor is an event about all rows of a table: it is
-about every key.
+Ranges are half-open. The arithmetic is Java's, so that a relay of this project and LinkedIn's put
+a row into the same bucket. Filters do not apply to control events, nor to events about all rows
+of a table, which concern every key.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _NUMBER = re.compile(r"[+-]?\d{1,40}")
 
 
 class EventFilter(Protocol):
-    """Says whether a row's event is wanted, by its key."""
+    """Decides by its key whether a row's event is wanted."""
 
     def matches(self, key: int | bytes) -> bool:
-        """Whether an event with this key is wanted."""
+        """Return whether an event with this key is wanted."""
         ...
 
     def to_json_value(self) -> dict[str, Any]:
-        """Return what stands in the JSON for it."""
+        """Return the filter as a JSON value."""
         ...
 
 
@@ -64,7 +63,7 @@ class ModFilter:
         return self.start <= bucket < self.end
 
     def to_json_value(self) -> dict[str, Any]:
-        """Return what stands in the JSON for it."""
+        """Return the filter as a JSON value."""
         return {
             "numBuckets": self.num_buckets,
             "bktRange": {"start": self.start, "end": self.end},
@@ -73,7 +72,7 @@ class ModFilter:
 
 @dataclass(frozen=True, slots=True)
 class RangeFilter:
-    """Keys in [start, end). A table whose keys are no numbers has no ranges."""
+    """Keys in [start, end). Only numeric keys have ranges."""
 
     start: int
     end: int
@@ -81,14 +80,14 @@ class RangeFilter:
     def matches(self, key: int | bytes) -> bool:
         """Whether the key is in the range.
 
-        Raises InvalidParameterError for a key that is not a number: taking it
-        for out of range would lose the row in silence.
+        Raises InvalidParameterError for a key that is not a number: treating it as out of range
+        would lose the row silently.
         """
         number = key if isinstance(key, int) else _number(key)
         return self.start <= number < self.end
 
     def to_json_value(self) -> dict[str, Any]:
-        """Return what stands in the JSON for it."""
+        """Return the filter as a JSON value."""
         return {"keyRange": {"start": self.start, "end": self.end}}
 
 
@@ -101,13 +100,13 @@ class NoFilter:
         return True
 
     def to_json_value(self) -> dict[str, Any]:
-        """Return what stands in the JSON for it."""
+        """Return the filter as a JSON value."""
         return {"partitionType": "NONE", "filters": []}
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Keys that one of the filters wants; all are of one kind, as the JSON has it."""
+    """Keys that one of several filters wants; all filters are of one kind, as in the JSON."""
 
     filters: tuple[ModFilter, ...] | tuple[RangeFilter, ...]
 
@@ -116,7 +115,7 @@ class AnyOf:
         return any(one.matches(key) for one in self.filters)
 
     def to_json_value(self) -> dict[str, Any]:
-        """Return what stands in the JSON for it."""
+        """Return the filter as a JSON value."""
         is_mod = isinstance(self.filters[0], ModFilter)
         return {
             "partitionType": "MOD" if is_mod else "RANGE",
@@ -163,7 +162,7 @@ def java_hash(text: str) -> int:
 
 
 def key_number(key: bytes) -> tuple[int, bool]:
-    """Return what the filters reckon with for a byte key, and whether that is only its hash."""
+    """Return the number that filters use for a byte key, and whether it is only its hash."""
     text = _text(key)
     number = _parse_long(text)
     return (java_hash(text), True) if number is None else (number, False)

@@ -1,9 +1,8 @@
-"""What a log was at one SCN, kept so that it can be known again. Pure.
+"""The identity of a log at one SCN, stored to recognise the log later. Pure.
 
-MaxSCN and the ring's header keep such marks. What is in one is its source's
-business: here it is an SCN and a line of text. A mark is of the SCN that it has
-in it, and of no other: whatever it is stored beside may have moved on since, or
-have been put back.
+MaxSCN and the ring's header store such marks. The source defines the content; here it is an SCN
+and a line of text. A mark is valid for its own SCN only, because the SCN beside which it is
+stored may have advanced since, or may have been restored.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ class LogMark(NamedTuple):
     text: str
 
     def encode(self) -> str:
-        """Return it as it is kept."""
+        """Return the mark in its stored form."""
         return f"{self.scn}:{self.text}"
 
     @classmethod
     def decode(cls, kept: str) -> LogMark:
-        """Read what `encode` wrote; raises ValueError."""
+        """Parse the stored form; raises ValueError."""
         found = _MARK.fullmatch(kept)
         if found is None:
             raise ValueError(f"{kept[:80]!r} is no mark of a log")

@@ -19,7 +19,7 @@ SchemaText = Callable[[bytes], str]  # a schema id to its text; raises SchemaNot
 
 
 class Output(StrEnum):
-    """How events are written into the body."""
+    """The representation of events in the body."""
 
     BINARY = "binary"
     JSON = "json"
@@ -28,7 +28,7 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """The form of an answer with events: how much, which output, which event version."""
+    """The form of an answer with events: size, output and event version."""
 
     size_bytes: int
     output: Output = Output.BINARY
@@ -36,7 +36,7 @@ class AnswerForm:
 
     @property
     def is_version_2_binary(self) -> bool:
-        """Whether the bytes as they are kept are the answer's."""
+        """Whether the stored bytes are sent unchanged."""
         return self.output is Output.BINARY and self.event_version == NEWEST_EVENT_VERSION
 
     @property
@@ -46,7 +46,7 @@ class AnswerForm:
 
 
 def choose_render(form: AnswerForm, schema_text: SchemaText) -> Render | None:
-    """Return what makes an event's form of its version 2 bytes; None when those are it."""
+    """Return the function that converts version 2 bytes to the form; None if they are unchanged."""
     if form.is_version_2_binary:
         return None
     if form.output is Output.BINARY:
@@ -57,7 +57,7 @@ def choose_render(form: AnswerForm, schema_text: SchemaText) -> Render | None:
 
 
 def render_version_1(event: bytes) -> bytes:
-    """Return the event in version 1, for clients that do not ask for more."""
+    """Return the event in version 1, for clients that request no higher version."""
     return to_v1(decode(event)[0])
 
 

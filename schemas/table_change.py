@@ -1,9 +1,9 @@
-"""What becomes of the rows that a table holds when a DDL statement alters it. Pure.
+"""The effect of a DDL statement on the existing rows of a table. Pure.
 
-The log has a row only when it is written. What a row *at rest* is after an
-ALTER is decided by the ALTER, so a schema version says it, for everybody who
-has the version's text: from the relay's `/schemas`, from `/register`, from a
-bootstrap store. It is a JSON object in the record's `meta`, member `change`:
+The log has a row only when it is written. The values of a row *at rest* after an ALTER follow from
+the ALTER, so the schema version describes them, for every reader of its text: from the relay's
+`/schemas`, from `/register`, from a bootstrap store. The description is a JSON object in the
+record's `meta`, member `change`:
 
     {
       "scn": 4294971648,                  of the statement: rows of lower SCNs are older
@@ -14,24 +14,22 @@ bootstrap store. It is a JSON object in the record's `meta`, member `change`:
       "emptied": true                     no row is left from before
     }
 
-What is not there is empty. A column of no entry is carried as it is, or wider
-(INT → BIGINT, VARCHAR(10) → VARCHAR(20)): a value of the old type is one of the
-new. A column of the version before that the newer has not was dropped.
-`reload` has what nobody can tell without the database, and why; under "" what
-is true of all columns. Then the rows must be read again, as of the SCN or later.
+A missing member is empty. A column without an entry keeps its values, perhaps in a wider type
+(INT → BIGINT, VARCHAR(10) → VARCHAR(20)): each value of the old type is one of the new type. A
+column of the earlier version that the later one lacks was dropped. `reload` has the columns whose
+values are unknown without the database, and why; under "" a reason for all columns. Those rows
+must be read again, as of the SCN or later.
 
-In Avro's own words, for readers that know no more than these: a renamed field
-has an alias, an added one that cannot be null its default. They speak of one
-step. Where a version is more than one step back only the chain of changes is
-right, for a name may have been given away and taken again: go from version to
-version, as `Versions` does.
+For readers that know only Avro, a renamed field has an alias, and an added one that cannot be null
+has a default. These describe one step. Over several steps only the chain of changes is right,
+because a name may have been given up and used again: go from version to version, as `Versions`
+does.
 
-A version without a change is the first that its relay saw, or was read from the
-database: it says nothing of rows that were there before. The *shape* of a
-version is its text without any of this: what `avro_schema` makes of the table
-alone. Two relays that began at different versions have other texts for equal
-shapes until the next statement: a change names the shape before it, and an SCN,
-which is the same for both.
+A version without a change is the first that its relay saw, or was read from the database: it does
+not describe rows from before it. The *shape* of a version is its text without the change: what
+`avro_schema` makes of the table alone. Two relays that began at different versions have different
+texts for equal shapes until the next statement. So a change names the shape before it, and an SCN,
+which are the same for both.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ _ALL_DIGITS = Context(prec=100)  # a DECIMAL has up to 65
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What one statement did to the rows of a table; see above. Values are those of `RowCodec`."""
+    """The effect of one statement on a table's rows; see above. Values are those of `RowCodec`."""
 
     scn: int
     before: str
@@ -74,22 +72,22 @@ class TableChange:
 
     @property
     def why_reload(self) -> str:
-        """Why rows must be read again, in one line; empty when they need not."""
+        """The reason why rows must be read again, in one line; empty without one."""
         if self.is_emptied:
             return ""
         return "; ".join(f"{name}: {why}" if name else why for name, why in self.reload.items())
 
     @classmethod
     def unknown(cls, scn: int, before: str, why: str = UNSEEN) -> TableChange:
-        """Return that of a change that nobody saw."""
+        """Return an unknown change, after which all rows must be read again."""
         return cls(scn, before, reload={WHOLE_TABLE: why})
 
 
 class Kind(StrEnum):
-    """What became of one column's values in rows at rest."""
+    """The effect on one column's values in rows at rest."""
 
     SAME = "same"
-    RENAMED = "renamed"  # perhaps widened, too: the types say so
+    RENAMED = "renamed"  # perhaps widened, too: compare the types
     WIDENED = "widened"
     ADDED = "added"
     DROPPED = "dropped"
@@ -97,9 +95,9 @@ class Kind(StrEnum):
 
 
 class Fate(NamedTuple):
-    """What became of a column: `column` is its name now, of a dropped one its last.
+    """The effect on one column: `column` is its current or last name.
 
-    `was` is its name before, None for a new one; types are the table's own, "" = none.
+    `was` is its name before, None for a new column; the types are SQL types, "" = none.
     """
 
     column: str
@@ -113,7 +111,7 @@ class Fate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From one version of a table to the next: columns in their order now, then dropped ones."""
+    """The change from one version to the next: columns in the new order, then dropped ones."""
 
     scn: int
     before: str  # the schemas' texts
@@ -124,14 +122,14 @@ class Step:
 
     @property
     def needs_reload(self) -> bool:
-        """Whether rows at rest must be read again, because nobody can tell what they are."""
+        """Whether rows at rest must be read again, because their values are unknown."""
         return bool(self.why_reload)
 
     def row(self, row: Row) -> dict[str, Any]:
-        """Return what a row of the version before, not written since, is now.
+        """Convert a row at rest from the earlier version to the later one.
 
-        Columns that the row lacks (not logged) it lacks afterwards. Raises SchemaError
-        when rows must be read again.
+        Columns that the row lacks, because they were not logged, stay absent. Raises SchemaError
+        if rows must be read again.
         """
         if self.why_reload:
             raise SchemaError(f"the rows must be read again: {self.why_reload}")
@@ -145,15 +143,15 @@ class Step:
 
 
 def change_of(text: str) -> TableChange | None:
-    """Return what a version changed in the one before; None for one that does not say.
+    """Return the change in a version's text; None without one.
 
-    Raises SchemaError for a text that is no schema.
+    Raises SchemaError for a text that is not a schema.
     """
     return _parse(text).change
 
 
 def change_scn(text: str) -> int:
-    """Return the SCN of the statement that a version was made by; -1 where it does not say."""
+    """Return the SCN of the statement that made a version; -1 if the text does not have it."""
     try:
         change = change_of(text)
     except SchemaError:
@@ -162,12 +160,12 @@ def change_scn(text: str) -> int:
 
 
 def changes_nothing(change: TableChange) -> bool:
-    """Whether rows are as they were, column by column of the same name."""
+    """Return whether all values are unchanged, under the same column names."""
     return not (change.renamed or change.added or change.reload or change.is_emptied)
 
 
 def shape(text: str) -> str:
-    """Return the text without what it says of the version before."""
+    """Return a version's text without the change."""
     return _parse(text).shape
 
 
@@ -177,7 +175,7 @@ def shape_id(text: str) -> str:
 
 
 def with_change(text: str, change: TableChange) -> str:
-    """Return the schema of the table that a change led to, given any version of its shape."""
+    """Return the schema text with a change, given any version of the same shape."""
     record = json.loads(shape(text))
     fields = {column_of(f): f for f in record["fields"]}
     for name, was in change.renamed.items():
@@ -202,9 +200,9 @@ def with_change(text: str, change: TableChange) -> str:
 
 @lru_cache(maxsize=4096)
 def step(before: str, after: str) -> Step:
-    """Return what happened to rows from one version to the next, given their texts.
+    """Return the step from one version to the next, given their texts.
 
-    Raises SchemaError for a text that is no schema.
+    Raises SchemaError for a text that is not a schema.
     """
     old, new = _parse(before), _parse(after)
     change = new.change
@@ -220,7 +218,7 @@ def step(before: str, after: str) -> Step:
 class Versions:
     """The versions of one source's schema in the order of their SCNs, given all their texts.
 
-    Texts may come from several relays. Raises SchemaError for one that is no schema.
+    Texts may come from several relays. Raises SchemaError for a text that is not a schema.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -234,12 +232,12 @@ class Versions:
         roots = [text for text in listed if change_of(text) is None]
         wanted = None if first < 0 else _parse(changed[first]).change
         fitting = [t for t in roots if wanted is None or shape_id(t) == wanted.before]
-        # Without any change the newest is taken: it is what there is now.
+        # Without any change the newest text is the current version.
         self._roots = (fitting or roots)[-1:] if wanted is None else (fitting or roots)[:1]
         self._changed = sorted(changed.items())
 
     def at(self, scn: int) -> str | None:
-        """Return the version in force at an SCN; None when no version is known."""
+        """Return the version in force at an SCN; None if no version is known."""
         if place := self.place(scn):
             return self._changed[place - 1][1]
         if self._roots:
@@ -247,13 +245,13 @@ class Versions:
         return self._changed[0][1] if self._changed else None
 
     def place(self, scn: int) -> int:
-        """Return how many changes there are up to an SCN."""
+        """Return the number of changes up to an SCN."""
         return bisect_right(self._changed, scn, key=itemgetter(0))
 
     def since(self, text: str, scn: int, until_scn: int) -> list[Step]:
         """Return the steps from a row's version to that in force at `until_scn`, in order.
 
-        The row was written with `text` at `scn`. Empty: it is a row as they are now.
+        The row was written with `text` at `scn`. Empty if the row has the current form.
         """
         steps = []
         for at, after in self._changed:
@@ -268,10 +266,7 @@ class Versions:
         return steps
 
     def reload_until(self, scn: int) -> tuple[int, str]:
-        """Return the SCN of the last change up to one that rows must be read again for, and why.
-
-        -1 when there is none.
-        """
+        """Return SCN and reason of the last reload that is necessary up to an SCN; -1 = none."""
         found, text = (-1, ""), self.at(-1)
         for at, after in self._changed:
             if at > scn or text is None:
@@ -284,13 +279,13 @@ class Versions:
         return found
 
     def changed_until(self, scn: int) -> int:
-        """Return the SCN of the last change up to one; -1 when there is none."""
+        """Return the SCN of the last change up to an SCN; -1 without one."""
         place = self.place(scn)
         return self._changed[place - 1][0] if place else -1
 
 
 def renewed(row: Row, steps: Sequence[Step]) -> dict[str, Any]:
-    """Return what a row at rest is after some steps; raises SchemaError as `Step.row` does."""
+    """Convert a row at rest by several steps; raises SchemaError as `Step.row` does."""
     now = dict(row)
     for one in steps:
         now = one.row(now)
@@ -298,7 +293,7 @@ def renewed(row: Row, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _is_better(change: TableChange, known: str | None) -> bool:
-    """Of two relays that tell of one statement, one may not have understood it."""
+    """Return whether a change is better known: another relay may have understood the statement."""
     if known is None:
         return True
     other = change_of(known)
@@ -379,9 +374,9 @@ def _fates(old: _Version, new: _Version, change: TableChange) -> Iterable[Fate]:
 
 
 def _widened(value: Any, fate: Fate) -> Any:
-    """Return a value as one of the wider type: of a DECIMAL, with as many digits behind the point.
+    """Convert a value to the wider type: a DECIMAL gets the new number of fraction digits.
 
-    So it is the same in text, too, as one that is read now.
+    So its text, too, equals that of a value that is read now.
     """
     if fate.type_now == fate.type_before or type(value) not in (int, Decimal):
         return value
@@ -404,7 +399,7 @@ def _kind(avro_type: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
+    """Return a value in its JSON form."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Decimal):
@@ -415,7 +410,7 @@ def _plain(value: Any) -> Any:
 
 
 def _value(plain: Any, avro_type: Any) -> Any:
-    """Return what `_plain` wrote of a value of this type."""
+    """Return the value of a JSON form that `_plain` made."""
     if plain is None:
         return None
     kind = _kind(avro_type)
@@ -431,7 +426,7 @@ def _value(plain: Any, avro_type: Any) -> Any:
 
 
 def _avro_default(value: Any, avro_type: Any) -> Any:
-    """Return a default as Avro's JSON has it: bytes are characters up to 255."""
+    """Return a default in Avro's JSON form: bytes are characters up to 255."""
     if isinstance(value, Decimal):
         number = int(value.scaleb(avro_type["scale"]))
         value = number.to_bytes(max(1, (number.bit_length() + 8) // 8), "big", signed=True)

@@ -1,8 +1,7 @@
-"""Windows on their way into a ring: whole ones, many at once, and one that comes in pieces. Pure.
+"""Windows between a source and a ring: batches of whole windows, and pieces of one. Pure.
 
-The bytes are version 2 events (`event/v2.py`), each window ended by its EOP. What
-a source hands over in pieces is *unstamped*: SCN, timestamp and header CRC are
-zero until the transaction's end tells them.
+The bytes are version 2 events (`event/v2.py`); each window ends with its EOP. Pieces are
+*unstamped*: SCN, timestamp and header CRC are zero until the end of the transaction is known.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ NO_SCN = -1
 
 
 class EncodedWindow(NamedTuple):
-    """A window ready for the ring: `data` is its v2 events and the EOP that ends it."""
+    """A whole window; `data` has its version 2 events and its EOP."""
 
     scn: int
     data: bytes
     timestamp_ns: int
 
 
-# A window of a batch: SCN, where in the data it ends, timestamp (ns), number of row events.
+# A window of a batch: SCN, end offset in the data, timestamp (ns), number of row events.
 MARK = struct.Struct("<qqqq")
 
 
 class WindowBatch(NamedTuple):
-    """Whole windows in one piece: the bytes of one after another, SCNs rising.
+    """Consecutive whole windows with rising SCNs; each ends with its EOP.
 
-    Each ends with its EOP. `marks` has a `MARK` for each window: no object is
-    made per window by whoever fills, drops or appends them.
+    `marks` has a packed `MARK` for each window. So no code that fills, skips or appends windows
+    makes an object per window.
     """
 
     data: bytes
@@ -38,13 +37,13 @@ class WindowBatch(NamedTuple):
 
     @property
     def first_scn(self) -> int:
-        """SCN of the first window; NO_SCN when there is none."""
+        """SCN of the first window; NO_SCN without windows."""
         scn: int = MARK.unpack_from(self.marks)[0] if self.marks else NO_SCN
         return scn
 
     @property
     def last_scn(self) -> int:
-        """SCN of the last window; NO_SCN when there is none."""
+        """SCN of the last window; NO_SCN without windows."""
         return self._mark(self.window_count - 1)[0] if self.marks else NO_SCN
 
     def after(self, scn: int) -> WindowBatch:
@@ -76,17 +75,18 @@ class WindowBatch(NamedTuple):
 
     @property
     def last_timestamp_ns(self) -> int:
-        """Timestamp of the last window; there must be one."""
+        """Timestamp of the last window; the batch must not be empty."""
         return self._mark(self.window_count - 1)[2]
 
     @property
     def row_count(self) -> int:
-        """How many row events there are."""
+        """Number of row events."""
+        # The fourth number of each mark, summed without unpacking the marks.
         return sum(memoryview(self.marks).cast("q")[3::4])
 
     @property
     def window_count(self) -> int:
-        """How many windows there are."""
+        """Number of windows."""
         return len(self.marks) // MARK.size
 
     def _count_until(self, scn: int) -> int:
@@ -104,18 +104,18 @@ class WindowBatch(NamedTuple):
 
 
 class EmptyWindow(NamedTuple):
-    """A place in the source's log behind which nothing of it is missing: a window without rows."""
+    """A window without rows: the source's log was read up to this SCN."""
 
     scn: int
     timestamp_ns: int
 
 
 class WindowPiece(NamedTuple):
-    """Unstamped bytes of a window that is not finished, `at` bytes behind where it begins.
+    """Unstamped bytes of an unfinished window, from `at` bytes after its beginning on.
 
-    What was handed over of it beyond `at` is taken back. Its own SCN is not
-    known yet, but that of the place where it begins in the source's log, which
-    is before that of its end and not before that of any earlier window.
+    They replace earlier pieces from `at` on, which were rolled back. The window's SCN is not
+    known yet. `begin_scn` is the SCN of its beginning in the source's log: it is lower than the
+    window's own, and not lower than that of any earlier window.
     """
 
     at: int
@@ -124,7 +124,7 @@ class WindowPiece(NamedTuple):
 
 
 class WindowEnd(NamedTuple):
-    """A window that came in pieces is finished: `length` bytes, its EOP included."""
+    """The end of a window that was delivered in pieces; `length` includes its EOP."""
 
     length: int
     scn: int

@@ -1,11 +1,11 @@
 """The base of all HTTP handlers of the daemons: errors, bounded work, bounded sending.
 
-A stranger may send anything, stop reading, or never finish a request; none of
-it costs more than a fixed amount of memory or disturbs another connection. How
-many connections there are is `http_server`'s.
+A client may send anything, stop reading, or never finish a request. None of it costs more than a
+fixed amount of memory, or disturbs another connection. `http_server` limits the number of
+connections.
 
-Contents: `ApiHandler` (one way to send a body, one way to answer an error),
-`CommandHandler` (GET and POST are the same), `UnknownCommandHandler`.
+Contents: `ApiHandler` (one way to send a body, one way to answer an error), `CommandHandler` (GET
+and POST are the same), `UnknownCommandHandler`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Buffer = bytes | memoryview
 
 
 class ApiHandler(RequestHandler):
-    """The parent of every handler: sends bodies with flow control, errors in one form."""
+    """The base of every handler: sends bodies with flow control, and errors in one form."""
 
     limits: HttpSettings
     # Whether bodies are sent in chunks, without a Content-Length.
@@ -64,11 +64,11 @@ class ApiHandler(RequestHandler):
     _allowed: tuple[str, ...] = ()
 
     def initialize(self, limits: HttpSettings) -> None:
-        """Keep the limits; called by tornado with the route's arguments."""
+        """Set the limits; called by tornado with the route's arguments."""
         self.limits = limits
 
     def set_default_headers(self) -> None:
-        """Name the server, and nothing of what it is built with."""
+        """Name the server without its components."""
         self.set_header("Server", f"databus/{__version__}")
 
     def compute_etag(self) -> None:
@@ -88,7 +88,7 @@ class ApiHandler(RequestHandler):
         return found
 
     async def send_json(self, value: Any, status: int = 200) -> None:
-        """Answer with a JSON document, on a line of its own: people look at it with curl."""
+        """Answer with a JSON document and a newline, for curl on a terminal."""
         self.set_status(status)
         body = json.dumps(value) + "\n"
         await self.send(body.encode(), "application/json; charset=UTF-8")
@@ -114,7 +114,7 @@ class ApiHandler(RequestHandler):
         return Role.READER
 
     def allowed_methods(self) -> tuple[str, ...]:
-        """Return the methods that this path has. What needs an admin is refused but as POST."""
+        """Return the methods of this path. Admin commands are accepted as POST only."""
         return tuple(
             method
             for method in ("GET", "POST")
@@ -122,9 +122,9 @@ class ApiHandler(RequestHandler):
         )
 
     def prepare(self) -> None:
-        """Refuse what may not be answered, before any work is done for it."""
-        # Many requests may have been sent at once, and tornado hands out each of
-        # them, though the connection is closed.
+        """Refuse requests that are not permitted, before any work is done for them."""
+        # A client may pipeline many requests. Tornado dispatches each of them even if the
+        # connection is closed.
         if self._is_gone():
             raise StreamClosedError
         self._be_counted()
@@ -132,12 +132,12 @@ class ApiHandler(RequestHandler):
         check_permission(self._access_headers(), self.role_needed(), self.access, self.limits)
 
     async def _execute(self, *arguments: Any, **named: Any) -> None:
-        """Answer; end without a word when the service has ended first and cancels this."""
+        """Answer; end silently if the service ends first and cancels the request."""
         with contextlib.suppress(asyncio.CancelledError):
             await super()._execute(*arguments, **named)
 
     def _be_counted(self) -> None:
-        """Be among the requests that the end of the service waits for."""
+        """Add this request to those that the end of the service waits for."""
         requests: set[asyncio.Task[Any]] = self.application.settings["requests"]
         task = asyncio.current_task()
         if task is not None:
@@ -145,7 +145,7 @@ class ApiHandler(RequestHandler):
             task.add_done_callback(requests.discard)
 
     def on_connection_close(self) -> None:
-        """End the work of a request whose client is gone, or is sent away."""
+        """End the work of a request whose connection is closed."""
         if self._work is not None and not self._work.expired():
             self._work.reschedule(asyncio.get_running_loop().time())
 
@@ -227,15 +227,15 @@ class ApiHandler(RequestHandler):
         first = bytes(next(slices))
         connection: Any = self.request.connection
         if in_chunks:
-            # Past tornado, which would copy each slice to frame it: what follows the first
-            # slice is one chunk.
+            # Written to the stream directly, because tornado copies each slice to frame it. The
+            # rest after the first slice is one chunk.
             frame = (b"%x\r\n" % (size_bytes - len(first)), b"\r\n")
             pieces: Iterable[Buffer] = chain(frame[:1], slices, frame[1:])
             write = connection.stream.write
         else:
             self.set_header("Content-Length", str(size_bytes))
             pieces, write = slices, connection.write
-        # With the headers in one packet, so that the client wakes up to something.
+        # In one packet with the headers, so that the client wakes up once.
         self.write(first)
         await self._within_idle_time(self.flush())
         if not self._is_gone():
@@ -257,13 +257,13 @@ class ApiHandler(RequestHandler):
     async def _send_pieces(
         self, pieces: Iterable[Buffer], write: Callable[[Buffer], asyncio.Future[None]]
     ) -> None:
-        # Past RequestHandler.write, which takes only bytes and joins them: a
-        # slice of the view goes to the socket without another copy.
+        # Not by RequestHandler.write, which takes only bytes and joins them: a slice of the view
+        # goes to the socket without another copy.
         for one in pieces:
             if not isinstance(one, memoryview):  # a chunk's frame: some bytes
                 sending = write(one)
             else:
-                # Copying to fifty sockets at once would keep everybody else waiting.
+                # Copying to fifty sockets in one turn would delay all other requests.
                 await self.fair_queue.take()
                 if self._is_gone():
                     return

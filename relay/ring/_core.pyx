@@ -19,6 +19,7 @@ from libc.string cimport memcpy
 
 from databus.schemas.errors import ProtocolError
 
+include "../../schemas/event/big_endian.pxi"
 include "../../schemas/event/crc32.pxi"
 include "../../schemas/event/layout.pxi"
 
@@ -107,18 +108,6 @@ cdef struct Limits:
     int64_t size_bytes
     int64_t until_scn
     int64_t before_ns
-
-
-cdef inline uint32_t _u2(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 8) | at[1]
-
-
-cdef inline uint32_t _u4(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
-
-
-cdef inline int64_t _i8(const uint8_t* at) noexcept nogil:
-    return <int64_t>((<uint64_t>_u4(at) << 32) | _u4(at + 4))
 
 
 cdef inline void _put_u4(uint8_t* at, uint32_t value) noexcept nogil:

@@ -120,6 +120,8 @@ def select_events(
     """
     if selector.plan is not None and ring_file.core is not None:
         found = ring_file.core.select(position, end, tail, selector.plan, *place, room_bytes)
+        # The compiled code stops before an event that it does not know. If that is the first
+        # one, Python reads it.
         if found[0] > position or found[-1] >= 0:
             return SelectedEvents(*found)
     return _select_copy(ring_file, position, end, tail, selector, place, room_bytes)
@@ -149,6 +151,7 @@ def _select_copy(
             scn, offset = event.scn, 0
         if selector.passes(data, at, event):
             piece = data[at:stop] if selector.render is None else selector.render(data[at:stop])
+            # The caller may answer that one event needs more room than the client has.
             if used_bytes + len(piece) > room_bytes:
                 overflow_bytes = len(piece)
                 break
@@ -166,6 +169,7 @@ def _select_copy(
 def copy_events(ring_file: RingFile, position: int, end: int, tail: int) -> bytes:
     """Copy bytes from `position` on, at least one whole event."""
     data = ring_file.copy_out(position, min(end, tail) - position)
+    # `end` may lie inside the first event: read its header, and then all of it.
     if len(data) < SMALLEST_BYTES and end < tail:
         data = ring_file.copy_out(position, min(SMALLEST_BYTES, tail - position))
     if len(data) < SMALLEST_BYTES:

@@ -43,7 +43,7 @@ from databus.relay.ring.layout import (
 from databus.relay.ring.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import RingCorruptError
 
-_ZEROS_BYTES = 1 << 20
+_ZEROS_BYTES = 1 << 20  # written at once
 _CHECKED_BYTES = 16 << 20  # at every restart, in a fraction of a second
 
 
@@ -113,6 +113,7 @@ def read_boot_id() -> tuple[int, int]:
 def _quick_look(ring_file: RingFile, index: ScnIndex, now: tuple[int, int]) -> RingState | None:
     """Return the state if the whole bookkeeping is consistent, otherwise None."""
     cells = ring_file.cells
+    # After a restart of the machine, pages may be missing that the kernel had not written.
     if cells[UNSOUND] or now == (0, 0) or (cells[BOOT_ID], cells[BOOT_ID + 1]) != now:
         return None
     if not all(ring_file.is_sound(pair) for pair in PAIRS):
@@ -156,6 +157,7 @@ def _live_entries(
         entry = index.get(number)
         if entry is None:
             return None
+        # The entry of a window that was not published is the last one, and begins at tail.
         if entry.position >= tail:
             return entries if entry.position == tail and number == end - 1 else None
         if entries and not entries[-1].position < entry.position:
@@ -224,6 +226,7 @@ def _reindex(
             size = following.end - following.start
             block_end = following.start + max(ring_file.layout.block_bytes, size)
         window = following
+    # The first entry stays throughout: a killed recovery starts over from it.
     _wipe_all_but(ring_file, index, first)
     for number, entry in enumerate(entries[1:], first + 1):
         index.put(number, entry)
@@ -256,6 +259,7 @@ def _wipe_all_but(ring_file: RingFile, index: ScnIndex, kept: int) -> None:
 
 def _write_zeros(ring_file: RingFile, start: int, end: int) -> None:
     """Overwrite [start, end) with zeros, up to the last position that an old tail names."""
+    # Beyond every possible tail nothing was ever published in this lap.
     tails = [tail for tail in ring_file.candidates(TAIL) if start < tail <= end]
     end = max(tails, default=start)
     while start < end:

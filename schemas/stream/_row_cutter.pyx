@@ -11,11 +11,12 @@ read beyond the bytes given.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from databus.schemas.event.metadata import METADATA_DIGEST
 
+include "../event/big_endian.pxi"
 include "../event/crc32.pxi"
 include "../event/layout.pxi"
 
@@ -28,19 +29,6 @@ cdef enum:
 
 # The version of the metadata that has notes: `metadata.METADATA_DIGEST`.
 cdef bytes _NOTED = METADATA_DIGEST
-
-
-
-cdef inline uint32_t _u2(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 8) | at[1]
-
-
-cdef inline uint32_t _u4(const uint8_t* at) noexcept nogil:
-    return (_u2(at) << 16) | _u2(at + 2)
-
-
-cdef inline int64_t _i8(const uint8_t* at) noexcept nogil:
-    return <int64_t>((<unsigned long long>_u4(at) << 32) | _u4(at + 4))
 
 
 cdef inline bint _begins_event(const uint8_t* at) noexcept nogil:

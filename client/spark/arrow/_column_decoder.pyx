@@ -22,6 +22,7 @@ from libc.string cimport memcmp, memcpy, memset, strlen
 
 from databus.schemas.event.metadata import METADATA_DIGEST, METADATA_DIGESTS
 
+include "../../../schemas/event/big_endian.pxi"
 include "../../../schemas/event/crc32.pxi"
 include "../../../schemas/event/layout.pxi"
 
@@ -165,18 +166,6 @@ cdef const char* _INSERT_TEXT = b"insert"
 cdef const char* _UPDATE_TEXT = b"update"
 cdef const char* _DELETE_TEXT = b"delete"
 cdef const char* _SNAPSHOT_TEXT = b"snapshot"
-
-
-cdef inline uint32_t _u2(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 8) | at[1]
-
-
-cdef inline uint32_t _u4(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
-
-
-cdef inline int64_t _i8(const uint8_t* at) noexcept nogil:
-    return <int64_t>((<uint64_t>_u4(at) << 32) | _u4(at + 4))
 
 
 # -- Avro ----------------------------------------------------------------------------------

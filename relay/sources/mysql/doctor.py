@@ -73,6 +73,7 @@ class _ServerCheck:
 
     def _ask(self, catalog: ServerCatalog, address: MysqlAddress, reads_log: bool) -> None:
         variables = catalog.variables()
+        # Before any name is compared with the server's.
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         sources = self._settings.source_names
         names = catalog.names = Names(sources, fold_case=fold_case)
@@ -171,6 +172,7 @@ class _ServerCheck:
         self, address: MysqlAddress, files: Sequence[LogFile], variables: Mapping[str, str]
     ) -> None:
         """Request the end of the log as a replica does; grants alone do not prove that it works."""
+        # With the configured id, the server would disconnect a relay that runs.
         derived = self._settings.model_copy(update={"server_id": 0})
         dump = BinlogDump(
             address,
@@ -198,6 +200,7 @@ class _ServerCheck:
         if self._newest_scn is not None and self._newest_scn > 0:
             with suppress(ProtocolError):
                 position = binlog_position(self._newest_scn)
+        # A first start, or the first one on another server (`epoch`): the settings decide.
         if position is None or position.epoch != settings.epoch:
             start = start_at_setting(settings.start, settings.epoch, files, _is_mariadb(variables))
             problem = gtid_start_problem(catalog, start, _is_mariadb(variables))

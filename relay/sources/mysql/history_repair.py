@@ -93,6 +93,7 @@ def _altered(source: str, scn: int, later: int) -> str:
 def _scanner(
     settings: PhysicalSourceSettings, catalog: ServerCatalog, names: Names, rules: Rules
 ) -> ScanLog:
+    # With the configured id, the server would disconnect a relay that runs.
     server_id = replica_id(settings.model_copy(update={"server_id": 0}))
 
     def open_dump(start: Start) -> BinlogDump:

@@ -182,6 +182,7 @@ class MysqlSource(Source):
                 raise SourceUnavailableError(f"source {self.name} is not open")
             found: list[ReadItem] | None = self._receive(self._dump, self._assembler)
             if found is None:
+                # Nothing arrived for a while: the last empty transaction moves the SCN now.
                 held = self._assembler.take_held()
                 found = [held] if held is not None else []
                 deadline = 0.0
@@ -328,8 +329,10 @@ class MysqlSource(Source):
         dialect = replace(dialect, delivers_partial_rows=delivers_partial_rows)
         files = catalog.log_files()
         self._is_mariadb = is_mariadb
+        # MariaDB has no server_uuid.
         self._same_log.server = variables.get("server_uuid") or variables.get("server_id", "")
         start, identities = self._start(after_scn, files, is_mariadb)
+        # At a first start there is no earlier log to compare with.
         is_first = identities is None
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         open_dump = self._open_dump_to_scan(is_mariadb)
@@ -419,6 +422,7 @@ class MysqlSource(Source):
         is_lasting = CLASHES.is_lasting(server, self._server_id, is_listed, self._clock())
         if is_lasting:
             self._stop_on([clash_text(self._server_id)])
+        # It may be the relay's own last connection, which the server has not noticed to be broken.
         if is_listed:
             raise SourceUnavailableError(f"source {self.name}: {clash_text(self._server_id)}")
 

@@ -49,6 +49,8 @@ OWN_TABLES = (
 # id, generation, op, at and both images of a row; SQLITE_MAX_COLUMN is 2000.
 _MOST_COLUMNS = 990
 
+# AUTOINCREMENT: an id is never used again, as an SCN stands for one row. The log has no types and
+# no constraints, so a trigger cannot fail in the application's statement.
 _TABLES = (
     f"CREATE TABLE {LOG}(id INTEGER PRIMARY KEY AUTOINCREMENT, generation, op, at)",
     f"CREATE TABLE {CANDIDATE}(id INTEGER PRIMARY KEY, generation)",
@@ -264,6 +266,7 @@ def install_triggers(connection: sqlite3.Connection, table: SqliteTable) -> int:
     assert number is not None
     _widen(connection, LOG, 2 * len(table.columns))
     _widen(connection, CANDIDATE, len(table.columns))
+    # In the caller's transaction, so that no change happens without a trigger.
     drop_triggers(connection, table.name)
     texts = trigger_texts(table, number)
     for text in texts.values():
@@ -280,6 +283,7 @@ def drop_triggers(connection: sqlite3.Connection, name: str) -> None:
 
 
 def _widen(connection: sqlite3.Connection, table: str, count: int) -> None:
+    # Only widened: rows of other tables and generations keep their positions.
     there = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
     for place in range(count):
         if f"v{place}" not in there:

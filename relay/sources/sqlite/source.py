@@ -193,6 +193,7 @@ class SqliteSource(Source):
                     return []
                 if self._stop.wait(min(self._interval, deadline - now)):
                     return []
+                # An idle source is polled less often, up to the idle interval.
                 if now > self._busy_until:
                     slowest = max(_IDLE_INTERVAL_S, self._settings.poll_interval_s)
                     self._interval = min(self._interval * _SLOWER, slowest)
@@ -234,6 +235,7 @@ class SqliteSource(Source):
             identity = install(self._connection, self._watched)
             self._bounds = WindowBounds(self._path, identity)
             log = ChangeLog(self._connection, self._bounds, self._watched, self._flush)
+            # Prove that it is the same log before anything is written to it.
             log.check_bounds()
             if newest is not None:
                 self._check_handed_over(log, newest)

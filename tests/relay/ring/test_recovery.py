@@ -355,7 +355,7 @@ def test_of_a_ring_that_never_held_a_window_nothing_is_guessed(tmp_path: Path, n
     for half in (cell, cell + 1):
         path.write_bytes(damaged_at(content, half * 8, 0x05))
         if name == "prev_scn":  # nothing else says it
-            with pytest.raises(RingCorruptError, match="neither its cells nor its index"):
+            with pytest.raises(RingCorruptError, match="both its cells and its index"):
                 recover_as(path, (1, 2))
         else:
             assert recover_as(path, (1, 2))[:6] == (0, 0, 0, 0, 70, 70)
@@ -363,7 +363,7 @@ def test_of_a_ring_that_never_held_a_window_nothing_is_guessed(tmp_path: Path, n
     if name == "prev_scn":
         assert recover_as(path, (1, 2)).newest_scn == 5
     else:
-        with pytest.raises(RingCorruptError, match="neither its cells nor its index"):
+        with pytest.raises(RingCorruptError, match="both its cells and its index"):
             recover_as(path, (1, 2))
 
 

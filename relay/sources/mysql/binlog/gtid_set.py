@@ -47,6 +47,7 @@ class MysqlGtidSet:
                 raise ValueError(f"{part!r} has no numbers")
             for piece in rest:
                 number = _INTERVAL.fullmatch(piece)
+                # A piece that is not an interval is a tag, for all intervals up to the next one.
                 if number is None:
                     key = key[0], _tag(piece)
                 else:
@@ -71,6 +72,7 @@ class MysqlGtidSet:
 
     def encoded(self) -> bytes:
         """Return the set in the encoding of COM_BINLOG_DUMP_GTID."""
+        # Servers before 8.3 do not know the tagged format, so it is used only with tags.
         is_tagged = any(tag for _uuid, tag in self.intervals)
         count = len(self.intervals)
         parts = [struct.pack("<Q", _TAGGED | count << 8 if is_tagged else count)]
@@ -126,6 +128,7 @@ def _interval(number: re.Match[str]) -> tuple[int, int]:
 def _merged(intervals: Sequence[tuple[int, int]]) -> Intervals:
     merged: list[tuple[int, int]] = []
     for first, behind in sorted(intervals):
+        # Also if they only touch: the server expects intervals with gaps between.
         if merged and first <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(merged[-1][1], behind)
         else:

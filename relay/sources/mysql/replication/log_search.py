@@ -94,6 +94,7 @@ def last_definition_changes(
         if scn > end:
             break
         if event.type_code == B.MARIADB_GTID_EVENT:
+            # MariaDB 10.8 and later may log an ALTER in two halves; the first has no effect yet.
             is_unfinished = parse_mariadb_gtid(event).is_unfinished_ddl
         elif event.type_code == B.QUERY_EVENT and not is_unfinished:
             query = parse_query(event.body, rules.dialect.collations)
@@ -143,6 +144,7 @@ def prepared_transactions(
                 found[xid] = start
         elif event.type_code == B.QUERY_EVENT:
             text = parse_query(event.body, collations).text
+            # Servers log an xid as hexadecimal strings: X'…',X'…',1.
             if text[:11].upper() in ("XA COMMIT X", "XA ROLLBACK"):
                 ended = parse_xa_end(text)
                 if ended is not None:

@@ -151,6 +151,7 @@ def _load(text: str) -> Any:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
+        # The order of keys in binary JSON, which the server's text has, too.
         names = sorted(value, key=lambda name: (len(name.encode()), name.encode()))
         return "{" + ", ".join(f"{_quoted(name)}: {_text(value[name])}" for name in names) + "}"
     if isinstance(value, list):

@@ -122,6 +122,7 @@ def first_record(catalog: ServerCatalog, names: Names, scan: ScanLog) -> Record:
     """
     for _ in range(_TRIES):
         before = catalog.end_scn()
+        # After this, the catalogue has the results of all statements before `before`.
         _wait_for_ddl(catalog)
         versions = {
             names.key(name): version
@@ -130,6 +131,7 @@ def first_record(catalog: ServerCatalog, names: Names, scan: ScanLog) -> Record:
         }
         charsets = {d: _charset(catalog, d) for d in sorted(names.databases)}
         after = catalog.end_scn()
+        # The scan is skipped if nothing was logged meanwhile, which is the usual case.
         if before == after or not _between(scan(before, after), names.databases):
             return Record(after, versions, charsets, is_beginning=True)
     raise ValueError("tables are altered faster than their definitions can be read; start later")

@@ -225,6 +225,7 @@ def _create_database(run: _Run, *, replaces: bool) -> None:
     name = run.schema.key((run.words.word(), ""))[0]
     if replaces:
         _forget_tables(run, name)
+    # Servers log CREATE DATABASE IF NOT EXISTS although the database exists.
     if is_optional and not replaces and _has_database(run, name):
         return
     charset = read_table_options(run.words.rest_of_piece(), run.rules)
@@ -245,6 +246,8 @@ def _create_table(run: _Run, *, replaces: bool) -> None:
     run.touch(name)
     before = run.schema.table(name)
     if before is not None and is_optional and not replaces:
+        # Nothing happens, but only the schema at this SCN shows that: a search of the log, which
+        # does not have it, must take the statement for a change.
         run.outcome.redefined.add(name)
         return
     if before is not None and replaces:
@@ -257,6 +260,7 @@ def _create_table(run: _Run, *, replaces: bool) -> None:
         read_body(words, run.rules, changes)
     options = _rest(words)
     if has_query(options) or not changes.columns:
+        # The result types of a SELECT are known to the server only.
         run.define(name, TableVersion(None, problem="it was made from a SELECT"))
         return
     charset = read_table_options(options, run.rules) or run.schema.charset(name[0])
@@ -381,6 +385,7 @@ def _drop_index(run: _Run) -> None:
     name = run.table()
     run.touch(name)
     before = run.schema.table(name)
+    # DROP INDEX `PRIMARY` drops the primary key; other indexes do not matter to consumers.
     if is_key and before is not None and before.definition is not None:
         run.define(name, replace(before, definition=replace(before.definition, key=())))
     elif is_key:
@@ -406,6 +411,8 @@ def _rename(run: _Run) -> None:
     if not words.accept_any("TABLE", "TABLES"):
         return
     words.accept("IF", "EXISTS")
+    # One statement may exchange names by several steps (a TO tmp, b TO a, tmp TO b). So the steps
+    # are applied to names first: each new name has its table's original name and version.
     now: dict[TableName, tuple[TableName | None, TableVersion | None]] = {}
     while True:
         old = run.table()
@@ -435,6 +442,7 @@ def _move(run: _Run, origins: Mapping[TableName, TableName | None]) -> None:
         run.outcome.rows_at_rest[name] = TableChange.unknown(
             -1, "", f"it was {'.'.join(origin)} before"
         )
+        # gh-ost and pt-online-schema-change exchange the table and its filled copy.
         if name in origins.values() and is_online_copy(origin, name):
             if run.outcome.versions[name] == run.schema.table(name):
                 del run.outcome.rows_at_rest[name]

@@ -82,7 +82,7 @@ class History:
 
     def add(self, record: Record) -> None:
         """Add the changes of a statement; they are durable when this returns."""
-        self._append(record)
+        self._append(record)  # first: memory must not be ahead of the file after an error
         self._take(record)
 
     def knows(self, name: TableName) -> bool:
@@ -105,6 +105,7 @@ class History:
         for the database's character set.
         """
         assert self.begin_scn is not None
+        # A table without a change in between had the definition of the beginning already.
         versions, charsets = self._state_at(self.begin_scn)
         records = []
         for name, changed_at in sorted(last_changes.items(), key=lambda item: item[1]):
@@ -112,7 +113,7 @@ class History:
                 records.append(Record(changed_at, {}, {name[0]: charsets.pop(name[0], None)}))
                 continue
             known = self.table(name, self.begin_scn)
-            problem = f"it was altered later, at scn {changed_at}, before anybody looked at it"
+            problem = f"it was altered later, at scn {changed_at}, before it was first read"
             versions[name] = TableVersion(None, problem=problem)
             records.append(Record(changed_at, {name: known}))
         first = Record(scn, versions, charsets, is_beginning=True)
@@ -121,6 +122,7 @@ class History:
 
     def forget_before(self, scn: int) -> None:
         """Remove the records that no row at this SCN or later needs."""
+        # Rewriting the file is worthwhile only if records go.
         if self.begin_scn is None or not any(self.begin_scn < known <= scn for known in self._scns):
             return
         later = [record for record in self._records() if record.scn > scn]
@@ -208,6 +210,8 @@ class History:
         with _file_errors(self._path), _appending(self._path) as file:
             file.write(_line(record))
             file.flush()
+            # Before anything after this SCN is delivered: after a crash the statement must be
+            # known, because capture may resume after it.
             os.fsync(file.fileno())
 
     def _write(self, records: Iterable[Record]) -> None:

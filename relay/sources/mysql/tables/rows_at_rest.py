@@ -130,12 +130,15 @@ def _is_wider(before: DefinedColumn, now: DefinedColumn, rules: Rules) -> bool:
     if old.name in _INTEGERS:
         return _holds_integers(old, new)
     if old.name == "decimal" == new.name:
+        # As many digits on both sides of the point.
         (p, s), (q, r) = old.arguments, new.arguments
         return r >= s and q - r >= p - s and (old.is_unsigned or not new.is_unsigned)
     if old.name in ("float", "double") and new.name in (old.name, "double"):
+        # FLOAT(7,2) rounds values.
         is_plain = not old.arguments and not new.arguments
         return is_plain and (old.is_unsigned or not new.is_unsigned)
     if old.name in ("enum", "set") and new.name == old.name and before.charset == now.charset:
+        # Values are stored by number, which appended members do not change.
         return new.members[: len(old.members)] == old.members
     if old.name in _WITH_FRACTION and new.name == old.name:
         return sum(new.arguments) >= sum(old.arguments)
@@ -155,6 +158,7 @@ def _holds_integers(old: SqlType, new: SqlType) -> bool:
         return False
     if old.is_unsigned == new.is_unsigned:
         return _INTEGERS[new.name] >= _INTEGERS[old.name]
+    # Negative numbers fit into no unsigned type.
     return old.is_unsigned and _INTEGERS[new.name] > _INTEGERS[old.name]
 
 
@@ -188,6 +192,7 @@ def _holds_bytes(old: SqlType, new: SqlType) -> bool:
     if old.name == "year" == new.name:
         return True
     if old.name == "bit" == new.name:
+        # Consumers get a BIT as bytes: with another number of bytes it is another value.
         (one,), (other,) = old.arguments, new.arguments
         return one <= other and (one + 7) // 8 == (other + 7) // 8
     return False
@@ -346,7 +351,7 @@ def _float(text: str, sql: SqlType) -> float:
 
 
 def _text(text: str, sql: SqlType) -> str:
-    return text.rstrip(" ") if sql.name == "char" else text
+    return text.rstrip(" ") if sql.name == "char" else text  # as the server returns a CHAR
 
 
 def _bytes(text: str, sql: SqlType) -> bytes:  # noqa: ARG001
@@ -363,6 +368,7 @@ def _set(text: str, sql: SqlType) -> str:
     wanted = text.split(",") if text else []
     if not all(member in sql.members for member in wanted):
         raise ValueError(text)
+    # Stored as bits: in the order of the definition, each member once.
     return ",".join(member for member in sql.members if member in wanted)
 
 
@@ -399,7 +405,7 @@ def _time(text: str, sql: SqlType) -> int:
     if match is None or len(match[5] or "") > sum(sql.arguments):
         raise ValueError(text)
     seconds = int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4])
-    if seconds > 838 * 3600 + 59 * 60 + 59:
+    if seconds > 838 * 3600 + 59 * 60 + 59:  # beyond the range of TIME
         raise ValueError(text)
     micros = seconds * 1_000_000 + int(f"{match[5] or '':0<6}")
     return -micros if match[1] else micros

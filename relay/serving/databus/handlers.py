@@ -130,6 +130,7 @@ class StreamHandler(RelayHandler):
             response, is_last = await self._respond_with_known(request)
             if self._gone.is_set():
                 return
+            # A new connection makes LinkedIn's client register again, which sends it the schemas.
             if is_last:
                 self.set_header("Connection", "close")
             for name, value in response_headers(response).items():
@@ -150,7 +151,8 @@ class StreamHandler(RelayHandler):
             if response is not None:
                 return response, True
             response = await self._respond(end_at(request, ends))
-            # Otherwise a table was altered meanwhile, and the response may have rows of after.
+            # Otherwise a table was altered meanwhile, and the response may have rows of the new
+            # version, whose schema the client does not have.
             if find_ends(request, self.versions_sent, self.relay) == ends:
                 return response, reaches_end(response, ends)
 
@@ -200,10 +202,12 @@ class StreamHandler(RelayHandler):
         try:
             job.start()
         finally:
+            # Also if it raises: the client and its position are shown in any case.
             self._tracker.looks(jobs)
         return await self.in_steps(job.step)
 
     async def _hold(self, news: Sequence[asyncio.Future[None]], left_s: float) -> None:
+        # Otherwise the request of a disconnected client is held until its time is over.
         gone = asyncio.ensure_future(self._gone.wait())
         futures: list[asyncio.Future[Any]] = [*news, gone]
         try:

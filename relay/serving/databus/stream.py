@@ -319,6 +319,7 @@ def _copy_windows(
         end = reader.end_of_windows(position, size_bytes, size_bytes // SLACK_DIVISOR)
     if end > position:
         body = reader.read(position, end - position)
+        # The bytes end with the EOP of a window, which has its SCN.
         scn = peek(body, len(body) - EOP_BYTES).scn
         reader.remember_end(scn, end)
         if not selector.wants_optional and reader.has_optional(position, body):
@@ -369,12 +370,14 @@ class _Walk:
         except ScnNotFoundError:
             if self._whole_scn == NOTHING:
                 raise
+            # The writer has overtaken the walk: the windows that were read so far are valid.
             return self._response(is_caught_up=False)
         if selected is None:
             return self._response(is_caught_up=True)
         self._take(selected)
         if self._last is not None and self.position >= self._last.position:
             return StreamResponse(b"".join(self._pieces), self._last.resume)
+        # A bound also for a filter that matches nothing, so that the client gets a new position.
         if self._overflow_bytes is not None or self._scanned_bytes >= MAX_SCAN_BYTES:
             return self._response(is_caught_up=False)
         return None
@@ -393,6 +396,7 @@ class _Walk:
 
     def _response(self, *, is_caught_up: bool) -> StreamResponse:
         body = b"".join(self._pieces)
+        # Whole windows only, if there is one. A window larger than the response is cut.
         if self._whole_scn != NOTHING:
             return StreamResponse(body[: self._whole_bytes], (self._whole_scn, WINDOW_DONE))
         here = self._place if self._scanned_bytes else self._begin

@@ -52,7 +52,7 @@ from databus.schemas.table import Table
 COMMIT_WAIT_S = 60.0
 # MySQL refreshes its list of transactions at most ten times a second.
 LISTING_S = 0.2
-_PATIENCE_S = 28_800
+_PATIENCE_S = 28_800  # the server's default of `wait_timeout`
 
 _SESSION = (
     "SET SESSION character_set_results = NULL, sql_mode = '', time_zone = '+00:00',"
@@ -182,6 +182,7 @@ class MysqlTableScan:
         stays open for a minute.
         """
         status = self._snapshot_status()
+        # MariaDB has these variables; MySQL does not.
         file = status.get("binlog_snapshot_file")
         if file:
             return self._scn(file, int(status["binlog_snapshot_position"]))
@@ -256,7 +257,7 @@ class MysqlTableScan:
             ) from error
 
     def _whole(self, source: str, rows: int) -> Iterator[Chunk]:
-        # On a separate connection, which is busy until the last row.
+        # On a separate connection, which is busy until the last row of the unbuffered result.
         connection = self._connect()
         try:
             with self._transaction(connection, source) as reading:
@@ -305,6 +306,7 @@ class MysqlTableScan:
 
     def _reading_of(self, connection: Any, source: str) -> _Reading:
         shown = self._query(connection, f"SHOW CREATE TABLE {_sql_name(source)}")
+        # Inserts change the counter, which is no change of the definition.
         text = _COUNTER.sub(b"", shown[0][1])
         known = self._readings.get(source)
         if known is not None and known.text == text:
@@ -343,12 +345,14 @@ class MysqlTableScan:
     def _end_of_what_is_visible(self) -> int:
         scn = self.newest_scn()
         deadline = self._clock() + COMMIT_WAIT_S
+        # The list may be older than the SCN: one that is read after a refresh is not.
         self._pause(LISTING_S)
         writers = self._writers()
         while writers:
             if self._clock() >= deadline:
                 raise SourceUnavailableError(_open_too_long(self.name, writers))
             self._pause(LISTING_S)
+            # Later transactions are not of interest: they end after the SCN.
             writers &= self._writers()
         return scn
 
@@ -374,6 +378,7 @@ class MysqlTableScan:
         connection: Any = connect(self._address, source=self.name, use_unicode=False, conv={})
         try:
             limit = "max_statement_time" if self._is_mariadb else "max_execution_time"
+            # Without the limit that a server may have for queries: a whole table may be one.
             self._query(connection, _SESSION, _ISOLATION, f"SET SESSION {limit} = 0")
         except BaseException:
             _abandon(connection)

@@ -78,6 +78,7 @@ class RingCheck:
             known = self._known_until(at)
             if known is None:
                 known = self._check_at(at)
+            # Evicted while it was checked: the reader finds out from head.
             if known is None:
                 return end
             if known <= at:
@@ -103,7 +104,7 @@ class RingCheck:
             if self._cells[FIRST] <= number < self._cells[NEXT] and entry is None:
                 raise RingCorruptError(str(self._file.path), "its index is damaged")
             return 0
-        self._look_at(block)
+        self._verify(block)
         return block.end - block.entry.position
 
     def check_at(self, position: int) -> None:
@@ -111,7 +112,7 @@ class RingCheck:
         block = self._block_at(position)
         if block is None:
             return
-        self._look_at(block)
+        self._verify(block)
         for damage in self.damages():
             if block.entry.position <= damage.begin < block.end:
                 raise self.error(damage)
@@ -147,7 +148,7 @@ class RingCheck:
         block = self._block_at(position)
         if block is None:
             return None
-        self._look_at(block)
+        self._verify(block)
         return self._known_until(position)
 
     def _block_at(self, position: int) -> Block | None:
@@ -160,6 +161,7 @@ class RingCheck:
             number = index.find_position(position, first, end)
             entry = index.get(number)
             following = index.get(number + 1) if number + 1 < end else None
+            # Read after the entries: these may have been replaced while they were read.
             if cells[FIRST] > number or cells[HEAD] > position:
                 return None
             is_whole = entry is not None and entry.position <= position
@@ -170,16 +172,18 @@ class RingCheck:
             if following is not None and following.position >= tail:  # not published yet
                 following = None
             stop = tail if following is None else following.position
+            # Otherwise the writer has added an entry meanwhile: find the position again.
             if position < stop:
                 return Block(number, entry, following, stop)
 
-    def _look_at(self, block: Block) -> None:
+    def _verify(self, block: Block) -> None:
         entry, following = block.entry, block.following
         newest = self._file.scn(NEWEST_SCN)
         first: SoundWindow | None = None
         last: SoundWindow | None = None
         for window in sound_windows(self._file, entry.position, block.end, entry.prev_scn):
             first, last = first or window, window
+        # Evicted during the walk: what was read may be newer bytes.
         if self._cells[HEAD] > entry.position:
             return
         is_first = first is not None and first.scn == entry.scn

@@ -71,11 +71,11 @@ def recover(ring_file: RingFile, boot_id: tuple[int, int] | None = None) -> Ring
     """
     now = boot_id or read_boot_id()
     index = ScnIndex(ring_file.cells, ring_file.layout.index_slots, ring_file.core)
-    state = _quick_look(ring_file, index, now)
+    state = _quick_check(ring_file, index, now)
     if state is None:
         ring_file.cells[UNSOUND] = 1
         heads, tails = ring_file.candidates(HEAD), ring_file.candidates(TAIL)
-        state = _thorough_look(ring_file, index)
+        state = _full_check(ring_file, index)
         state = state._replace(dropped=_dropped(ring_file, state, heads, tails))
     _store(ring_file, state)
     ring_file.cells[BOOT_ID], ring_file.cells[BOOT_ID + 1] = now
@@ -110,7 +110,7 @@ def read_boot_id() -> tuple[int, int]:
     return number >> 64, number & MASK
 
 
-def _quick_look(ring_file: RingFile, index: ScnIndex, now: tuple[int, int]) -> RingState | None:
+def _quick_check(ring_file: RingFile, index: ScnIndex, now: tuple[int, int]) -> RingState | None:
     """Return the state if the whole bookkeeping is consistent, otherwise None."""
     cells = ring_file.cells
     # After a restart of the machine, pages may be missing that the kernel had not written.
@@ -172,7 +172,7 @@ def _points_to_its_scn(ring_file: RingFile, entry: IndexEntry) -> bool:
     return scn_at(ring_file, entry.position) == entry.scn
 
 
-def _thorough_look(ring_file: RingFile, index: ScnIndex) -> RingState:
+def _full_check(ring_file: RingFile, index: ScnIndex) -> RingState:
     """Walk the whole ring and rebuild its index."""
     for number, entry in _possible_heads(ring_file, index):
         limit = _limit(ring_file, entry)

@@ -205,7 +205,7 @@ class RowCollector(Generic[Ended]):
                 offset = take_rows(data, offset, scn, last_src_id, last_digest, self.events)
                 if scn < 0 and self.events:
                     self.scn = self.events[0][SCN]
-                    self._look_at_schema(last_src_id, last_digest)
+                    self._note_schema(last_src_id, last_digest)
                 if offset == end:
                     continue
             try:
@@ -243,7 +243,7 @@ class RowCollector(Generic[Ended]):
                 offset, last_src_id = next_offset, -1
                 continue
             if scn != self.scn or digest != last_digest or src_id != last_src_id:
-                self._look(scn, src_id, digest)
+                self._track(scn, src_id, digest)
                 last_src_id, last_digest = src_id, digest
             # `last_digest` equals `digest`, and is one object for all rows: less memory.
             # fmt: off
@@ -280,22 +280,22 @@ class RowCollector(Generic[Ended]):
             ready.append(self._rules.end(event, offset))
         else:
             row = row_event(event, data[start:offset])
-            self._look(row[SCN], row[SRC_ID], row[ROW_DIGEST])
+            self._track(row[SCN], row[SRC_ID], row[ROW_DIGEST])
             self.events.append(row)
         return offset
 
-    def _look(self, scn: int, src_id: int, digest: bytes) -> None:
+    def _track(self, scn: int, src_id: int, digest: bytes) -> None:
         """Track the SCN and the schema of an event that is about to be added."""
         if scn != self.scn:
             self.is_ordered &= scn > self.scn or not self.events
             self._begin_scn(scn)
-        self._look_at_schema(src_id, digest)
+        self._note_schema(src_id, digest)
 
     def _begin_scn(self, scn: int) -> None:
         self.is_mixed = self.pending_events > 0
         self.scn = scn
 
-    def _look_at_schema(self, src_id: int, digest: bytes) -> None:
+    def _note_schema(self, src_id: int, digest: bytes) -> None:
         if (src_id, digest) not in self.known:
             self.unknown |= {(src_id, digest)}
 

@@ -203,13 +203,13 @@ def test_what_was_checked_once_is_not_checked_again(
 ) -> None:
     with opened(path) as reader:
         looked: list[int] = []
-        look = RingCheck._look_at
+        look = RingCheck._verify
 
         def note(check: RingCheck, block: Block) -> None:
             looked.append(block.number)
             look(check, block)
 
-        monkeypatch.setattr(RingCheck, "_look_at", note)
+        monkeypatch.setattr(RingCheck, "_verify", note)
         assert follow(reader, 0) == follow(reader, 0)
         extent = reader.extent()
         assert looked == list(range(extent.first, extent.end))

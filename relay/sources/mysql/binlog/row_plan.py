@@ -58,6 +58,7 @@ def _key(layout: RowLayout, columns: list[_Step]) -> tuple[str, list[int]]:
     """Return the kind of the rows' key, and its columns."""
     places = [column.position for column in layout.table.key_columns]
     steps = {columns[place]["step"] for place in places}
+    # Without a primary key, the key is a digest of the whole row: made in Python.
     if not places:
         return "made", list(range(len(columns)))
     if len(places) == 1 and steps <= _LONG_STEPS:
@@ -137,6 +138,7 @@ def _text_step(column: PackedColumn, width: int) -> _Step:
     charset = column.charset or ""
     if charset in _UTF8:
         return {"step": "utf8", "width": width}
+    # Only single-byte sets have a table; texts of the others are decoded in Python.
     table = byte_table(charset)
     if table is None:
         return _converted(column, width)
@@ -147,6 +149,7 @@ def _utf8_table(table: str) -> bytes:
     """Return four bytes for each byte of the set: the size in UTF-8 (0 = none), and the text."""
     packed = bytearray()
     for character in table:
+        # U+FFFE stands for a byte that the set does not define.
         encoded = b"" if character == "\ufffe" else character.encode()
         packed += bytes([len(encoded)]) + encoded.ljust(3, b"\0")
     return bytes(packed)

@@ -104,6 +104,7 @@ def _double_text(value: float) -> str:
     number = Decimal(text).normalize()
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
+    # The position of the decimal point in the digits: the server's limits are in these terms.
     point = len(digits) + exponent
     if point >= -14 and (point <= 15 or exponent < 0):
         return format(number, "f")
@@ -144,6 +145,7 @@ def _opaque(column_type: int, data: bytes) -> str:
 
 
 def _time_text(data: bytes) -> str:
+    # Microseconds 24, seconds 6, minutes 6, hours 10 bits; negative as a whole.
     packed = struct.unpack("<q", data[:8])[0]
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     whole, micros = packed >> 24, packed & 0xFFFFFF
@@ -152,6 +154,7 @@ def _time_text(data: bytes) -> str:
 
 
 def _datetime_text(data: bytes, *, is_date: bool) -> str:
+    # Microseconds 24, seconds 6, minutes 6, hours 5, day 5 bits, then year * 13 + month.
     packed = struct.unpack("<q", data[:8])[0]
     whole, micros = packed >> 24, packed & 0xFFFFFF
     days, clock = whole >> 17, whole & 0x1FFFF

@@ -132,6 +132,7 @@ class ServerCatalog:
                 for row in self._query(connection, "SHOW BINARY LOGS")
             ]
             name, offset = self._log_end(connection)
+        # The log may have been rotated between the two queries.
         if files and file_number(name) > files[-1].number:
             files.append(LogFile(name, offset))
         return [LogFile(f.name, offset) if f.name == name else f for f in files]
@@ -246,6 +247,7 @@ class ServerCatalog:
 
     def _is_by_transaction(self, connection: Connection[Any], source: str) -> bool:
         rows = self._query(connection, _PERIODS, split_name(source))
+        # Transaction-precise versioning has transaction ids instead of timestamps.
         return any(str(row[1]).lower() == "bigint" for row in rows)
 
     def _end_scn(self, connection: Connection[Any]) -> int:
@@ -286,6 +288,7 @@ class ServerCatalog:
                 except MySQLError as error:
                     if not connection.open:
                         raise
+                    # A refusal tells more than a statement that this version does not know.
                     if error.args[0] != PARSE_ERROR or refused is None:
                         refused = error
         if refused is not None and is_needed:
@@ -305,6 +308,7 @@ class ServerCatalog:
             driver_errors(self._source, self._scn, f"asking {self._address} ({words} …)"),
             connection.cursor() as cursor,
         ):
+            # None: without arguments, a % in the query is not a placeholder.
             cursor.execute(query, tuple(arguments) or None)
             return list(cursor.fetchall())
 

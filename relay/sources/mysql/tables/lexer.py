@@ -71,6 +71,7 @@ def pieces(text: str, sql_mode: int = 0) -> Iterator[re.Match[str]]:
     is_name = is_behind_dot = False
     while at < len(text):
         found = _NAME_BEHIND_DOT.match(text, at) if is_behind_dot else None
+        # Directly after a name, `.5` is a dot and a name, not a number.
         if is_name and text[at] == ".":
             found = _DOT.match(text, at)
         found = found or words.match(text, at)
@@ -92,6 +93,7 @@ def without_comments(
     depth = 0
     for match in _comments(sql_mode & (ANSI_QUOTES | NO_BACKSLASH_ESCAPES)).finditer(text):
         if match["open"] is not None:
+            # Executable comments may contain others; a skipped one is skipped with all in it.
             depth += 1
             if skipped_from < 0:
                 found.append(text[at : match.start()])
@@ -107,7 +109,7 @@ def without_comments(
             found.append(text[at : match.start()])
         else:
             continue
-        found.append(" ")
+        found.append(" ")  # a comment separates words
         at = match.end()
     if skipped_from < 0:
         found.append(text[at:])

@@ -11,7 +11,8 @@ statement is read again. If neither file has all rows of the other, they belong 
 stores, and one was put here by mistake: nothing is served. (A copy without versions was
 never used, and is made again.)
 
-A file without checksums, from an older version, gets them when it is opened.
+A file without checksums, from an older version, gets them when it is opened. So do schemas
+in the form of a former version get that of this one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import sqlite_utils
 
 from databus.daemon.faults import as_sqlite_errors, is_transient
 from databus.daemon.files import make_private, replace_file
+from databus.registry.former_schemas import renewed
 from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
 
@@ -54,6 +56,7 @@ create table seal (only integer primary key check (only = 1), crc integer not nu
 insert into seal values (1, -1);
 """
 _CHECKED = 1
+_RENEWED = 2  # as `former_schemas` rewrites texts
 _NO_CRC = -1  # of a row that a program without checksums has written
 _HAS_CHECKSUMS = "select count(*) from sqlite_master where name = 'seal'"
 _ALL_SOURCES = "select name, src_id, crc from sources order by 1"
@@ -68,6 +71,9 @@ insert into schema_versions (source, version, text, start_scn, crc) values (?, ?
 """
 _STAMP_SOURCE = "update sources set crc = ?2 where name = ?1"
 _STAMP_VERSION = "update schema_versions set crc = ?3 where source = ?1 and version = ?2"
+_RENEW_VERSION = """
+update schema_versions set text = ?3, crc = ?4 where source = ?1 and version = ?2
+"""
 _SEAL = "update seal set crc = ?"
 _READ_SEAL = "select crc from seal"
 _HAS_ROWS_WITHOUT_CHECKSUM = f"""
@@ -223,12 +229,18 @@ class SqliteStore:
 
 
 def _prepare(path: Path, database: sqlite_utils.Database) -> None:
-    """Create the tables; add checksums to a file that has none."""
+    """Create the tables; add checksums to a file that has none, and rewrite former schemas."""
     (version,) = database.execute("pragma user_version").fetchone()
     (has_checksums,) = database.execute(_HAS_CHECKSUMS).fetchone()
     if version or has_checksums:
         _stamp_rows_of_an_earlier_program(path, database)
-        return
+    else:
+        _create(path, database)
+    if version < _RENEWED:
+        _renew(path, database)
+
+
+def _create(path: Path, database: sqlite_utils.Database) -> None:
     with database.atomic():
         for statement in filter(None, map(str.strip, (_CREATE + _WITH_CHECKSUMS).split(";\n"))):
             database.execute(statement)
@@ -254,6 +266,24 @@ def _stamp_rows_of_an_earlier_program(path: Path, database: sqlite_utils.Databas
     with database.atomic():
         _stamp(database, content)
     log.info("schema store %s has rows of an earlier program: they have checksums now", path)
+
+
+def _renew(path: Path, database: sqlite_utils.Database) -> None:
+    """Rewrite the schemas of a former version; a damaged file is left for reading to find."""
+    with database.atomic():
+        content = _rows_of(database)
+        is_sealed = list(database.execute(_READ_SEAL)) == [(content.seal(),)]
+        if not is_sealed or any(crc != _checksum(values) for *values, crc in content.versions):
+            return
+        texts = renewed(str(row[2]) for row in content.versions)
+        for (source, version, text, start_scn, _), now in zip(content.versions, texts, strict=True):
+            if now != text:
+                crc = _checksum((source, version, now, start_scn))
+                database.execute(_RENEW_VERSION, (source, version, now, crc))
+        database.execute(_SEAL, (_rows_of(database).seal(),))
+        database.execute(f"pragma user_version = {_RENEWED}")
+    if any(now != row[2] for row, now in zip(content.versions, texts, strict=True)):
+        log.info("schema store %s: its schemas were rewritten in the form of this version", path)
 
 
 def _stamp(database: sqlite_utils.Database, content: _Content) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from databus.registry.compatibility import parse_record
+from databus.registry.former_schemas import renewed
 from databus.registry.sqlite_store import SqliteStore
 from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
@@ -89,9 +90,12 @@ class FileStore:
     def load_versions(self) -> list[StoredVersion]:
         """Read every file; raises SchemaError naming an invalid file."""
         try:
-            return sorted(self._read(path) for path in self.folder.glob("*.avsc"))
+            found = sorted(self._read(path) for path in self.folder.glob("*.avsc"))
         except (OSError, UnicodeDecodeError) as error:
             raise SchemaError(f"schema folder {self.folder}: {error}") from error
+        # A copy of a generated schema must stay equal to it: see LayeredStore.
+        texts = renewed(version.text for version in found)
+        return [version._replace(text=text) for version, text in zip(found, texts, strict=True)]
 
     def save_source(self, name: str, src_id: int) -> None:
         """Do nothing: a hand-made source's id is in the settings."""

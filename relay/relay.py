@@ -17,6 +17,7 @@ from typing import Any
 from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
 from databus.daemon.files import narrow, take_lock
 from databus.daemon.log_setup import about
+from databus.registry.former_schemas import ids_of_now
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
 from databus.relay.capture.capture import Capture
@@ -46,7 +47,6 @@ from databus.schemas.errors import (
     UnknownSourceError,
     UnusableSourceError,
 )
-from databus.schemas.former_ids import ids_of_now
 
 log = logging.getLogger(__name__)
 

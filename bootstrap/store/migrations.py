@@ -18,11 +18,12 @@ from typing import Final
 
 from sqlite_utils import Database
 
+from databus.registry.former_schemas import former_schema_id, renewed
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import BootstrapError, ProtocolError
 from databus.schemas.event.layout import V2
 from databus.schemas.event.restamping import restamped
 from databus.schemas.event.v2 import decode
-from databus.schemas.former_ids import former_schema_id, ids_of_now
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,8 @@ where status in ('active', 'seeding', 'seeding_catch_up')
     and (select count(*) from schema_versions known where known.src_id = sources.src_id) > 1
 """
 
-# Until the fifth, events had zlib's CRCs, and schemas the MD5 of their text as id. Each event is
+# Until the fifth, events had zlib's CRCs, and schemas the MD5 of their text as id, which had a JSON
+# object as `meta`. Each event is
 # checked by the CRCs that it has. A damaged one stays damaged, so that its readers find that.
 _AT_A_TIME = 20_000  # rows of a table between two looks at the clock
 _REPORT_S = 10.0
@@ -97,7 +99,8 @@ where type = 'table' and (name glob 'snapshot_[0-9]*' or name glob 'log_[0-9]*')
 _TEXTS = "select src_id, version, text from schema_versions order by 1, 2"
 # Two versions may have one id now: then their bytes read the same, and the newer one stays.
 _RENAME = """
-update or replace schema_versions set digest = ? where src_id = ? and version = ? and digest = ?
+update or replace schema_versions set digest = ?, text = ?
+where src_id = ? and version = ? and digest = ?
 """
 _END = "select id from {table} where id > ? order by id limit 1 offset ?"
 _LAST = "select max(id) from {table}"
@@ -105,12 +108,13 @@ _RESTAMP = "update {table} set event = restamped(event) where id > ? and id <= ?
 
 
 def _restamp_store(database: Database) -> None:
-    """Bring every event and every schema's digest up to date."""
+    """Bring every event, every schema and its digest up to date."""
     versions = database.execute(_TEXTS).fetchall()
-    ids = ids_of_now(text for _, _, text in versions)
-    for src_id, version, text in versions:
-        former = former_schema_id(text)
-        database.execute(_RENAME, (ids[former], src_id, version, former))
+    texts = renewed(text for _, _, text in versions)
+    ids = {}
+    for (src_id, version, former_text), text in zip(versions, texts, strict=True):
+        former, ids[former] = former_schema_id(former_text), schema_id(text)
+        database.execute(_RENAME, (ids[former], text, src_id, version, former))
     _Restamping(database, ids).run()
 
 

@@ -52,6 +52,7 @@ from databus.bootstrap.store.values import (
     StoreRow,
     StoreSizes,
 )
+from databus.registry.former_schemas import renewed
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import BootstrapError
 from databus.schemas.table_change import change_scn
@@ -160,8 +161,11 @@ class Store(StoreReading):
         A known text keeps its version. A new text whose version is taken gets the next
         free one: relays may count differently.
         """
+        listed = list(versions)
+        texts = renewed(text for _, text in listed)  # of a relay that is not upgraded yet
         known = {text for _, _, text in self.schemas([src_id])}
-        fresh = [(version, text) for version, text in versions if text not in known]
+        numbered = zip((version for version, _ in listed), texts, strict=True)
+        fresh = [(version, text) for version, text in numbered if text not in known]
         values = [(src_id, v, schema_id(text), text, change_scn(text)) for v, text in fresh]
         with self.file.writing("adding schemas", str(src_id)):
             self._connection.executemany(source_table.ADD_SCHEMA, values)

@@ -9,11 +9,13 @@ none twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
 from databus.client.puller.buffer_items import BootstrapPage, ReadWindow
 from databus.client.subscription import SourceBinding
+from databus.registry.former_schemas import ids_of_now
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.stream.row_reader import NO_ROW_DIGEST, ROW_DIGEST, SRC_ID
@@ -106,13 +108,17 @@ def _advance(seen: dict[str, str], bound: SourceBinding, digest: bytes) -> list[
     return [SchemaChange(bound.name, step) for step in steps]
 
 
-def _texts(bound: SourceBinding) -> dict[bytes, str]:
-    """Return the schema texts of a source, by both kinds of digest."""
-    found = {}
-    for _, _, text in bound.schemas:
-        found[schema_id(text)] = text
-        found[crc32(text.encode()).to_bytes(4, "big")] = text
-    return found
+def _texts(bound: SourceBinding) -> Mapping[bytes, str]:
+    """Return the schema texts of a source, by every digest that may name them."""
+    return _by_digest(tuple(text for _, _, text in bound.schemas))
+
+
+@lru_cache(maxsize=256)
+def _by_digest(texts: tuple[str, ...]) -> Mapping[bytes, str]:
+    found = {schema_id(text): text for text in texts}
+    # A checkpoint of a former version has the ids of that version.
+    former = {former: found[now] for former, now in ids_of_now(texts).items()}
+    return former | found | {crc32(text.encode()).to_bytes(4, "big"): text for text in texts}
 
 
 def with_seen(checkpoint: Checkpoint, seen: Mapping[str, str]) -> Checkpoint:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
+from hashlib import md5
 from pathlib import Path
 from unittest.mock import patch
 
@@ -15,7 +17,9 @@ from databus.bootstrap.store.check import check_store
 from databus.bootstrap.store.migrations import MIGRATIONS
 from databus.bootstrap.store.store import Store
 from databus.schemas.errors import BootstrapError, StoreDamagedError
+from databus.schemas.event.v2 import decode
 from tests.bootstrap.filled import FilledStore, put
+from tests.registry.former_texts import former_text
 from tests.schemas.event.former import former_v2
 
 ALL = {
@@ -26,6 +30,11 @@ ALL = {
 }
 
 
+MAKE_FORMER = """
+update schema_versions set text = ?, digest = ? where src_id = ? and version = ?
+"""
+
+
 def content(path: Path) -> dict[str, list[object]]:
     with closing(sqlite3.connect(path)) as database:
         return {name: database.execute(sql).fetchall() for name, sql in ALL.items()}
@@ -34,10 +43,27 @@ def content(path: Path) -> dict[str, list[object]]:
 def make_former(path: Path) -> None:
     """Turn a store into what an earlier version wrote."""
     with closing(sqlite3.connect(path)) as database, database:
-        database.create_function("former", 1, former_v2)
+        rows = database.execute("select src_id, version, digest, text from schema_versions")
+        ids = {}
+        for src_id, version, digest, text in rows.fetchall():
+            former = former_text(text)
+            ids[digest] = md5(former.encode()).digest()
+            change = (
+                "update schema_versions set text = ?, digest = ? where src_id = ? and version = ?"
+            )
+            database.execute(change, (former, ids[digest], src_id, version))
+        database.create_function("former", 1, lambda event: _former_event(event, ids))
         for table in ("snapshot_1", "log_1", "snapshot_2", "log_2"):
             database.execute(f"update {table} set event = former(event)")
         database.execute(f"pragma user_version = {len(MIGRATIONS) - 1}")
+
+
+def _former_event(data: bytes, ids: Mapping[bytes, bytes]) -> bytes:
+    event, _ = decode(data)
+    if event.payload is not None:
+        digest = ids[event.payload.digest]
+        event = event._replace(payload=event.payload._replace(digest=digest))
+    return former_v2(event)
 
 
 @pytest.fixture
@@ -68,20 +94,25 @@ def test_every_event_is_brought_up_to_date(
     list(check_store(path))
 
 
-def test_ids_of_schemas_become_those_of_now(
-    former: tuple[Path, dict[str, list[object]]], monkeypatch: pytest.MonkeyPatch
+def test_schemas_and_their_ids_become_those_of_now(
+    former: tuple[Path, dict[str, list[object]]],
 ) -> None:
     path, now = former
-    monkeypatch.setattr("databus.schemas.former_ids.schema_id", lambda text: text[:16].encode())
+    assert content(path)["schema_versions"] != now["schema_versions"]
     Store.open(path).close()
     found = content(path)
-    assert (
-        {digest for _, _, digest, _ in found["schema_versions"]}
-        == {  # type: ignore[misc]
-            text[:16].encode()
-            for *_, text in now["schema_versions"]  # type: ignore[misc]
-        }
-    )
+    assert found["schema_versions"] == now["schema_versions"]
+    assert found["log_1"] == now["log_1"]
+
+
+def test_texts_that_an_earlier_relay_sends_are_those_that_are_known(
+    former: tuple[Path, dict[str, list[object]]],
+) -> None:
+    path, _ = former
+    with closing(Store.open(path)) as store:
+        known = store.schemas([1])
+        store.add_schemas(1, [(version, former_text(text)) for _, version, text in known])
+        assert store.schemas([1]) == known
 
 
 def test_a_migration_that_is_cut_short_leaves_the_store_as_it_was(

@@ -11,6 +11,7 @@ from databus.client.machines.position import Position
 from databus.client.puller.buffer_items import ReadWindow
 from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.subscription import RegisteredSchema, Subscription, bind
+from databus.registry.former_schemas import ids_of_now
 from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.control import ddl_event
@@ -155,3 +156,12 @@ def test_what_was_seen_lasts_over_a_restart_and_is_forgotten_with_the_rows() -> 
     assert watch.seen == {"shop.orders": schema_id(SECOND).hex()}
     assert with_seen(Checkpoint.at(7), {}) == Checkpoint.at(7)
     assert SchemaWatch.of(Checkpoint.at(7).with_extra(schemas_seen="nonsense")).seen == {}
+
+
+def test_a_checkpoint_of_a_former_version_names_what_was_seen_by_its_former_id() -> None:
+    ids = ids_of_now([FIRST, SECOND, THIRD])
+    former_ids = [former for former, now in ids.items() if now == schema_id(FIRST)]
+    assert former_ids
+    for former in former_ids:
+        watch = SchemaWatch.of(with_seen(Checkpoint.at(7), {"shop.orders": former.hex()}))
+        assert [one.step.after for one in watch.due(read(8, altered(8, SECOND, 2)))] == [SECOND]

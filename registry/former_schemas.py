@@ -1,13 +1,13 @@
 """Schemas of earlier versions of this project, and the ids that they had. Pure.
 
-Those versions wrote each `meta` as a JSON object, and the id of a schema was the MD5 of its
-text. `renewed` gives such texts the form of `avro_meta`; the version after is numbered as
-before. Events that are at rest have the ids of then, and so may a client's checkpoint:
-`earlier_ids` says which those were, for texts of the form of now, so that nothing but the
-texts has to be stored.
+Those versions wrote each `meta` as a JSON object, and a schema's id was the MD5 of its text.
+`renewed` rewrites such texts in the form of `avro_meta`. Stored events and a client's
+checkpoint may have ids of former versions: `ids_of_now` derives these from the rewritten
+texts, so that only the texts need to be stored.
 
-Both need all texts of a source at once: a version made by a DDL statement names the one
-before by an id.
+Both take all texts of a source at once, because a version that a DDL statement made names
+its predecessor by an id. Schemas that were written by hand stay as they are: this version
+reads both forms.
 """
 
 from __future__ import annotations
@@ -37,40 +37,37 @@ _FIELD_FORM: _Form = (field_meta, field_meta_text)
 
 
 def renewed(texts: Iterable[str]) -> list[str]:
-    """Return a source's texts as this version writes them; others as they are."""
+    """Return texts as this version writes them; those written by hand unchanged."""
     listed = [(text, _record(text)) for text in texts]
     records = [_with_text_meta(record) for _, record in listed if record is not None]
-    shapes = {_earlier_shape_id(_with_object_meta(one)): _shape_id(one) for one in records}
+    shapes = {_former_shape_id(_with_object_meta(one)): _shape_id(one) for one in records}
     return [
         text if record is None else _dump(_with_before(_with_text_meta(record), shapes))
         for text, record in listed
     ]
 
 
-def earlier_ids(texts: Iterable[str]) -> dict[bytes, bytes]:
-    """Return the ids that a source's texts had in earlier versions, with the ids of now.
-
-    Texts that were written by hand and never rewritten have their own: see `earlier_id`.
-    """
+def ids_of_now(texts: Iterable[str]) -> dict[bytes, bytes]:
+    """Return a map from each schema's former id to its id of now, given renewed texts."""
     listed = [(text, _record(text)) for text in texts]
     records = [record for _, record in listed if record is not None]
-    shapes = {_shape_id(one): _earlier_shape_id(_with_object_meta(one)) for one in records}
+    shapes = {_shape_id(one): _former_shape_id(_with_object_meta(one)) for one in records}
     found = {}
     for text, record in listed:
-        found[earlier_id(text)] = schema_id(text)
+        found[former_schema_id(text)] = schema_id(text)
         if record is not None:
             before = _with_object_meta(_with_before(record, shapes))
-            found[earlier_id(_dump(before))] = schema_id(text)
+            found[former_schema_id(_dump(before))] = schema_id(text)
     return {earlier: now for earlier, now in found.items() if earlier != now}
 
 
-def earlier_id(text: str) -> bytes:
-    """Return the id that this very text had in earlier versions."""
+def former_schema_id(text: str) -> bytes:
+    """Return the id that former versions gave a schema: the MD5 of its text."""
     return md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()
 
 
 def _record(text: str) -> _Record | None:
-    """Return a record whose `meta` are all ours, in either form; else None."""
+    """Return a record that we wrote, in either form; None for one that was written by hand."""
     try:
         record = json.loads(text)
         metas = [field["meta"] for field in record["fields"]]
@@ -79,7 +76,7 @@ def _record(text: str) -> _Record | None:
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return record if is_ours else None
+    return record if is_ours and _dump(record) == text else None
 
 
 def _is_ours(meta: object, names: frozenset[str], form: _Form) -> bool:
@@ -143,9 +140,9 @@ def _shape_id(record: Mapping[str, Any]) -> str:
     return schema_id(_dump({**_bare(record), "meta": record_meta_text(meta)})).hex()
 
 
-def _earlier_shape_id(record: Mapping[str, Any]) -> str:
+def _former_shape_id(record: Mapping[str, Any]) -> str:
     meta = {name: value for name, value in record["meta"].items() if name != "change"}
-    return earlier_id(_dump({**_bare(record), "meta": meta})).hex()
+    return former_schema_id(_dump({**_bare(record), "meta": meta})).hex()
 
 
 def _bare(record: Mapping[str, Any]) -> _Record:

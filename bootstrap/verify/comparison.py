@@ -65,7 +65,7 @@ class Comparison:
         return self.is_whole and not any(self.counts.values())
 
 
-class Look:
+class RowComparer:
     """Compares the rows of one source and records the result. One thread."""
 
     def __init__(

@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
     resume: str | None
 
 
-class Notes:
+class ScratchTable:
     """The ids of the rows that were found, and the candidates for a difference.
 
     SQLite creates the file, and removes it when the process ends, however it ends.

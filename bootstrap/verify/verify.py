@@ -24,8 +24,8 @@ from databus.bootstrap.seeder.rate_limiter import Progress, RateLimiter, Report
 from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
-from databus.bootstrap.verify.comparison import Comparison, Kind, Look
-from databus.bootstrap.verify.scratch_table import Candidate, Notes
+from databus.bootstrap.verify.comparison import Comparison, Kind, RowComparer
+from databus.bootstrap.verify.scratch_table import Candidate, ScratchTable
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.relay.sources.kind import open_scan
 from databus.relay.sources.table_scan import Chunk, TableScan
@@ -78,14 +78,14 @@ class Verifier:
         begin_scn = self._scan.visible_scn()
         self._wait_for_producer(begin_scn)
         has_key = bool(self._scan.table(source).key_columns)
-        look = Look(self._store, state, Comparison(source, has_key), self._most_examples)
-        changed_scn = look.changed_scn
-        with closing(Notes()) as notes:
-            self._read(look, notes, begin_scn)
-            self._settle(look, notes)
-            look.found.is_whole = not self._stop.is_set()
-            if look.found.is_whole:
-                self._find_surplus(look, notes, begin_scn)
+        comparer = RowComparer(self._store, state, Comparison(source, has_key), self._most_examples)
+        changed_scn = comparer.changed_scn
+        with closing(ScratchTable()) as scratch:
+            self._read(comparer, scratch, begin_scn)
+            self._settle(comparer, scratch)
+            comparer.found.is_whole = not self._stop.is_set()
+            if comparer.found.is_whole:
+                self._find_surplus(comparer, scratch, begin_scn)
         # Seeding moves the floor.
         if self._served(source).floor_scn != state.floor_scn:
             raise BootstrapError(
@@ -93,7 +93,7 @@ class Verifier:
             )
         if self._store.rows_now([state.src_id]).changed_scn(state.src_id) != changed_scn:
             raise BootstrapError(f"{source} was altered while it was compared: verify it again")
-        return look.found
+        return comparer.found
 
     def _served(self, source: str) -> SourceState:
         state = self._store.source(source)
@@ -103,22 +103,24 @@ class Verifier:
             )
         return state
 
-    def _read(self, look: Look, notes: Notes, begin_scn: int) -> None:
+    def _read(self, comparer: RowComparer, scratch: ScratchTable, begin_scn: int) -> None:
         """Compare the whole table once."""
         limiter = RateLimiter(0, self._stop.wait, self._monotonic_s)
-        estimate = self._scan.estimate_rows(look.source)
-        for chunk, place, scn in self._chunks(look.source, None, begin_scn):
-            read = _payloads(look, chunk)
-            rows = self._store.rows_by_key(look.source, list(read))
-            notes.see(row.id for row in rows.values())
-            notes.add(
+        estimate = self._scan.estimate_rows(comparer.source)
+        for chunk, place, scn in self._chunks(comparer.source, None, begin_scn):
+            read = _payloads(comparer, chunk)
+            rows = self._store.rows_by_key(comparer.source, list(read))
+            scratch.see(row.id for row in rows.values())
+            scratch.add(
                 Candidate(key, payload, digest, scn, place)
                 for key, (payload, digest) in read.items()
-                if not look.is_same(rows.get(key), payload, digest)
+                if not comparer.is_same(rows.get(key), payload, digest)
             )
-            look.found.rows += len(chunk.rows)
+            comparer.found.rows += len(chunk.rows)
             limiter.count(len(chunk.rows))
-            self._report(Progress(look.source, look.found.rows, estimate, limiter.rows_per_s))
+            self._report(
+                Progress(comparer.source, comparer.found.rows, estimate, limiter.rows_per_s)
+            )
 
     def _chunks(
         self, source: str, resume: str | None, begin_scn: int
@@ -138,50 +140,50 @@ class Verifier:
             yield chunk, resume, scn
             resume = chunk.resume if is_chunked else None
 
-    def _settle(self, look: Look, notes: Notes) -> None:
+    def _settle(self, comparer: RowComparer, scratch: ScratchTable) -> None:
         """Compare candidates until each is equal, different, or moved in every pass."""
         places: list[tuple[str | None, set[int | bytes]]] = []
         for _ in range(LOOKS):
             for place, keys in places:
-                notes.add(self._read_again(look, place, keys))
+                scratch.add(self._read_again(comparer, place, keys))
             self._wait_for_producer(self._scan.newest_scn())
-            for page in notes.take():
-                notes.add(look.judge(page))
-            places = notes.take_places()
+            for page in scratch.take():
+                scratch.add(comparer.judge(page))
+            places = scratch.take_places()
             if not places or self._stop.is_set():
                 break
-        look.found.moving = sum(len(keys) for _, keys in places)
+        comparer.found.moving = sum(len(keys) for _, keys in places)
 
     def _read_again(
-        self, look: Look, place: str | None, keys: set[int | bytes]
+        self, comparer: RowComparer, place: str | None, keys: set[int | bytes]
     ) -> Iterator[Candidate]:
         """Yield the current rows with these keys; read from `place`, where their chunk began."""
         begin_scn = self._scan.visible_scn()
         self._wait_for_producer(begin_scn)
         left = set(keys)
-        chunks = self._chunks(look.source, place, begin_scn)
+        chunks = self._chunks(comparer.source, place, begin_scn)
         for count, (chunk, _, scn) in enumerate(chunks, 1):
-            for key, (payload, digest) in _payloads(look, chunk).items():
+            for key, (payload, digest) in _payloads(comparer, chunk).items():
                 if key in left:
                     left.remove(key)
                     yield Candidate(key, payload, digest, scn, place)
             # Rows inserted meanwhile may have pushed others into the next chunk.
-            if not left or (count >= _FEWEST_CHUNKS and not look.has_live(left)):
+            if not left or (count >= _FEWEST_CHUNKS and not comparer.has_live(left)):
                 break
         for key in left:
             yield Candidate(key, None, b"", begin_scn, place)
 
-    def _find_surplus(self, look: Look, notes: Notes, begin_scn: int) -> None:
+    def _find_surplus(self, comparer: RowComparer, scratch: ScratchTable, begin_scn: int) -> None:
         """Find rows that were live in the store from the beginning and were in no chunk."""
         after_id, is_last = 0, False
         while not is_last:
             page = self._store.snapshot_page(
-                look.source, needed_rows(0, begin_scn, after_id, None), _PAGE_BYTES
+                comparer.source, needed_rows(0, begin_scn, after_id, None), _PAGE_BYTES
             )
-            unseen = notes.unseen([row.id for row in page.rows])
+            unseen = scratch.unseen([row.id for row in page.rows])
             for row in page.rows:
                 if row.id in unseen:
-                    look.differs(Kind.SURPLUS, row.key, row, None)
+                    comparer.differs(Kind.SURPLUS, row.key, row, None)
             after_id, is_last = page.last_id, page.is_last
 
     def _wait_for_producer(self, scn: int) -> None:
@@ -222,9 +224,9 @@ def verify(
             scan.close()
 
 
-def _payloads(look: Look, chunk: Chunk) -> dict[int | bytes, tuple[bytes, bytes]]:
+def _payloads(comparer: RowComparer, chunk: Chunk) -> dict[int | bytes, tuple[bytes, bytes]]:
     """Return each row's Avro bytes and schema digest, by key."""
     text = avro_schema(chunk.table)
     key_of, write_row = key_maker(chunk.table), row_codec(text).encode
-    digest = look.learn(text)
+    digest = comparer.learn(text)
     return {key_of(row): (write_row(row), digest) for row in chunk.rows}

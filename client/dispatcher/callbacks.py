@@ -136,31 +136,31 @@ class Dispatch:
 
     def roll_back(self, scn: int) -> Outcome:
         """Tell every consumer that all windows after `scn` are delivered again."""
-        return self._tell("on_rollback", scn)
+        return self._notify("on_rollback", scn)
 
     def roll_back_bootstrap(self, scn: int) -> Outcome:
         """Tell every consumer that a page, or the whole bootstrap, is delivered again."""
-        return self._tell("on_bootstrap_rollback", scn)
+        return self._notify("on_bootstrap_rollback", scn)
 
     def start_bootstrap(self) -> Outcome:
         """Tell every consumer that a bootstrap starts."""
-        return self._tell("on_start_bootstrap")
+        return self._notify("on_start_bootstrap")
 
     def stop_bootstrap(self) -> Outcome:
         """Tell every consumer that the bootstrap has ended."""
-        return self._tell("on_stop_bootstrap")
+        return self._notify("on_stop_bootstrap")
 
     def start(self) -> Outcome:
         """Tell every consumer that consumption starts."""
-        return self._tell("on_start_consumption")
+        return self._notify("on_start_consumption")
 
     def stop(self) -> Outcome:
         """Tell every consumer that consumption has ended."""
-        return self._tell("on_stop_consumption")
+        return self._notify("on_stop_consumption")
 
     def report(self, error: BaseException) -> Outcome:
         """Tell every consumer the error that stops the client."""
-        return self._tell("on_error", error)
+        return self._notify("on_error", error)
 
     def judge(self, failure: Failure) -> ConsumerError | None:
         """Return the error to stop with, or None to replay the window."""
@@ -251,7 +251,7 @@ class Dispatch:
             shown = ", ".join(map(repr, arguments))
             raise _FailedError(_failure_of(error, f"{_name(callback)}({shown})")) from error
 
-    def _tell(self, name: str, *arguments: object) -> Outcome:
+    def _notify(self, name: str, *arguments: object) -> Outcome:
         """Make one callback of every consumer; the first failure counts."""
         failure = None
         for consumer in self.consumers:

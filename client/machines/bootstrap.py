@@ -45,12 +45,12 @@ from databus.client.machines.connection_messages import (
     HandOverPage,
     KeepCheckpoint,
     PageAnswered,
+    ReportProblem,
     RequestFailed,
     SchemasAnswered,
     SchemaUnknown,
     StartScnAnswered,
     TargetScnAnswered,
-    Tell,
     UseBindings,
     Wait,
     Waited,
@@ -232,7 +232,7 @@ class BootstrapSession:
     def _leave(self, error: DatabusError) -> Instructions:
         """Report a bad answer, then try this server or another one again."""
         self._failures += 1
-        return [Tell(error), *self._try_later()]
+        return [ReportProblem(error), *self._try_later()]
 
     # Registering
 
@@ -333,7 +333,7 @@ class BootstrapSession:
     def _begin_after(self, error: DatabusError) -> Instructions:
         self._target_by = ""
         self.checkpoint = begin(self.checkpoint, self._order)
-        return [Tell(error), BeginBootstrap(self.checkpoint), *self._try_later()]
+        return [ReportProblem(error), BeginBootstrap(self.checkpoint), *self._try_later()]
 
     def _set_target(self, scn: int, mark: tuple[int, int] | None) -> Instructions:
         try:

@@ -38,6 +38,7 @@ from databus.client.machines.connection_messages import (
     MoveOn,
     PointNotFound,
     Progress,
+    ReportProblem,
     RequestFailed,
     RollBack,
     SchemasAnswered,
@@ -46,7 +47,6 @@ from databus.client.machines.connection_messages import (
     SourcesAnswered,
     Started,
     StreamAnswered,
-    Tell,
     UseBindings,
     Wait,
     Waited,
@@ -196,7 +196,7 @@ class ConnectionMachine:
 
     def _leave(self, error: DatabusError) -> Instructions:
         """Report a bad answer and try the next relay."""
-        return [Tell(error), *self._try_next(error)]
+        return [ReportProblem(error), *self._try_next(error)]
 
     def _take_servers(self, message: ServersTaken) -> Instructions:
         servers = message.servers
@@ -417,7 +417,7 @@ class ConnectionMachine:
             "that the source never had",
         )
         if len(self._relays) == 1:
-            return [Tell(error), Wait(self._back_off.next_s())]
+            return [ReportProblem(error), Wait(self._back_off.next_s())]
         return [*self._break_off(NO_PROGRESS), *self._leave(error)]
 
     def _go_back(self) -> Instructions:

@@ -281,10 +281,10 @@ class MoveOn(ConnectionInstruction):
 
 
 @dataclass(frozen=True, slots=True)
-class Tell(ConnectionInstruction):
+class ReportProblem(ConnectionInstruction):
     """Report a bad answer of a server; the next instructions deal with it.
 
-    Failed requests need no `Tell`: the puller has seen the error.
+    Failed requests need no `ReportProblem`: the puller has seen the error.
     """
 
     error: DatabusError

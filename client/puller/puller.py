@@ -32,12 +32,12 @@ from databus.client.machines.connection_messages import (
     MoveOn,
     PageAnswered,
     PointNotFound,
+    ReportProblem,
     RequestFailed,
     RollBack,
     ServersTaken,
     Started,
     StreamAnswered,
-    Tell,
     UseBindings,
     Wait,
     Waited,
@@ -194,8 +194,8 @@ class Puller:
                 self._page_decoder.use(bindings)
             case Disconnect():
                 self._forget_answer()
-            case Tell(error):
-                self._tell(error)
+            case ReportProblem(error):
+                self._report_problem(error)
             case Fail(error):
                 self.last_problem = error
                 self._on_error(error)
@@ -251,7 +251,7 @@ class Puller:
         if isinstance(message, StreamAnswered | PointNotFound):
             self.relay = server
         # An answer that the machine rejects does not prove that the server is well.
-        is_good = not any(isinstance(instruction, Tell) for instruction in instructions)
+        is_good = not any(isinstance(instruction, ReportProblem) for instruction in instructions)
         if is_good and isinstance(message, StreamAnswered | PointNotFound | PageAnswered):
             self.reachability.answered()
         if is_good and isinstance(message, StreamAnswered | PageAnswered):
@@ -294,13 +294,13 @@ class Puller:
                 self._taken = taken
 
     def _failed(self, request: Request, error: DatabusError) -> RequestFailed:
-        self._tell(error)
+        self._report_problem(error)
         self._stats.failed_request()
         # The decoder holds the progress of the last stream; other requests have none.
         progress = self._window_decoder.progress if isinstance(request, GetStream) else NO_PROGRESS
         return RequestFailed(error, progress)
 
-    def _tell(self, error: DatabusError) -> None:
+    def _report_problem(self, error: DatabusError) -> None:
         """Log a problem once: a server that stays down would fill the log with the same line."""
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
         log.log(level, "%s: %s; trying again", self._subscription.name, error)

@@ -266,14 +266,14 @@ class _Job:
     def _follow(self, query: StreamingQuery, stop: threading.Event) -> None:
         try:
             while not query.awaitTermination(LOOK_S):
-                self._tell(query)
+                self._report_progress(query)
                 if stop.is_set():
                     break
-            self._tell(query)
+            self._report_progress(query)
         finally:
             query.stop()
 
-    def _tell(self, query: StreamingQuery) -> None:
+    def _report_progress(self, query: StreamingQuery) -> None:
         last = query.lastProgress
         batch = None if last is None else batch_stats(json.loads(last.json))
         if batch is not None:

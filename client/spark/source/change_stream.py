@@ -92,7 +92,7 @@ class ChangeStream:
             # Spark asks every 10 ms: without a pause, a hundred requests a second while idle.
             time.sleep(IDLE_S)
         else:
-            tell_of_stopped(self._options, self._stopped, places)
+            report_stopped(self._options, self._stopped, places)
 
     def newest_offset(self) -> dict[str, Any] | None:
         """Return the newest windows that relays have reported, to show the lag."""
@@ -113,7 +113,7 @@ class ChangeStream:
         ]
 
 
-def tell_of_stopped(
+def report_stopped(
     options: SourceOptions, stopped: Mapping[str, Stopped], places: Mapping[str, Place]
 ) -> None:
     """Report sources that are not captured, by SourceStoppedError or a warning."""

@@ -11,7 +11,7 @@ from databus.client.spark.planning.offsets import AtScn, InSnapshot
 from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import range_to_text
-from databus.client.spark.source.change_stream import make_measure_client, tell_of_stopped
+from databus.client.spark.source.change_stream import make_measure_client, report_stopped
 from databus.schemas.errors import SettingsError
 
 
@@ -40,7 +40,7 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
         measure_client.await_opened()
     until = measure_client.newest_scns()[name] if options.until is None else options.until
     if options.until is None:
-        tell_of_stopped(options, measure_client.stopped(), {name: AtScn(until)})
+        report_stopped(options, measure_client.stopped(), {name: AtScn(until)})
     planner, tasks = (
         Planner(measure_client, after),
         PartitionPlanner(measure_client, options.shards),

@@ -27,6 +27,7 @@ from databus.client.machines.connection_messages import (
     PageAnswered,
     PageFacts,
     PointNotFound,
+    ReportProblem,
     RequestFailed,
     SchemasAnswered,
     SchemaUnknown,
@@ -35,7 +36,6 @@ from databus.client.machines.connection_messages import (
     Started,
     StartScnAnswered,
     TargetScnAnswered,
-    Tell,
     UseBindings,
     Wait,
     Waited,
@@ -411,10 +411,10 @@ def test_a_server_that_is_not_as_far_is_asked_again_later_and_that_is_no_failure
 def test_a_server_behind_the_consumer_is_not_believed() -> None:
     machine, _ = at_start_scn()
     instructions = machine.handle(StartScnAnswered(2))
-    assert "starts at scn 2, before ours, 3" in str(only(instructions, Tell).error)
+    assert "starts at scn 2, before ours, 3" in str(only(instructions, ReportProblem).error)
     machine, first = at_snapshot()
     machine.handle(page(only(machine.handle(page(first)), GetPage)))
-    assert only(machine.handle(TargetScnAnswered(9)), Tell)
+    assert only(machine.handle(TargetScnAnswered(9)), ReportProblem)
     # The snapshots stay read.
     machine.handle(Waited())
     assert only(machine.handle(SchemasAnswered(SCHEMAS)), GetTargetScn)
@@ -425,7 +425,7 @@ def test_a_start_scn_that_its_own_server_has_not_come_to_begins_the_bootstrap_an
     for _ in range(2 * MOST_BEGINNINGS):  # it is no reason to give up
         only(machine.handle(StartScnAnswered(1 << 62)), GetPage)
         instructions = machine.handle(refused(TOO_OLD))
-        assert kinds(instructions) == ["Tell", "BeginBootstrap", "Disconnect", "Wait"]
+        assert kinds(instructions) == ["ReportProblem", "BeginBootstrap", "Disconnect", "Wait"]
         machine.handle(Waited())
         only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
     only(machine.handle(StartScnAnswered(10)), GetPage)
@@ -605,7 +605,7 @@ def test_a_schema_is_asked_for_once_more_and_then_the_client_stops() -> None:
 def test_a_page_that_does_not_lead_on_is_not_handed_over(answer: Checkpoint) -> None:
     machine, asked = at_snapshot()
     instructions = machine.handle(PageAnswered(PageFacts(answer, 5, 1)))
-    assert kinds(instructions) == ["Tell", "Disconnect", "Wait"]
+    assert kinds(instructions) == ["ReportProblem", "Disconnect", "Wait"]
     machine.handle(Waited())
     assert machine.handle(SchemasAnswered(SCHEMAS))[-1] == asked
 
@@ -615,7 +615,7 @@ def test_log_rows_beyond_the_target_or_twice_are_not_handed_over() -> None:
         machine, first = at_snapshot()
         machine.handle(page(only(machine.handle(page(first)), GetPage)))
         log = only(machine.handle(TargetScnAnswered(20)), GetPage)
-        assert kinds(machine.handle(page(log, scn=scn))) == ["Tell", "Disconnect", "Wait"]
+        assert kinds(machine.handle(page(log, scn=scn))) == ["ReportProblem", "Disconnect", "Wait"]
 
 
 def test_a_page_of_nothing_is_an_error_and_one_too_large_asks_for_more() -> None:
@@ -623,13 +623,13 @@ def test_a_page_of_nothing_is_an_error_and_one_too_large_asks_for_more() -> None
     again = only(machine.handle(PageAnswered(None, PageHeaders(False, 9000))), GetPage)
     assert again.size_bytes == 9000
     assert only(machine.handle(page(again, to=5)), GetPage).size_bytes == 2048
-    assert only(machine.handle(PageAnswered()), Tell)
+    assert only(machine.handle(PageAnswered()), ReportProblem)
 
 
 def test_a_row_that_is_twice_said_to_be_larger_than_a_window_may_be_ends_a_bootstrap() -> None:
     machine, _ = at_snapshot(fetch_bytes=2048, max_window_bytes=8192)
     too_large = PageAnswered(None, PageHeaders(False, 9000))
-    only(machine.handle(too_large), Tell)
+    only(machine.handle(too_large), ReportProblem)
     only(machine.handle(Waited()), GetSchemas)
     only(machine.handle(SchemasAnswered(SCHEMAS)), GetPage)
     error = only(machine.handle(too_large), Fail).error

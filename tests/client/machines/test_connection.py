@@ -22,6 +22,7 @@ from databus.client.machines.connection_messages import (
     MoveOn,
     PointNotFound,
     Progress,
+    ReportProblem,
     RequestFailed,
     RollBack,
     SchemasAnswered,
@@ -30,7 +31,6 @@ from databus.client.machines.connection_messages import (
     SourcesAnswered,
     Started,
     StreamAnswered,
-    Tell,
     UseBindings,
     Wait,
     Waited,
@@ -176,7 +176,7 @@ def test_a_source_that_the_relay_has_not_sends_the_client_to_the_next() -> None:
     machine = make_machine(A, B)
     first = only(machine.handle(Started()), GetSources).server
     instructions = machine.handle(SourcesAnswered({"shop.people": 9}))
-    assert "shop.orders" in str(only(instructions, Tell).error)
+    assert "shop.orders" in str(only(instructions, ReportProblem).error)
     assert only(instructions, Wait)
     assert only(machine.handle(Waited()), GetSources).server != first
 
@@ -291,7 +291,9 @@ def test_a_relay_that_would_leave_out_the_rest_of_a_window_is_refused(
     machine, _ = stream_machine(A, B)
     machine.handle(answered(5))
     instructions = machine.handle(answered(None, HalfWindow(6, 3), resume=resume))
-    assert f"says to continue at {resume[0]}, {resume[1]}" in str(only(instructions, Tell).error)
+    assert f"says to continue at {resume[0]}, {resume[1]}" in str(
+        only(instructions, ReportProblem).error
+    )
     assert RollBack(5) in instructions
     assert connect(machine, Waited(), ONLY_ORDERS).checkpoint == Checkpoint.at(5, 1005)
 
@@ -318,7 +320,7 @@ def test_a_relay_that_has_not_the_rest_of_a_window_it_began_without_a_word_is_to
     half = HalfWindow(6, 3)
     machine.handle(answered(5, half))
     instructions = machine.handle(answered(None, half, is_ahead=True))
-    told = str(only(instructions, Tell).error)
+    told = str(only(instructions, ReportProblem).error)
     assert "has not reached scn 6, where it said to continue; going back" in told
     assert RollBack(5) in instructions
     assert connect(machine, Waited(), ONLY_ORDERS).checkpoint == Checkpoint.at(5, 1005)
@@ -384,7 +386,7 @@ def test_an_event_larger_than_size_is_asked_for_with_its_size() -> None:
 
 def test_an_event_larger_than_a_window_may_be_fails_naming_the_setting() -> None:
     machine, _ = stream_machine(fetch_bytes=2048, max_window_bytes=8192)
-    doubt = only(machine.handle(answered(pending_event_bytes=9_000)), Tell).error
+    doubt = only(machine.handle(answered(pending_event_bytes=9_000)), ReportProblem).error
     assert "max_window_bytes = 8192" in str(doubt)
     connect(machine, Waited(), ONLY_ORDERS)
     error = only(machine.handle(answered(pending_event_bytes=9_000)), Fail).error
@@ -396,7 +398,7 @@ def test_an_event_that_only_one_answer_says_is_too_large_ends_nothing() -> None:
     for size_bytes in (1 << 40, 1 << 41, 9_000):
         left = machine.server
         assert str(size_bytes) in str(
-            only(machine.handle(answered(pending_event_bytes=size_bytes)), Tell).error
+            only(machine.handle(answered(pending_event_bytes=size_bytes)), ReportProblem).error
         )
         assert connect(machine, Waited(), ONLY_ORDERS).server != left
     machine.handle(answered(5))
@@ -490,7 +492,7 @@ def test_a_relay_behind_the_client_is_waited_for_when_it_is_the_only_one() -> No
     instructions = machine.handle(answered(is_ahead=True))
     assert only(instructions, Wait) == Wait(1.0)
     # Nobody would know otherwise that it waits, perhaps for ever.
-    assert "scn 100" in str(only(instructions, Tell).error)
+    assert "scn 100" in str(only(instructions, ReportProblem).error)
     assert only(machine.handle(Waited()), GetStream) == request
 
 
@@ -567,7 +569,7 @@ def test_a_place_that_only_a_header_leads_to_is_left_when_no_relay_has_it(
     instructions = machine.handle(answered(resume=(FORGED, offset)))
     assert not [i for i in instructions if isinstance(i, MoveOn)], "nobody is told of it"
     assert only(instructions, GetStream).checkpoint.window_scn == FORGED
-    error = only(machine.handle(answered(is_ahead=True)), Tell).error
+    error = only(machine.handle(answered(is_ahead=True)), ReportProblem).error
     assert str(FORGED) in str(error)
     assert str(liar) in str(error)
     request = connect(machine, Waited(), ONLY_ORDERS)
@@ -604,7 +606,7 @@ def test_before_a_bootstrap_nothing_is_taken_for_read_that_only_a_header_said() 
 @pytest.mark.parametrize("resume", [(110, 3), (110, 0), (109, -1), (109, 8)])
 def test_a_place_before_what_was_read_is_refused(resume: tuple[int, int]) -> None:
     machine, _ = stream_machine(A, B, start="100")
-    error = only(machine.handle(answered(110, resume=resume)), Tell).error
+    error = only(machine.handle(answered(110, resume=resume)), ReportProblem).error
     assert f"continue at {resume[0]}, {resume[1]}" in str(error)
     assert connect(machine, Waited(), ONLY_ORDERS).checkpoint == Checkpoint.at(110, 1110)
 
@@ -613,7 +615,7 @@ def test_within_a_window_that_is_left_out_the_place_does_not_go_back() -> None:
     machine, _ = stream_machine(A, B, start="100")
     machine.handle(answered(resume=(101, 50)))
     assert only(machine.handle(answered(resume=(101, 90))), GetStream)
-    assert only(machine.handle(answered(resume=(101, 60))), Tell)
+    assert only(machine.handle(answered(resume=(101, 60))), ReportProblem)
     assert connect(machine, Waited(), ONLY_ORDERS).checkpoint.window_scn == 100
 
 
@@ -659,7 +661,7 @@ def test_behind_a_place_that_is_gone_reading_begins_anew_as_from_one_that_is_sur
     request = connect(machine, Waited(), ONLY_ORDERS)
     assert request.server != first.server
     assert (request.checkpoint.window_scn, request.may_be_held) == (scn, True)
-    told = str(only(machine.handle(answered(is_ahead=True)), Tell).error)
+    told = str(only(machine.handle(answered(is_ahead=True)), ReportProblem).error)
     assert f"has not reached scn {scn} yet; if that lasts" in told, "it is the relay that is behind"
 
 
@@ -669,12 +671,14 @@ def test_a_relay_that_has_not_come_where_another_has_led_is_told_of_with_that_on
     machine.handle(failed())
     second = connect(machine, Waited(), ONLY_ORDERS)
     assert second.checkpoint.window_scn == 90
-    told = only(machine.handle(answered(is_ahead=True)), Tell).error
+    told = only(machine.handle(answered(is_ahead=True)), ReportProblem).error
     assert f"scn 90, where {first.server} said to continue" in str(told)
     again = connect(machine, Waited(), ONLY_ORDERS)
     assert again.checkpoint.window_scn == 5
     # It has gone back: from here on it is the relay that is behind.
-    assert "if that lasts" in str(only(machine.handle(answered(is_ahead=True)), Tell).error)
+    assert "if that lasts" in str(
+        only(machine.handle(answered(is_ahead=True)), ReportProblem).error
+    )
 
 
 def test_while_it_waits_a_new_set_of_servers_is_tried_at_once() -> None:

@@ -41,16 +41,17 @@ def generate(
     """Generate the schema of the table behind SOURCE from its current columns.
 
     SOURCE is DATABASE.TABLE; for an SQLite file you can choose the part before
-    the dot.
+    the dot. With --config it is the name of a source, or its table.
 
     Example: `databus schema generate shop.orders --uri sqlite:shop.db`
     """
     physical_source = _physical_source(source, config, uri, password_env)
-    text = avro_schema(read_columns(physical_source, source))
+    table = read_columns(physical_source, source)
+    text = avro_schema(table)
     if out is None:
         click.echo(text)
         return
-    path = _next_file(out, source)
+    path = _next_file(out, table.source)
     path.write_text(text, encoding="utf-8")
     click.echo(f"wrote {path}")
 
@@ -113,7 +114,8 @@ def _physical_source(
     known: list[str] = []
     for physical_source in load_settings(config, RelaySettings).physical_sources:
         names = physical_source.source_names
-        if source in names:
+        # Also by table: that is what the error of a source names.
+        if source in names or source in (one.table for one in physical_source.named_tables):
             return physical_source
         known += names
     raise UnknownSourceError(source, known)

@@ -54,6 +54,22 @@ def test_the_settings_say_where_a_source_is(shop: Path, tmp_path: Path) -> None:
     assert missing.output == "Error: unknown source 'shop.nothing'; known: shop.orders\n"
 
 
+def test_a_source_with_a_name_of_its_own_is_found_by_it_and_by_its_table(
+    shop: Path, tmp_path: Path
+) -> None:
+    own = "com.example.shop.Orders"
+    config = tmp_path / "relay.toml"
+    config.write_text(
+        'data_dir = "data"\n[[physical_sources]]\nname = "shop"\nuri = "sqlite:shop.db"\n'
+        f'sources = [{{ name = "{own}", table = "shop.orders" }}]\n'
+    )
+    record = json.loads(generate(own, "-c", config).output)
+    assert (record["namespace"], record["name"]) == ("com.example.shop", "Orders")
+    assert record_meta(record)["table"] == "shop.orders"
+    written = generate("shop.orders", "-c", config, "--out", tmp_path)
+    assert json.loads((tmp_path / f"{own}.1.avsc").read_text()) == record, written.output
+
+
 def test_files_are_written_with_the_next_free_version(shop: Path, tmp_path: Path) -> None:
     for version in (1, 2):
         result = generate("shop.orders", "--uri", f"sqlite:{shop}", "--out", tmp_path)

@@ -29,6 +29,7 @@ from databus.relay.sources.mysql.server.log_probe import MysqlLogProbe
 from databus.schemas.errors import SettingsError
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import decode
+from databus.schemas.table import Column, Table
 from tests.relay.fakes import wait_until
 
 ABACUS = '''
@@ -218,3 +219,32 @@ def test_a_scan_of_a_mysql_table_does_not_load_the_binlog_decoder() -> None:
 def test_only_a_server_that_purges_its_log_is_probed() -> None:
     assert isinstance(open_log_probe(settings("mysql://me@host")), MysqlLogProbe)
     assert kind_of("sqlite:shop.db").probe_log is None
+
+
+def test_a_kind_gets_tables_and_gives_tables_under_the_sources_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A repair names the source or its table, because a kind's own advice names the table."""
+    asked: list[tuple[object, ...]] = []
+    table = Table("shop.orders", (Column("id", "int", 0),))
+
+    def note(settings: PhysicalSourceSettings, *more: object) -> Any:
+        asked.append((settings.source_names, *more))
+        return table
+
+    made = SourceKind(open=note, check=lambda _: [], read_columns=note, repair_history=note)
+    monkeypatch.setattr("databus.relay.sources.kind.kind_of", lambda _: made)
+    own = "com.example.shop.Orders"
+    raw = {"name": "shop", "uri": "x:", "sources": [{"name": own, "table": "shop.orders"}]}
+    named = build_settings(raw, PhysicalSourceSettings)
+    open_source(named, tmp_path)
+    assert read_columns(named, own) == read_columns(named, "shop.orders") == table.named(own)
+    for source in (own, "shop.orders"):
+        repair_history(named, tmp_path, RepairRequest(source, 7, None))
+    tables = ["shop.orders"]
+    request = RepairRequest("shop.orders", 7, None)
+    assert asked == [
+        (tables, tmp_path),
+        *[(tables, "shop.orders")] * 2,
+        *[(tables, tmp_path, request)] * 2,
+    ]

@@ -100,6 +100,7 @@ class WindowEncoder:
             event = self._event(change, transaction.origin, row_index, scn, timestamp_ns)
             if event is not None:
                 events.append(event)
+            # A skipped row counts, too: later rows keep their numbers.
             row_index += not isinstance(change, TableDefined)
         events.append(encode(end_of_period(scn, timestamp_ns, PARTITION_ID)))
         self.settle()
@@ -120,6 +121,7 @@ class WindowEncoder:
 
         Raises UnknownSourceError, or SchemaError if the table cannot have a schema.
         """
+        # Sources pass the same object for equal tables, so the comparison is rare.
         encoder = self._current.get(table.source)
         if encoder is not None and (encoder.table is table or encoder.table == table):
             return encoder
@@ -181,6 +183,7 @@ class WindowEncoder:
 
     def _add(self, table: Table, text: str, scn: int) -> SchemaVersion:
         src_id, versions = self._src_id(table), self._versions(table.source)
+        # Versions are in force from their SCNs on: an older one would change delivered rows.
         if versions and scn < versions[-1].start_scn:
             raise SchemaError(
                 f"{table.source}: its definition at scn {scn} matches no version of that time, and "
@@ -283,10 +286,10 @@ class WindowEncoder:
         src_id = self._src_id(self._named(change.table))
         fields = _origin_fields(origin)
         metadata = EventMetadata(Op.TRUNCATE, *fields, row_index, None, change.comment)
-        told = metadata_part(encode_metadata(metadata))
+        part = metadata_part(encode_metadata(metadata))
         # fmt: off
         return Event(scn, timestamp_ns, src_id, PARTITION_ID, WHOLE_TABLE_KEY, Opcode.DELETE,
-                     None, told)
+                     None, part)
         # fmt: on
 
     def _ddl_event(self, change: TableDefined, scn: int, timestamp_ns: int) -> Event:

@@ -81,6 +81,7 @@ def steps(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
                 raise ProtocolError("an event is cut", position + at)
             yield _new(Step, (position + at, length, scn, src_id == EOP_SRC_ID))
             at += length
+        # Not even one header in the chunk: the bytes end inside an event.
         if at == 0:
             raise ProtocolError("an event is cut", position)
         position += at
@@ -198,6 +199,7 @@ def _checked(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
             chunk = ring_file.copy_out(position, min(_CHECKED_BYTES, end - position))
         fields = _CHECK.unpack_from(chunk, at)
         version, magic, header_length, header_crc, body_crc, length, src_id, scn = fields
+        # Before the CRCs, which are computed over these lengths.
         if not SMALLEST_BYTES <= header_length <= length <= end - position:
             return
         if len(chunk) - at < length:

@@ -179,12 +179,14 @@ class Proof:
         """
         self._file, number, offset = place
         kept, is_there = self.kept, place[1] == self.kept.place.file_number
+        # It only names the next file, and a dump begins with a made-up one.
         if event.type_code == B.ROTATE_EVENT:
             return
         if event.type_code == B.FORMAT_DESCRIPTION_EVENT and is_there:
             self._check_beginning(FileBeginning.of(data))
         if stands and not self._is_proved:
             self._add(event, data)
+        # At or after the end of the stored transaction: its events must have been these.
         if not self._is_proved and is_there and offset >= kept.place.offset:
             self._check_end(offset)
         if number > kept.place.file_number and not self._is_proved:
@@ -200,6 +202,7 @@ class Proof:
         if event.type_code == B.FORMAT_DESCRIPTION_EVENT:
             self._trail.add(first_event_crc(data), len(data))
             return
+        # `EventReader` has removed the checksum from the body.
         has_checksum = len(event.body) + HEADER_SIZE < len(data)
         self._trail.add(crc_of(data, has_checksum=has_checksum), len(data))
         if not self._gtid and event.type_code in _GTIDS:

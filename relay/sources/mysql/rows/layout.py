@@ -190,6 +190,7 @@ def _layout_by_name(
     for column in logged.columns:
         name = column.name or ""
         defined = known.get(name)
+        # The definition is of another moment: derive the type from the log's own metadata.
         if defined is None or difference(column, defined, dialect):
             defined = derive(column, dialect)
         if name not in hidden:
@@ -265,6 +266,7 @@ def difference(column: LoggedColumn, defined: DefinedColumn, dialect: Dialect) -
         return f"type {defined.sql_type} is not known"
     if column.type_code not in codes:
         return f"logged as type {column.type_code}, and defined as {defined.sql_type}"
+    # MariaDB had fractions in a format of its own before it took that of MySQL 5.6.
     if column.type_code in _OLD_TEMPORAL and sql.arguments and not dialect.is_mariadb:
         return f"{defined.sql_type} in the format before 5.6, which had no fractions"
     length = _length(sql, column.type_code, dialect.char_bytes.get(defined.charset or BINARY, 1))
@@ -302,12 +304,14 @@ def _length(sql: SqlType, code: int, char_bytes: int) -> int | None:
     if sql.name in _FIXED_SIZES:
         return _FIXED_SIZES[sql.name]
     if sql.name in ("char", "varchar", "binary", "varbinary"):
+        # A compressed value has one byte in front.
         return first * char_bytes + (code == COMPRESSED_VARCHAR)
     if sql.name.endswith(("text", "blob")):
         return _BLOB_SIZES[sql.name[:-4]]
     if sql.name == "enum":
         return 1 if len(sql.members) < 256 else 2
     if sql.name == "set":
+        # One bit per member, in 1, 2, 3, 4 or 8 bytes.
         size = (len(sql.members) + 7) // 8
         return 8 if size > 4 else size
     return None

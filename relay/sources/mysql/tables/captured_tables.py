@@ -42,7 +42,7 @@ from databus.schemas.table_change import TableChange as RowsAtRest
 
 log = logging.getLogger(__name__)
 
-_ASKED = "the statement was not understood, and its table's definition asked of the server"
+_ASKED = "the statement was not understood, and its table's definition was read from the server"
 _MOST_LAYOUTS = 4096
 _NEWEST = (1 << 63) - 1
 # Since these versions, every logged statement tells how it treated TIMESTAMP columns.
@@ -166,6 +166,7 @@ class WatchedTables:
         Raises ValueError when the layout is not known.
         """
         content = body[8:]  # after table id and flags
+        # A DDL statement is between: equal TABLE_MAPs may mean other columns.
         if not self._stretch[0] <= position < self._stretch[1]:
             self._layouts.clear()
             self._stretch = self._history.stretch(position)
@@ -189,6 +190,7 @@ class WatchedTables:
             return self._not_understood(
                 Prepared("?", query.text, query.sql_mode), query, position, error
             )
+        # Rows of a statement that was not logged in row format are not in the log.
         if statement.is_dml:
             watched = self._watched(named_by(statement, query.database))
             what = f"{statement.word} in statement format"
@@ -210,6 +212,7 @@ class WatchedTables:
     def _rules_of(self, query: Query) -> Rules:
         explicit = query.explicit_timestamps
         if explicit is None:
+            # MariaDB since 11.1 logs a flag for ON only. Others without it have the global value.
             says = (
                 self._rules.dialect.is_mariadb and self._rules.version >= _MARIADB_SAYS_TIMESTAMPS
             )
@@ -291,6 +294,7 @@ class WatchedTables:
         """Take definitions after a statement from the server, where they are certain."""
         words = {token.upper for token in statement.tokens}
         is_plain = statement.word in ("ALTER", "CREATE") and "TABLE" in words
+        # The definition alone is not enough where the statement may have changed rows, too.
         if self._ask is None or not is_plain or words & _MAY_LOSE_ROWS:
             return False
         found = self._ask(frozenset(named), position)

@@ -91,6 +91,7 @@ def every_name(text: str, database: str, sql_mode: int = 0) -> frozenset[TableNa
     try:
         found = tokens(text, sql_mode)
     except ValueError:
+        # Rather too many names than too few: capture stops for a watched one.
         found = [Token(word.strip("`")) for word in _ANY_WORD.findall(text)]
     names = {(database, token.text) for token in found if token.text and not token.is_string}
     triples = zip(found, found[1:], found[2:], strict=False)
@@ -176,7 +177,7 @@ class Reader:
 
     def table(self) -> TableName:
         """Read `table` or `database.table`."""
-        if self.accept("."):
+        if self.accept("."):  # `.table` is a table of the current database
             return self.database, self.word()
         first = self.word()
         return (first, self.word()) if self.accept(".") else (self.database, first)

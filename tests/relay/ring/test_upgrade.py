@@ -33,6 +33,11 @@ def make_former(path: Path, windows: Sequence[EncodedWindow]) -> tuple[int, byte
         if windows:
             ring.note_mark(LogMark(windows[-1].scn, '{"log":1}'))
         head, tail, prev_scn = ring.head, ring.tail, ring.prev_scn
+    return prev_scn, as_former(path, head, tail)
+
+
+def as_former(path: Path, head: int, tail: int) -> bytes:
+    """Give a ring's events and header the form of an earlier version; return what they were."""
     fd = os.open(path, os.O_RDWR)
     ring_file = open_file(path, fd, writable=True)
     now = ring_file.copy_out(head, tail - head)
@@ -43,7 +48,7 @@ def make_former(path: Path, windows: Sequence[EncodedWindow]) -> tuple[int, byte
     struct.pack_into("<I", page, HEADER_BYTES, crc32(page[:HEADER_BYTES]))
     os.pwrite(fd, page, 0)
     os.close(fd)
-    return prev_scn, now
+    return now
 
 
 def content(ring: Ring) -> bytes:

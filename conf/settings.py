@@ -62,21 +62,22 @@ class HttpSettings(Settings):
         default=None, validate_default=True, description="Its key, PEM, without a passphrase"
     )
     reader_tokens_file: Path | None = Field(
-        default=None, description="Tokens of who may read, one a line; `#` begins a comment"
+        default=None, description="File with readers' tokens, one per line; `#` begins a comment"
     )
     admin_tokens_file: Path | None = Field(
-        default=None, description="Tokens of who may also pause, resume, restart and drain"
+        default=None,
+        description="File with admins' tokens, who may also pause, resume, restart and drain",
     )
     reader_token_env: str | None = Field(
-        default=None, description="Environment variable with such a token"
+        default=None, description="Environment variable with a reader's token"
     )
     admin_token_env: str | None = Field(
-        default=None, description="Environment variable with such a token"
+        default=None, description="Environment variable with an admin's token"
     )
     open_to_all: bool = Field(
         default=False,
         validate_default=True,
-        description="Bind an address that others reach though there are no tokens",
+        description="Bind an address that other machines reach, without tokens",
     )
     max_request_bytes: SizeBytes = Field(
         default=256 << 10, ge=1024, description="Longest request, headers and query string included"
@@ -86,16 +87,16 @@ class HttpSettings(Settings):
     )
     max_connections: int = Field(default=1000, ge=1, description="Most connections served at once")
     max_connections_per_client: int = Field(
-        default=300, ge=1, description="… of them from one client address"
+        default=300, ge=1, description="Most connections from one client address"
     )
     request_s: float = Field(
         default=20.0,
         gt=0,
-        description="A new connection that has not sent a whole request by then is closed, and "
-        "any whose request's body takes longer",
+        description="Time in which a new connection must send its first request, and any request "
+        "its body; otherwise the connection is closed",
     )
     idle_connection_s: float = Field(
-        default=120.0, gt=0, description="A connection that moves no byte for so long is closed"
+        default=120.0, gt=0, description="Time without a byte after which a connection is closed"
     )
     max_response_bytes: SizeBytes = Field(
         default=16 << 20, ge=4096, description="Largest answer; a larger `size` is cut to it"
@@ -104,7 +105,7 @@ class HttpSettings(Settings):
     max_answer_s: float = Field(
         default=60.0,
         gt=0,
-        description="Longest work for one request, the `wait` of a long-poll apart",
+        description="Longest work for one request, without the `wait` of a long-poll",
     )
 
     @property
@@ -149,8 +150,8 @@ class ServerAccessSettings(Settings):
     token_env: str | None = Field(default=None, description="Environment variable with the token")
     tls_ca: Path | None = Field(
         default=None,
-        description="CA certificates, PEM, that vouch for servers at `https://`; left out: those "
-        "of the system",
+        description="CA certificates (PEM) for servers at `https://`; without it, those of the "
+        "system",
     )
 
     @field_validator("token_env")
@@ -228,7 +229,7 @@ class ClientSettings(Settings):
     name: str = Field(
         default="",
         max_length=200,
-        description="What relays call it; empty = its host and process id",
+        description="Its name in relays; empty = its host and process id",
     )
     relays: tuple[str, ...] = Field(description="Relay URLs", min_length=1)
     bootstrap_servers: tuple[str, ...] = Field(default=(), description="Bootstrap server URLs")
@@ -242,7 +243,7 @@ class ClientSettings(Settings):
         "bootstrap server needs",
     )
     checkpoint_dir: Path | None = Field(
-        default=None, description="Where checkpoints are kept; none = in memory only"
+        default=None, description="Folder of checkpoints; none = in memory only"
     )
     start: str = Field(
         default="earliest",
@@ -255,11 +256,13 @@ class ClientSettings(Settings):
         default=8 << 20, ge=4096, description="Most bytes waiting for callbacks; then reading stops"
     )
     max_window_bytes: SizeBytes = Field(
-        default=256 << 20, ge=4096, description="Largest transaction that is put together in memory"
+        default=256 << 20, ge=4096, description="Largest transaction that is assembled in memory"
     )
     wait_ms: int = Field(default=5_000, ge=0, description="Long-poll time of a stream request")
     connect_timeout_s: float = Field(default=5.0, gt=0, description="Time to connect to a server")
-    request_timeout_s: float = Field(default=30.0, gt=0, description="On top of `wait_ms`")
+    request_timeout_s: float = Field(
+        default=30.0, gt=0, description="Time for an answer, in addition to `wait_ms`"
+    )
     callback_budget_s: float = Field(default=60.0, gt=0, description="Time budget of one callback")
     callback_retries: int = Field(
         default=5, ge=0, description="Replays of a failing window before the client stops"
@@ -271,7 +274,7 @@ class ClientSettings(Settings):
         default_factory=BackOffSettings, description="Waits between retries"
     )
     http: ClientHttpSettings | None = Field(
-        default=None, description="The client's own HTTP server; none = it has none"
+        default=None, description="The client's own HTTP server; none = no server"
     )
     report_every_s: float = Field(
         default=2.0, ge=0, description="How often it reports its status to its relay; 0 = never"
@@ -314,11 +317,11 @@ class BootstrapSettings(Settings):
     deleted_retention_s: float = Field(
         default=30 * 86400.0,
         gt=0,
-        description="How long it is remembered that a row was deleted, for consumers that "
-        "come back after so long",
+        description="How long deletions of rows are remembered, for consumers that return after "
+        "that time",
     )
     retention_every_s: float = Field(
-        default=60.0, gt=0, description="How often what is too old is deleted"
+        default=60.0, gt=0, description="Time between two deletions of expired rows"
     )
     chunk_rows: int = Field(default=2000, ge=1, description="Rows of one read of the seeder")
     most_rows_per_s: int = Field(

@@ -22,13 +22,13 @@ class SourceSettings(Settings):
     )
     table: str | None = Field(
         default=None,
-        description="Table that it is captured from; the name is the table's when left out",
+        description="Table that it is captured from; without it, the name is the table's",
     )
     id: int | None = Field(
         default=None,
         ge=1,
         le=32767,
-        description="src_id; given in the order of listing when left out",
+        description="src_id; without it, assigned in the order of the list",
     )
 
 
@@ -78,8 +78,8 @@ class PhysicalSourceSettings(Settings):
     tls_key: Path | None = Field(default=None, description="Client key")
     acknowledged_scns: tuple[int, ...] = Field(
         default=(),
-        description="Places at which capture stopped (a TRUNCATE, a row that does not fit its "
-        "column) and may now go on without what is there; the error names the number",
+        description="SCNs at which capture stopped (such as a row that does not fit its column), "
+        "and may now continue without those changes; the error names the number",
     )
     allow_cascades: bool = Field(
         default=False,
@@ -98,11 +98,11 @@ class PhysicalSourceSettings(Settings):
     purge_warning_hours: float = Field(
         default=24.0,
         ge=0,
-        description="MySQL: warn when the server may purge within so many hours what is yet to "
-        "be read (or within half of what it keeps, when that is less)",
+        description="MySQL: warn if the server may purge the log that is yet to be read within "
+        "this time (or within half of its retention time, if that is less)",
     )
     poll_interval_s: float = Field(
-        default=0.001, gt=0, le=10, description="How often an SQLite change log is looked at"
+        default=0.001, gt=0, le=10, description="Time between two polls of an SQLite change log"
     )
     retention_rows: int = Field(
         default=1_000_000, ge=1000, description="Rows kept in an SQLite change log behind the ring"

@@ -13,6 +13,7 @@ import socketserver
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import unquote
@@ -148,7 +149,8 @@ class StockRelay:
         self._thread.join()
         with self._lock:
             for connection in self._connections:
-                connection.shutdown(socket.SHUT_RDWR)
+                with suppress(OSError):  # the peer has closed it
+                    connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()  # waits for the connections' threads
 
     def opened(self, connection: socket.socket) -> None:

@@ -40,6 +40,13 @@ from tests.promises.running import (
 ORDERS, PEOPLE = "com.example.shop.Orders", "People"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _server_before_tests(request: pytest.FixtureRequest) -> None:
+    """Start MariaDB before the first test if any needs it: it is not left behind by that test."""
+    if any(item.get_closest_marker("mariadb") for item in request.session.items):
+        request.getfixturevalue("server")
+
+
 class NamedPlace:
     """A database whose sources have names of their own."""
 

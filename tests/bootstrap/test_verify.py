@@ -18,7 +18,7 @@ from databus.bootstrap.seeder.rate_limiter import Progress
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.verify.comparison import Comparison, Kind
 from databus.bootstrap.verify.report import json_of, shown
-from databus.bootstrap.verify.scratch_table import Candidate, Notes
+from databus.bootstrap.verify.scratch_table import Candidate, ScratchTable
 from databus.bootstrap.verify.verify import Verifier, verify
 from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import BootstrapError
@@ -289,7 +289,7 @@ def test_the_store_is_only_read(shop: Shop) -> None:
 
 
 def test_notes_give_back_what_was_there_when_asked() -> None:
-    with closing(Notes()) as notes:
+    with closing(ScratchTable()) as notes:
         made = [Candidate(n, b"", b"", 5, str(n % 3)) for n in range(2500)]
         notes.add(made)
         pages = []

@@ -87,10 +87,11 @@ where status in ('active', 'seeding', 'seeding_catch_up')
 """
 
 # Until the fifth, events had zlib's CRCs, and schemas the MD5 of their text as id, which had a JSON
-# object as `meta`. Each event is
-# checked by the CRCs that it has. A damaged one stays damaged, so that its readers find that.
+# object as `meta`. Each event is checked by the CRCs that it has. A damaged one stays damaged, so
+# that its readers find that.
 _AT_A_TIME = 20_000  # rows of a table between two looks at the clock
 _REPORT_S = 10.0
+_Value = bytes | str | int | float | None  # what a column may have
 
 _TABLES = """
 select name from sqlite_schema
@@ -149,7 +150,7 @@ class _Restamping:
             at = end
             self._report(table)
 
-    def _restamped(self, event: object) -> object:
+    def _restamped(self, event: _Value) -> _Value:
         self._rows += 1
         if not isinstance(event, bytes):
             return event  # its readers say so

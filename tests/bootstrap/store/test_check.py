@@ -160,6 +160,7 @@ def test_a_store_of_before_there_were_checksums_gets_them(
     path = tmp_path / "old.db"
     with closing(sqlite3.connect(path)) as database, database:
         for migration in MIGRATIONS[:2]:
+            assert isinstance(migration, str)
             database.executescript(migration)
         database.execute("insert into sources (name, src_id, status) values ('a.b', 7, 'new')")
         database.execute("update store set scn = 55")

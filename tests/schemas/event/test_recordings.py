@@ -154,5 +154,5 @@ def in_physical_partition_0(wire: bytes) -> bytes:
     field = V1.physical_partition_id
     data[field.offset : field.end] = bytes(field.end - field.offset)
     checked = data[V1_COVERED_AT : event_v1.header_length(data, 0)]
-    struct.pack_into(">I", data, V1.header_crc.offset, bitwise_event_crc(checked))
+    struct.pack_into(">I", data, V1.header_crc.offset, bitwise_event_crc(bytes(checked)))
     return bytes(data)

@@ -1,7 +1,7 @@
-"""An event: one row change, or one control message, as a value.
+"""An event, as a value: one row change, or one control message.
 
-The byte forms are in `v1` and `v2`. Named tuples rather than
-dataclasses: one is made per event on the hottest path there is.
+The byte forms are in `v1` and `v2`. Events are named tuples, not dataclasses, because one is made
+per event on the hottest path.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ EOP_SRC_ID = -2
 CHECKPOINT_SRC_ID = -3
 ERROR_SRC_IDS = range(-49, -3)  # -49 … -4
 SCN_REGRESS_SRC_ID = -51
-DDL_SRC_ID = -60  # not of Databus; only who asks for it gets it
+DDL_SRC_ID = -60  # not in Databus; sent on request only
 
 WHOLE_TABLE_KEY = b""  # of an event about all rows of a table
 
@@ -23,7 +23,7 @@ NO_SCHEMA_ID = bytes(MD5_BYTES)
 
 
 class Opcode(IntEnum):
-    """The fields of an event; the numbers are those of version 2."""
+    """The kind of an event; the numbers are those of version 2."""
 
     CONTROL = 0
     UPSERT = 1
@@ -31,9 +31,9 @@ class Opcode(IntEnum):
 
 
 class Part(NamedTuple):
-    """Payload or metadata: the data, and which schema wrote it.
+    """The payload or the metadata: data, and the id of the schema that wrote it.
 
-    `digest` is the schema's MD5 (16 bytes) or CRC32 (4 bytes); its length says which.
+    `digest` is the schema's MD5 (16 bytes) or CRC32 (4 bytes).
     """
 
     data: bytes
@@ -42,11 +42,10 @@ class Part(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One event, whatever version carried it.
+    """One event, independent of the wire version.
 
-    A control event has a negative `src_id` and opcode CONTROL, and no other
-    event has either. Its text travels as a payload with a digest of zeros;
-    no text is no payload.
+    A control event has a negative `src_id` and opcode CONTROL; no other event has either. Its text
+    is a payload with a digest of zeros; without a text there is no payload.
     """
 
     scn: int  # of the window
@@ -62,7 +61,7 @@ class Event(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it is about the stream, not about a row."""
+        """Whether it is a control event: about the stream, not about a row."""
         return self.src_id < 0
 
     @property
@@ -82,27 +81,27 @@ class Event(NamedTuple):
 
     @property
     def is_ddl(self) -> bool:
-        """Whether its value tells of a DDL statement."""
+        """Whether its value is a DDL statement."""
         return self.src_id == DDL_SRC_ID
 
     @property
     def is_truncate(self) -> bool:
-        """Whether it says that all rows of its table are gone."""
+        """Whether all rows of its table were removed."""
         return self.opcode == Opcode.DELETE and self.payload is None and self.key == WHOLE_TABLE_KEY
 
     @property
     def is_error(self) -> bool:
-        """Whether its value tells of an error on the way."""
+        """Whether its value is the text of an error."""
         return self.src_id in ERROR_SRC_IDS
 
     @property
     def value(self) -> bytes:
-        """The payload's data; empty when there is no payload."""
+        """The payload's data; empty without a payload."""
         return b"" if self.payload is None else self.payload.data
 
     @property
     def schema_id(self) -> bytes:
-        """The id of the payload's schema; zeros when there is none."""
+        """The id of the payload's schema; zeros without one."""
         if self.payload is None or len(self.payload.digest) != MD5_BYTES:
             return NO_SCHEMA_ID
         return self.payload.digest

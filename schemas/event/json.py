@@ -1,7 +1,7 @@
 """One event as one line of JSON, for people, curl and the `json` outputs.
 
-`json` has the value's Avro bytes in base64, as Databus has it;
-`json_plain_value` has the row itself and what the metadata says.
+`json` has the value's Avro bytes in base64, as in Databus; `json_plain_value` has the row itself
+and the metadata.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Note
 
 
 def json_line(event: Event) -> bytes:
-    """Return the event as `output=json` has it, with the newline."""
+    """Return the event in the form of `output=json`, with the newline."""
     fields = _header(event, "JSON")
     fields["value"] = _base64(event.value)
     return _line(fields)
 
 
 def json_plain_value_line(event: Event, codec: RowCodec | None) -> bytes:
-    """Return the event as `output=json_plain_value` has it, with the newline.
+    """Return the event in the form of `output=json_plain_value`, with the newline.
 
-    `codec` is that of the payload's schema; None for an event without a row, and
-    for a control event, whose value is its text. Columns that are absent are
-    left out. Raises ProtocolError when the value cannot be read.
+    `codec` is that of the payload's schema; None for an event without a row, and for a control
+    event, whose value is its text. Absent columns are omitted. Raises ProtocolError if the value
+    cannot be read.
     """
     fields = _header(event, "JSON_PLAIN_VALUE")
     if event.is_control:
@@ -50,10 +50,10 @@ def json_plain_value_line(event: Event, codec: RowCodec | None) -> bytes:
 
 
 def json_value(value: Any) -> Any:
-    """Return a row's value as JSON can hold it, without loss.
+    """Return a row's value in a JSON form without loss.
 
-    A Decimal becomes its digits, bytes become base64, dates and times ISO
-    8601, and a float that is no number its name.
+    A Decimal becomes its digits, bytes become base64, dates and times ISO 8601, and a float that
+    is not finite its name.
     """
     if isinstance(value, dict):
         return {key: json_value(held) for key, held in value.items()}
@@ -71,7 +71,7 @@ def json_value(value: Any) -> Any:
 
 
 def _metadata_fields(metadata: EventMetadata) -> dict[str, Any]:
-    """Return the metadata but for the row before; notes only where there are some."""
+    """Return the metadata without the row before, and with notes only if there are some."""
     fields = metadata._asdict()
     del fields["before"]
     notes = fields.pop("notes")

@@ -1,13 +1,11 @@
-"""An event's key: what says that two events are about the same row.
+"""The key of an event, which identifies the row.
 
-A primary key of one integer column is a long key. Any other primary key is a
-byte string: the text forms of its columns, joined by `,`, with `\\` before
-every `,` and `\\` that is in a value, so that ("1","23") is not ("12","3").
-A table without a primary key uses the digest of the whole row.
+A primary key of one integer column is a long key. Any other primary key is a byte string: the text
+forms of its columns, joined by `,`. Each `,` and `\\` in a value is escaped by `\\`, so that
+("1","23") differs from ("12","3"). A table without a primary key uses the digest of the whole row.
 
-Text forms: NULL is `\\N` and bytes are `\\x` and their hex digits, which no
-text can look like; a decimal has no exponent; dates and times are ISO 8601,
-those with a zone in UTC.
+Text forms: NULL is `\\N`, and bytes are `\\x` and their hex digits; no escaped text looks like
+these. A decimal has no exponent. Dates and times are ISO 8601, those with a zone in UTC.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ Row = Mapping[str, Any]
 
 
 def event_key(table: Table, row: Row) -> int | bytes:
-    """Return the key of `row`; raises RowError when a key column is missing.
+    """Return the key of `row`; raises RowError if a key column is missing.
 
-    Where rows of one table follow each other, hold `key_maker(table)` instead.
+    For many rows of one table, use `key_maker(table)`.
     """
     return key_maker(table)(row)
 
@@ -50,7 +48,7 @@ def key_maker(table: Table) -> Callable[[Row], int | bytes]:
 
 def _single_key(source: str, column: Column) -> Callable[[Row], int | bytes]:
     name = column.name
-    # Its values are decimals, for most of them would not fit a signed long.
+    # Values of an unsigned BIGINT are decimals, because they may exceed a signed long.
     is_big = column.sql_type.startswith("bigint")
 
     def single(row: Row) -> int | bytes:

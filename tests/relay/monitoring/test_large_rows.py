@@ -19,14 +19,14 @@ def test_a_row_larger_than_an_answer_is_said_once_for_its_table() -> None:
     rows = LargeRows(MOST_BYTES, {1: "shop.orders", 2: "shop.notes"}.__getitem__)
     large = row_of(1, MOST_BYTES)
     window = row_of(2, 100) + large + encode(end_of_period(7, 1))
-    (warning,) = rows.look_at(window)
+    (warning,) = rows.check(window)
     assert warning.startswith(f"shop.orders: a row of {len(large)} bytes")
     assert "http.max_response_bytes is 4096" in warning
-    assert rows.look_at(window) == []
-    assert len(rows.look_at(row_of(2, MOST_BYTES))) == 1
+    assert rows.check(window) == []
+    assert len(rows.check(row_of(2, MOST_BYTES))) == 1
     assert len(rows.warnings) == 2
 
 
 def test_a_large_window_of_rows_that_fit_is_no_matter() -> None:
     rows = LargeRows(MOST_BYTES, str)
-    assert rows.look_at(row_of(1, 1000) * 20 + encode(end_of_period(7, 1))) == []
+    assert rows.check(row_of(1, 1000) * 20 + encode(end_of_period(7, 1))) == []

@@ -162,7 +162,7 @@ class PageHandler(BootstrapHandler):
         with self.session(request.sources) as session:
             page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
             # A page has its rows in the newest version.
-            is_newer = self.versions_sent and await self.ask(
+            is_newer = bool(self.versions_sent) and await self.ask(
                 lambda stores: self._has_newer_version(request.sources, stores)
             )
             if is_newer:

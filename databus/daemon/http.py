@@ -376,7 +376,8 @@ class CommandHandler(ApiHandler):
 
         It is empty for this project's clients: they fetch schemas when they need them.
         """
-        context: Any = self.request.connection.context  # lasts as long as the connection
+        connection: Any = self.request.connection
+        context = connection.context  # lasts as long as the connection
         if not hasattr(context, "versions_sent"):
             context.versions_sent = {}
         found: dict[int, int] = context.versions_sent

@@ -85,7 +85,8 @@ def test_a_change_of_a_version_that_is_not_there_keeps_its_id() -> None:
 
 def _history(count: int) -> tuple[list[str], list[str]]:
     """Return versions of a table that columns are added to, of then and of now."""
-    earlier, now = [], []
+    earlier: list[str] = []
+    now: list[str] = []
     for number in range(count):
         columns = [
             Column(f"c{n}", "decimal(5,2)", n, key_position=0 if n == 0 else None)

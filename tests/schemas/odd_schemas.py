@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -86,7 +87,7 @@ class _RandomSchema:
 
     def _field(self, name: str, depth: int) -> dict[str, Any]:
         field: dict[str, Any] = {"name": name, "type": self._type(depth + 1)}
-        extras = {
+        extras: dict[str, Callable[[], Any]] = {
             "doc": lambda: self._random.choice(["d", "é\n", 5, None]),
             "default": lambda: self._value(0),
             "order": lambda: self._random.choice(["ascending", "descending", "ignore"]),

@@ -228,7 +228,7 @@ def exchange(relay: ServedRelay, target: str, version: str, more: str = "") -> t
 
 
 def chunks_of(body: bytes) -> list[bytes]:
-    found = []
+    found: list[bytes] = []
     while True:
         line, _, body = body.partition(b"\r\n")
         size = int(line, 16)

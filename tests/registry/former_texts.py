@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from hashlib import md5
+from pathlib import Path
 from typing import Any
+
+from databus.registry.store import SqliteStore
+from databus.schemas.avro_rows import schema_id
 
 
 def former_text(text: str, before: str | None = None) -> str:
@@ -31,3 +37,22 @@ def former_shape(text: str) -> str:
     record = json.loads(text)
     record["meta"].pop("change", None)
     return md5(json.dumps(record, separators=(",", ":")).encode()).hexdigest()
+
+
+def make_store_former(path: Path) -> dict[bytes, bytes]:
+    """Turn a schema store into that of a former version; return the former ids by those of now."""
+    store = SqliteStore(path)
+    sources, versions = store.load_sources(), store.load_versions()
+    for file in (store.path, store.copy_path):
+        file.unlink()
+    for name, src_id in sources.items():
+        store.save_source(name, src_id)
+    ids = {}
+    for version in versions:
+        text = former_text(version.text)
+        ids[schema_id(version.text)] = md5(text.encode()).digest()
+        store.save_version(version._replace(text=text))
+    for file in (store.path, store.copy_path):
+        with closing(sqlite3.connect(file)) as database, database:
+            database.execute("pragma user_version = 1")
+    return ids

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from databus.relay.ring.ring import Ring
+from databus.schemas.avro_meta import column_of
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.stream.stream_reader import walk
+from tests.registry.former_texts import make_store_former
 from tests.relay.fakes import ORDERS, ServedRelay, insert, transaction, wait_until
 from tests.relay.ring.test_upgrade import as_former
 
@@ -30,8 +33,27 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "data" / "shop.ring"
     with closing(Ring.open(path, "shop", RING_BYTES)) as ring:
         head, tail = ring.head, ring.tail
-    as_former(path, head, tail)
+    ids = make_store_former(path.with_name("schemas.db"))
+    as_former(path, head, tail, ids)
+    data = path.read_bytes()
+    assert any(former in data for former in ids.values())
+    assert not any(now in data for now in ids)
     return path
+
+
+def test_its_events_have_the_ids_of_the_schemas_that_are_registered(
+    path: Path, tmp_path: Path
+) -> None:
+    assert b'"meta":{' in path.with_name("schemas.db").read_bytes()
+    with closing(start(tmp_path)) as relay:
+        listed = json.loads(relay.get("/register", sources="2").body)
+        (text,) = (schema["schema"] for schema in listed)
+        assert column_of(json.loads(text)["fields"][0]) == "id"
+        assert isinstance(json.loads(text)["meta"], str)
+        body = relay.stream(checkPoint=Checkpoint.at(1).to_json()).body
+        rows = [event for event in walk(body) if not event.is_control]
+        assert {event.schema_id for event in rows} == {schema_id(text)}
+        assert row_codec(text).decode(rows[0].value)["id"] == 2
 
 
 def test_its_windows_are_served(path: Path, tmp_path: Path) -> None:

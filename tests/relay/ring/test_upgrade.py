@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from zlib import crc32
@@ -36,12 +36,17 @@ def make_former(path: Path, windows: Sequence[EncodedWindow]) -> tuple[int, byte
     return prev_scn, as_former(path, head, tail)
 
 
-def as_former(path: Path, head: int, tail: int) -> bytes:
+def as_former(
+    path: Path, head: int, tail: int, former_ids: Mapping[bytes, bytes] | None = None
+) -> bytes:
     """Give a ring's events and header the form of an earlier version; return what they were."""
     fd = os.open(path, os.O_RDWR)
     ring_file = open_file(path, fd, writable=True)
     now = ring_file.copy_out(head, tail - head)
-    ring_file.copy_in(head, former_run(now))
+    former = now
+    for schema_id, former_id in (former_ids or {}).items():
+        former = former.replace(schema_id, former_id)
+    ring_file.copy_in(head, former_run(former))
     ring_file.close()
     page = bytearray(os.pread(fd, PAGE_BYTES, 0))
     struct.pack_into("<I", page, 8, 1)

@@ -30,10 +30,9 @@ from databus.bootstrap.store.store import Store, StoredEvent
 from databus.client.checkpoints.store import MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
-from databus.client.machines.bootstrap_steps import LINEAR, ORDER_KEY
 from databus.demo.processes import Child, free_port, python_module, wait_until
 from databus.schemas.avro_rows import RowCodec, schema_id
-from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.checkpoint import LINEAR, ORDER_KEY, Checkpoint, ConsumptionMode
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
 from databus.schemas.event.v2 import encode

@@ -27,6 +27,9 @@ class ConsumptionMode(StrEnum):
     ONLINE = "ONLINE_CONSUMPTION"
 
 
+# A key of this project's clients: whether a bootstrap reads all snapshots before its catch-up.
+ORDER_KEY, LINEAR = "bootstrap_order", "linear"
+
 # Attribute, JSON key; unknown numbers are -1, unknown texts "".
 _NUMBERS = {
     "window_scn": "windowScn",
@@ -104,6 +107,12 @@ class Checkpoint:
         if not isinstance(values, dict):
             raise CheckpointError("checkpoint is not a JSON object")
         return _from_values(values)
+
+    @property
+    def is_stock_catch_up(self) -> bool:
+        """Whether LinkedIn's client catches up with one source; its checkpoints have no order."""
+        is_catch_up = self.mode is ConsumptionMode.CATCHUP
+        return is_catch_up and bool(self.catchup_source) and ORDER_KEY not in self.extra
 
     def to_json(self) -> str:
         """Return the checkpoint's JSON text, the same for equal checkpoints."""

@@ -320,6 +320,14 @@ class _CatchUpPage(_PageReader):
             place = target_scn, WHOLE_WINDOW
         return self._close([b"".join(events)], len(events), self._at(place), is_over=is_over)
 
+    def _close(
+        self, parts: Sequence[bytes], rows: int, checkpoint: Checkpoint, *, is_over: bool
+    ) -> Page:
+        if checkpoint.is_stock_catch_up and checkpoint.is_whole_window and not is_over:
+            # To LinkedIn's client offset -1 says that the catch-up is over.
+            checkpoint = replace(checkpoint, window_scn=checkpoint.window_scn + 1, window_offset=0)
+        return super()._close(parts, rows, checkpoint, is_over=is_over)
+
     def _at(self, place: LogPlace) -> Checkpoint:
         scn, offset = place[0], offset_of(self._store, self._choice.src_ids, place)
         after = replace(self._checkpoint, window_scn=scn, window_offset=offset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from databus.conf.settings import HttpSettings
@@ -101,6 +101,7 @@ def parse_measure_request(parameters: Parameters, limits: HttpSettings) -> Measu
 
 def _parse_reading(parameters: Parameters, limits: HttpSettings) -> dict[str, Any]:
     text, checkpoint = _parse_checkpoint(parameters)
+    checkpoint = _from_stock(checkpoint)
     sources = _parse_page_sources(parameters, checkpoint)
     _check_page(text, checkpoint)
     filters, every_filter = _parse_filter(parameters, limits)
@@ -115,16 +116,31 @@ def _parse_reading(parameters: Parameters, limits: HttpSettings) -> dict[str, An
 
 
 def _parse_page_sources(parameters: Parameters, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the named sources, or else the one that the checkpoint names.
+    """Return the sources whose rows a page has.
 
-    LinkedIn's client of protocol 3 and 4 sends an empty list, as its server reads the
-    checkpoint alone.
+    LinkedIn's servers read the checkpoint alone. Its client names all sources with each
+    page, or none with protocols 3 and 4, and sends the filter of the checkpoint's source.
     """
     is_snapshot = checkpoint.mode is ConsumptionMode.SNAPSHOT
     source = checkpoint.snapshot_source if is_snapshot else checkpoint.catchup_source
-    if source and not parameters.get(Parameter.SOURCES, "").strip():
+    is_named = bool(parameters.get(Parameter.SOURCES, "").strip())
+    if checkpoint.is_stock_catch_up or (source and not is_named):
         return (source,)
     return parse_sources(parameters, Parameter.SOURCES)
+
+
+def _from_stock(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint; LinkedIn's client begins a catch-up at offset 0 of the start SCN.
+
+    The snapshot has that window already, and the log need not reach back to it.
+    """
+    is_begin = (checkpoint.window_scn, checkpoint.window_offset) == (
+        checkpoint.bootstrap_start_scn,
+        0,
+    )
+    if checkpoint.is_stock_catch_up and is_begin:
+        return replace(checkpoint, window_offset=-1)
+    return checkpoint
 
 
 def _parse_rows(

@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.checkpoint import LINEAR, ORDER_KEY, Checkpoint, ConsumptionMode
 from databus.schemas.errors import CheckpointError
 
 STORE_ID_KEY = "bootstrap_store_id"
-ORDER_KEY = "bootstrap_order"
 CAUGHT_UP_KEY = "bootstrap_caught_up_scn"
-LINEAR, CLASSIC = "linear", "classic"
+CLASSIC = "classic"
 
 
 class Step(Enum):

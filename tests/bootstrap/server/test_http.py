@@ -129,6 +129,29 @@ class TestConversation:
         named = served.page(checkPoint=SNAPSHOT, sources=SRC_IDS[PERSON.source])
         assert served.page(checkPoint=SNAPSHOT, sources="").body == named.body
 
+    def test_a_catch_up_of_linkedins_client_is_of_one_source_and_ends_once(
+        self, served: ServedStore
+    ) -> None:
+        for scn in range(110, 150):
+            served.filled.apply(scn, put(1, scn, scn, "p"), put(2, scn, scn, "o"))
+        found: list[int] = []
+        pages = 0
+        stock = {"consumption_mode": "BOOTSTRAP_CATCHUP", "catchup_source": PERSON.source}
+        scns = {"bootstrap_start_scn": 101, "bootstrap_target_scn": 149, "bootstrap_since_scn": 0}
+        window_scn, offset = 101, 0
+        while offset != -1:
+            at = json.dumps({"windowScn": window_scn, "windowOffset": offset} | stock | scns)
+            answer = served.page(checkPoint=at, sources="1,2", batchSize=1000)
+            events, place = split(answer.body)
+            assert {event.src_id for event in events} <= {1}
+            found += [event.scn for event in events]
+            window_scn, offset = place.window_scn, place.window_offset
+            # To that client offset -1 is the end.
+            assert (offset == -1) == (answer.headers.get("PhaseCompleted") == "TRUE")
+            pages += 1
+        assert found == list(range(110, 150))
+        assert pages > 3
+
     def test_another_server_of_the_store_goes_on(self, served: ServedStore) -> None:
         _, at = split(served.page(checkPoint=SNAPSHOT, batchSize=1000).body)
         second = ServiceThread(make_service(Pair(served.pair.settings)))

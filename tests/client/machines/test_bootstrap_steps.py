@@ -13,8 +13,6 @@ from hypothesis import given, strategies as st
 from databus.client.machines.bootstrap_steps import (
     CAUGHT_UP_KEY,
     CLASSIC,
-    LINEAR,
-    ORDER_KEY,
     Step,
     after_page,
     begin,
@@ -25,7 +23,7 @@ from databus.client.machines.bootstrap_steps import (
     sources_asked,
     step_of,
 )
-from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.checkpoint import LINEAR, ORDER_KEY, Checkpoint, ConsumptionMode
 from databus.schemas.errors import CheckpointError
 
 SOURCES = ("a", "b", "c", "d")

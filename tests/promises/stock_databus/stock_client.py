@@ -354,7 +354,10 @@ def _error_of(answer: StockAnswer, path: str) -> str | None:
         if name is not None and not name.startswith(("com.linkedin.", "java.")):
             raise StockRefusalError(f"{path}: unexpected error {name!r}")
     if cause is None and (error is not None or answer.status != 200):
-        raise StockRefusalError(f"{path}: status {answer.status}, {error}, and no cause")
+        raise StockRefusalError(
+            f"{path}: status {answer.status}, {error}, and no cause: "
+            f"{answer.headers.get('x-dbus-error-message')}"
+        )
     return cause
 
 

@@ -269,7 +269,8 @@ def test_an_event_that_was_damaged_while_it_is_served_is_never_sent_and_health_s
             )
     answer = served.page(**asked)
     assert answer.status == 500
-    assert answer.headers["x-dbus-error"] == "BootstrapProcessingException"
+    cause = "com.linkedin.databus.bootstrap.api.BootstrapProcessingException"
+    assert answer.headers["x-dbus-error-cause"] == cause
     assert re.search(r"shop\.db.*is damaged.*all is seeded again", answer.body.decode())
     health = served.get("/health")
     assert health.status == 503

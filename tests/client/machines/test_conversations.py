@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from databus.client.machines.bootstrap_steps import CLASSIC, LINEAR
+from databus.client.machines.bootstrap_steps import CLASSIC
 from databus.client.machines.connection import ConnectionMachine
 from databus.client.machines.connection_messages import (
     NO_PROGRESS,
@@ -68,7 +68,7 @@ from databus.client.machines.states import Connection, Lifecycle, ServerSet
 from databus.client.responses import PageHeaders, StreamHeaders
 from databus.client.subscription import RegisteredSchema, Subscription
 from databus.conf.settings import ClientSettings
-from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.checkpoint import LINEAR, Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,

@@ -314,8 +314,8 @@ class MysqlSource(Source):
     def _begin(self, catalog: ServerCatalog, after_scn: int | None) -> None:
         variables = catalog.variables()
         is_mariadb = "mariadb" in variables.get("version", "").lower()
-        delivers_partial_rows = self._settings.partial_rows == "deliver"
-        self._stop_on(variable_problems(variables, any_row_image=delivers_partial_rows))
+        any_row_image = self._settings.partial_rows == "deliver"
+        self._stop_on(variable_problems(variables, any_row_image=any_row_image))
         self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         names = catalog.names = Names(self._sources, fold_case=fold_case)
@@ -324,9 +324,7 @@ class MysqlSource(Source):
         self._stop_on(filter_problems(self._sources, facts.filters, fold_case=fold_case))
         self._stop_on([replication_problem(variables, facts.replication)])
         self._check_replica_id(catalog)
-        zero_dates_are_null = self._settings.zero_dates == "null"
-        dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=zero_dates_are_null)
-        dialect = replace(dialect, delivers_partial_rows=delivers_partial_rows)
+        dialect = self._dialect(catalog, is_mariadb)
         files = catalog.log_files()
         self._is_mariadb = is_mariadb
         # MariaDB has no server_uuid.
@@ -363,6 +361,13 @@ class MysqlSource(Source):
         self._start_of_dump = start
         self._seeks_gtids = bool(start.gtids)
         self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
+
+    def _dialect(self, catalog: ServerCatalog, is_mariadb: bool) -> Dialect:
+        settings = self._settings
+        dialect = catalog.dialect(
+            is_mariadb=is_mariadb, zero_dates_are_null=settings.zero_dates == "null"
+        )
+        return replace(dialect, delivers_partial_rows=settings.partial_rows == "deliver")
 
     def _prepared(
         self,

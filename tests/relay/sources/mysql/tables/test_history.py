@@ -157,11 +157,11 @@ def test_a_table_that_is_known_to_be_altered_later_is_repaired_from_a_create_tab
         source.read_transactions()
     with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)
-        with pytest.raises(SourceStoppedError, match="it was altered later") as caught:
+        with pytest.raises(SourceStoppedError, match="was altered later") as caught:
             read_changes(source, 1)
     message = str(caught.value)
     scn = message.split("--scn ")[1].split()[0]
-    assert " --create-table FILE` (FILE has its CREATE TABLE statement as it was at" in message
+    assert " --create-table FILE` (FILE has its CREATE TABLE statement as of scn" in message
     assert "binlog_row_metadata" not in message
     before = history.read_bytes()
     refused = repair(source_name, "-c", config, "--scn", scn)

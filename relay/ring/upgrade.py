@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from databus.daemon.log_setup import about
 from databus.relay.ring.events import windows_between
@@ -33,10 +33,16 @@ from databus.schemas.event.restamping import restamped_run
 from databus.schemas.log_mark import LogMark
 from databus.schemas.windows import EncodedWindow
 
-if TYPE_CHECKING:
-    from databus.relay.ring.ring import Ring
-
 log = logging.getLogger(__name__)
+
+
+class NewRing(Protocol):
+    """A ring that can say what became of the one before it."""
+
+    dropped: str
+
+
+RingT = TypeVar("RingT", bound=NewRing)
 
 
 class FormerRing:
@@ -105,8 +111,8 @@ def upgraded(
     wanted: Layout,
     start_scn: int,
     ids: Mapping[bytes, bytes],
-    make: Callable[..., Ring],
-) -> Ring:
+    make: Callable[..., RingT],
+) -> RingT:
     """Return a ring with the windows of one of the former layout, which is closed.
 
     The old file stays until the new one takes its name, so after a kill this starts over. If
@@ -138,8 +144,8 @@ def _layout(path: Path, fd: int, name: str) -> Layout:
 
 
 def _make_anew(
-    path: Path, wanted: Layout, start_scn: int, error: DatabusError, make: Callable[..., Ring]
-) -> Ring:
+    path: Path, wanted: Layout, start_scn: int, error: DatabusError, make: Callable[..., RingT]
+) -> RingT:
     """Replace a ring that cannot be brought up to date by an empty one after `start_scn`."""
     # Without the old one there is room. After a kill before the next step MaxSCN alone counts.
     path.unlink()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 # Each part is a name in an Avro schema: the last one the record's, the others its namespace.
 _OWN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 # In a name without `table`, these schemes take what follows the first dot for the table.
 _TABLE_SCHEMES = ("mysql", "sqlite")
 
@@ -131,6 +132,11 @@ def _problem(source: NamedTable, scheme: str) -> str:
         return (
             f"{name!r} is no source name: the parts of a name that is not the table's have "
             "letters, digits and _, do not begin with a digit, and have dots between them"
+        )
+    if name in _PRIMITIVES:
+        return (
+            f"{name!r} is a type of Avro, which no schema may be named after: give the source "
+            'another name, { name = "…", table = "' + table + '" }'
         )
     if not table or table != table.strip() or not table.isprintable():
         return f"{table!r} is no table"

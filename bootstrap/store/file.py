@@ -154,7 +154,7 @@ class StoreFile:
                     raise BootstrapError(f"store {self.path} is new: its producer makes it now")
                 raise BootstrapError(
                     f"store {self.path} has the schema of an older version: "
-                    "start the producer once, which brings it up to date"
+                    "the producer brings it up to date when it starts, which may take minutes"
                 )
             return
         # Takes effect only in a file without tables. Then free pages can be given back
@@ -166,7 +166,7 @@ class StoreFile:
                 is_new = migrate(self.database) == 0
                 source_table.stamp_all(self.connection)
             if not is_new:
-                log.info("store %s is brought up to date", self.path)
+                log.warning("store %s is brought up to date", self.path)
 
     def _use_wal(self) -> None:
         """Switch to WAL. SQLite does not wait while another process does that to a new file."""

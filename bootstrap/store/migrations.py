@@ -166,7 +166,7 @@ class _Restamping:
     def _report(self, table: str) -> None:
         if time.monotonic() - self._reported_s >= _REPORT_S:
             self._reported_s = time.monotonic()
-            log.info("%d stored events have new CRCs; now table %s", self._rows, table)
+            log.warning("%d stored events have new CRCs; now table %s", self._rows, table)
 
 
 def _is_of_now(event: bytes) -> bool:

@@ -114,8 +114,9 @@ def _is_own_host(host: str, needed: Role, settings: HttpSettings) -> bool:
     if name in ("localhost", settings.host.lower()) or _is_address(name):
         return True
     # An attacker's name in the DNS has a dot. A name without one, such as that of a container,
-    # is sufficient for reading.
-    return needed < Role.ADMIN and (settings.open_to_all or "." not in name)
+    # is sufficient for reading; no name at all is not.
+    is_local = bool(name) and "." not in name
+    return needed < Role.ADMIN and (settings.open_to_all or is_local)
 
 
 def _is_well_formed(host: str) -> bool:

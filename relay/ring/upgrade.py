@@ -123,14 +123,14 @@ def upgraded(
     newest_scn = UNKNOWN_SCN
     try:
         layout = _layout(path, fd, wanted.name)
-        log.info("ring %s is of an earlier version: its events get new CRCs", path, extra=said)
+        log.warning("ring %s is of an earlier version: its events get new CRCs", path, extra=said)
         try:
             with FormerRing(path, fd, layout, ids) as former:
                 newest_scn = former.newest_scn
                 ring = make(path, wanted, former.prev_scn(), None, former=former)
         except DatabusError as error:
             return _make_anew(path, wanted, _start_of(newest_scn, start_scn), error, make)
-        log.info("ring %s is brought up to date", path, extra=said)
+        log.warning("ring %s is brought up to date", path, extra=said)
         return ring
     finally:
         os.close(fd)

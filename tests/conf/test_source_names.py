@@ -74,6 +74,14 @@ def test_an_own_name_with_other_characters_is_refused(name: str) -> None:
     assert "letters, digits and _" in text
 
 
+@pytest.mark.parametrize("name", ["int", "null", "string"])
+def test_a_source_is_not_named_like_a_type_of_avro(name: str) -> None:
+    text = refused({"name": name, "table": "shop.orders"})
+    assert f"{name!r} is a type of Avro" in text
+    assert '{ name = "…", table = "shop.orders" }' in text
+    assert physical({"name": f"shop.{name}", "table": "shop.orders"}).source_names
+
+
 def test_a_table_may_have_a_name_that_no_source_could_have() -> None:
     tables = ["shop.a,b", "shop.a b", "shop.42", "shop.日本"]
     settings = physical(*({"name": f"x.y.T{n}", "table": t} for n, t in enumerate(tables)))

@@ -86,7 +86,7 @@ def test_every_event_is_brought_up_to_date(
     former: tuple[Path, dict[str, list[object]]], at_a_time: int
 ) -> None:
     path, now = former
-    with pytest.raises(BootstrapError, match="start the producer once"):
+    with pytest.raises(BootstrapError, match="the producer brings it up to date"):
         Store.open(path, is_read_only=True)
     with patch.object(migrations, "_AT_A_TIME", at_a_time):
         Store.open(path).close()

@@ -581,7 +581,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(filled: FilledStore) -
         ):
             connection.execute(f"alter table {table} drop column {column}")
         connection.execute("pragma user_version = 1")
-    with pytest.raises(BootstrapError, match="start the producer once"):
+    with pytest.raises(BootstrapError, match="the producer brings it up to date"):
         Store.open(filled.path, is_read_only=True)
     with closing(Store.open(filled.path)) as store:
         assert {state.partial_scn for state in store.sources()} == {-1}

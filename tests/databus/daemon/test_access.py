@@ -192,7 +192,8 @@ def test_the_host_of_a_stock_java_client_is_known_and_that_of_another_is_not(
         assert get(open_relay.url, "/sources", {"Host": host}).status == 200
         assert post(open_relay.url, "/relayCommand/runGC", {"Host": host}).status == 200
     # What precedes the slash proves nothing.
-    for host in ("localhost/evil.example:21115", "127.0.0.1/evil.example", "/evil.example:80"):
+    elsewhere = ("localhost/evil.example:21115", "127.0.0.1/evil.example", "/evil.example:80")
+    for host in (*elsewhere, "evil.example/", "/"):  # the last two leave no name
         answer = get(open_relay.url, "/sources", {"Host": host})
         assert said(answer) == (403, "ForbiddenException")
     for host in ("localhost/<unresolved>:80", "evil.example, localhost/127.0.0.1:80"):

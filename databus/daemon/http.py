@@ -220,6 +220,7 @@ class ApiHandler(RequestHandler):
         if self._is_gone():
             return
         in_chunks = self._is_sent_in_chunks()
+        self._send_at_once()
         if size_bytes <= (FIRST_BYTES if in_chunks else SLICE_BYTES):
             await self._within_idle_time(self._finish_with(b"".join(parts)))
             return
@@ -242,6 +243,11 @@ class ApiHandler(RequestHandler):
             await self._send_pieces(pieces, write)
         if not self._is_gone():
             await self._within_idle_time(self.finish())
+
+    def _send_at_once(self) -> None:
+        """Do not hold back small packets, such as a chunk's frame, until the client confirms."""
+        connection: Any = self.request.connection
+        connection.stream.set_nodelay(True)
 
     def _is_sent_in_chunks(self) -> bool:
         return self.sends_chunks and self.request.version == "HTTP/1.1"

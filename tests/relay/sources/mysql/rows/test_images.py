@@ -141,7 +141,7 @@ def test_parts_of_json_need_the_value_before(mysql_database: Database, tmp_path:
         (change,) = read_seen(source, 1)
         assert change.row == {"id": 1, "k": "[3]", "n": 5}
         mysql_database.run("UPDATE t SET m = JSON_SET(m, '$.a[1]', 'y')")
-        with pytest.raises(SourceStoppedError, match=r"column 'm'.*image before lacks the value"):
+        with pytest.raises(SourceStoppedError, match=r"column 'm'.*before-image lacks the value"):
             read_seen(source, 1)
 
 

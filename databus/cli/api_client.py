@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from databus.conf.settings import ServerAccessSettings
-from databus.daemon.http_client import FAILURES, HttpClient, Response
+from databus.daemon.http.client import FAILURES, HttpClient, Response
 from databus.daemon.tokens import read_token
 from databus.schemas.errors import (
     DatabusError,

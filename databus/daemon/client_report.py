@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from databus.daemon.openapi import ApiModel, Scn
+from databus.daemon.http.openapi import ApiModel, Scn
 
 MAX_ID = 64
 MAX_TEXT = 500

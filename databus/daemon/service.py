@@ -29,8 +29,8 @@ from databus.conf.settings import HttpSettings, is_loopback
 from databus.daemon.access import Role
 from databus.daemon.descriptors import fit_connections
 from databus.daemon.fair_queue import FairQueue
-from databus.daemon.http import ApiHandler, UnknownCommandHandler
-from databus.daemon.http_server import BoundedServer, ServerMetrics, listen, make_server
+from databus.daemon.http.handlers import ApiHandler, UnknownCommandHandler
+from databus.daemon.http.server import BoundedServer, ServerMetrics, listen, make_server
 from databus.daemon.tls import server_context
 from databus.daemon.tokens import make_access
 from databus.schemas.errors import SettingsError

@@ -13,11 +13,11 @@ import pytest
 from databus.conf.loading import build_settings
 from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.daemon.access import Access, Role
-from databus.daemon.http_server import host_of_java
+from databus.daemon.http.server import host_of_java
 from databus.daemon.tokens import make_access, read_token
 from databus.relay.serving.databus.handlers import CONTROLS, SERVICES
 from databus.schemas.errors import SettingsError
-from tests.relay.fakes import Answer, ServedRelay, get, post
+from tests.relay.fakes import Answer, ServedRelay, connect, get, post
 
 READER = "reader-0123456789abcdef"
 ADMIN = "admin-0123456789abcdef"
@@ -198,6 +198,25 @@ def test_the_host_of_a_stock_java_client_is_known_and_that_of_another_is_not(
         assert said(answer) == (403, "ForbiddenException")
     for host in ("localhost/<unresolved>:80", "evil.example, localhost/127.0.0.1:80"):
         assert get(open_relay.url, "/sources", {"Host": host}).status == 400
+
+
+def test_a_target_with_a_host_is_served_and_the_host_checked(open_relay: ServedRelay) -> None:
+    for target in ("http://127.0.0.1:80/sources", "HTTPS://localhost/sources?v=1"):
+        answer = get(open_relay.url, target, {"Host": "evil.example"})
+        assert (answer.status, answer.body) == (200, get(open_relay.url, "/sources").body)
+    assert get(open_relay.url, "http://relay?v=1").status == get(open_relay.url, "/?v=1").status
+    for host in ("evil.example", "relay@evil.example", "user:evil@relay"):
+        answer = get(open_relay.url, f"http://{host}/sources", {"Host": "localhost"})
+        assert answer.status in (400, 403)
+    for host in ("a, b", "a,b"):
+        answer = get(open_relay.url, "http://localhost/sources", {"Host": host})
+        assert answer.status == 400
+    with connect(open_relay.url) as sock:
+        sock.sendall(b"GET http://localhost/sources HTTP/1.1\r\n\r\n")
+        assert sock.recv(1000).startswith(b"HTTP/1.1 400")
+    # No host, or another scheme: no target of ours.
+    for target in ("http:///sources", "ftp://localhost/sources"):
+        assert get(open_relay.url, target).status == 404
 
 
 def test_without_tokens_health_is_told_in_full_but_to_the_page_of_another_site(

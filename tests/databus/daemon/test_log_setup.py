@@ -170,7 +170,8 @@ def test_requests_and_refusals_are_logged_with_the_client_and_without_the_token(
     with logging_as("json") as (_, written), served(tmp_path, admin_tokens_file=tokens) as relay:
         get(relay.url, f"/nonsense?token={ADMIN}", bearer(ADMIN))
         get(relay.url, "/sources", bearer("wrong-" + READER))
-    said = [record for record in records(written) if record["logger"] == "databus.daemon.http"]
+    logger = "databus.daemon.http.handlers"
+    said = [record for record in records(written) if record["logger"] == logger]
     assert {record["client"] for record in said} == {"127.0.0.1"}
     assert ADMIN not in written.getvalue()
     assert READER not in written.getvalue()

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import re
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -26,7 +27,7 @@ from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 
 from databus.conf.settings import HttpSettings
-from databus.daemon.http import SLICE_BYTES
+from databus.daemon.http.sending import SLICE_BYTES
 from databus.daemon.tls import server_context
 from databus.schemas.error_headers import full_name
 from databus.schemas.errors import DatabusError, SettingsError
@@ -38,6 +39,7 @@ MOST_ACCEPTED = 64  # in one turn of the loop
 REST_S = 0.2  # pause of accepting without a free descriptor or memory
 ALL, OF_ONE = "max_connections", "max_connections_per_client"
 DESCRIPTORS, SLOW = "descriptors", "request_s"
+_ABSOLUTE = re.compile(r"https?://(?P<host>[^/?]+)(?P<path>.*)", re.IGNORECASE)
 _TOO_MANY = (
     "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"
     f"{Header.ERROR}: {full_name(DatabusError.wire_name)}\r\n"
@@ -189,7 +191,7 @@ class BoundedServer(HTTPServer):
 
 
 class _RequestReader(HTTPMessageDelegate):
-    """Passes a request on: with a host of Java's in standard form, and with a call when whole."""
+    """Passes a request on: with target and host in standard form, and with a call when whole."""
 
     def __init__(self, delegate: HTTPMessageDelegate, heard: Callable[[], None] | None) -> None:
         self._delegate = delegate
@@ -198,6 +200,8 @@ class _RequestReader(HTTPMessageDelegate):
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> Awaitable[None] | None:
+        if isinstance(start_line, RequestStartLine):
+            start_line = in_origin_form(start_line, headers)
         host = headers.get("Host")
         # Before tornado's own check, which refuses a slash.
         if host is not None and "/" in host:
@@ -214,6 +218,21 @@ class _RequestReader(HTTPMessageDelegate):
 
     def on_connection_close(self) -> None:
         self._delegate.on_connection_close()
+
+
+def in_origin_form(start_line: RequestStartLine, headers: HTTPHeaders) -> RequestStartLine:
+    """Return a start line with a path, as `http://host/path` is for a proxy (RFC 9112, 3.2.2).
+
+    The target's host takes the place of the Host header, and is checked like one. Without a
+    single Host header, the request stays refused.
+    """
+    found = _ABSOLUTE.fullmatch(start_line.path)
+    if found is None:
+        return start_line
+    if "," not in headers.get("Host", ","):
+        headers["Host"] = found["host"]
+    path = found["path"]
+    return start_line._replace(path=path if path.startswith("/") else f"/{path}")
 
 
 def host_of_java(text: str) -> str:

@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
-from databus.daemon.http_client import FAILURES, HttpClient
+from databus.daemon.http.client import FAILURES, HttpClient
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: v\r\n\r\nok"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n2\r\nay\r\n0\r\n\r\n"
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Name: v\r\n\r\n"
 LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+FAILED = (
+    b"HTTP/1.1 200 OK\r\nX-Name: before\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"2\r\nok\r\n0\r\nX-Error: bad\r\nX-Name: after\r\n\r\n"
+)
 REFUSED = b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -101,6 +106,29 @@ def test_a_response_without_a_length_is_read_up_to_the_limit(max_bytes: int, is_
         else:
             with pytest.raises(ValueError, match="more than 3 bytes"):
                 client.get("/a")
+
+
+def test_trailers_count_as_headers_and_the_connection_is_kept() -> None:
+    with serving([FAILED, OK]) as served, client_of(served) as client:
+        failed, good = client.get("/a"), client.get("/b")
+    assert (bytes(failed.body), failed.headers["x-error"]) == (b"ok", "bad")
+    assert failed.headers["x-name"] == "after"
+    assert (bytes(good.body), "x-error" in good.headers) == (b"ok", False)
+    assert len(served.requests) == 1
+
+
+@pytest.mark.parametrize("response", [OK, CHUNKED, FAILED, LAST, EMPTY])
+def test_a_response_that_is_cut_anywhere_is_a_failure(response: bytes) -> None:
+    for end in range(len(response)):
+        served = serving([response[:end]])
+        with served as server, client_of(server) as client, pytest.raises(FAILURES):
+            client.get("/a")
+
+
+def test_trailers_without_end_are_a_failure() -> None:
+    many = FAILED[:-2] + b"X-More: 1\r\n" * 10_000
+    with serving([many]) as served, client_of(served) as client, pytest.raises(FAILURES):
+        client.get("/a")
 
 
 def test_a_response_that_is_too_long_or_cut_is_a_failure() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from databus.daemon import descriptors
 from databus.daemon.descriptors import fit_connections
-from databus.daemon.http import ApiHandler
+from databus.daemon.http.handlers import ApiHandler
 from databus.relay.serving.databus.measure import MeasureJob
 from databus.relay.serving.databus.stream import StreamJob
 from databus.schemas.errors import SettingsError

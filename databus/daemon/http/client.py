@@ -10,7 +10,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    IncompleteRead,
+)
+from io import BufferedReader
 from types import MappingProxyType
 from typing import Protocol
 from urllib.parse import urlencode, urlsplit
@@ -21,6 +28,8 @@ from databus.schemas.errors import UnauthorizedError
 # What `HttpClient.get` raises when there is no whole response.
 FAILURES = (OSError, HTTPException, ValueError)
 _ROOM = bytes(1 << 20)  # added to a body whose size is not known yet
+_MAX_TRAILERS_BYTES = 64 << 10
+_LAST_LINES = (b"\r\n", b"\n")  # of headers and of trailers
 
 
 class Credentials(Protocol):
@@ -37,7 +46,10 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole response, whatever its status. Header names are lower case."""
+    """A whole response, whatever its status. Header names are lower case.
+
+    A trailer replaces the header that was sent before its value was known.
+    """
 
     status: int
     reason: str
@@ -103,6 +115,8 @@ class HttpClient:
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         body = _read_body(response, self._max_bytes)
+        if isinstance(response, _StrictResponse):
+            headers |= response.trailers
         if response.will_close:
             # Otherwise http.client reconnects by itself, with the wrong time-out.
             self.close()
@@ -121,9 +135,64 @@ class HttpClient:
             )
         else:
             connection = HTTPConnection(url.hostname, url.port, timeout=timeout_s)
+        connection.response_class = _StrictResponse
         connection.connect()
         connection.sock.settimeout(self._response_timeout_s)
         return connection
+
+
+class _Lines:
+    """Reads lines of a response, and keeps the last one."""
+
+    def __init__(self, file: BufferedReader) -> None:
+        self._file = file
+        self.last = b""
+
+    def readline(self, size: int = -1) -> bytes:
+        """Return the next line."""
+        self.last = self._file.readline(size)
+        return self.last
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class _StrictResponse(HTTPResponse):
+    """A response whose headers are whole, and whose trailers are kept.
+
+    `http.client` takes the end of the connection for the end of the headers: an answer that was
+    cut there would be an empty one. It drops trailers, in which LinkedIn's servers name the error
+    if they fail in the middle of a body.
+    """
+
+    trailers: Mapping[str, str] = MappingProxyType({})
+
+    def begin(self) -> None:
+        """Read the status line and the headers."""
+        file, lines = self.fp, _Lines(self.fp)
+        self.fp = lines  # type: ignore[assignment]
+        try:
+            super().begin()
+        finally:
+            if self.fp is not None:  # it is closed after an error
+                self.fp = file
+        if lines.last not in _LAST_LINES:
+            raise IncompleteRead(lines.last)
+
+    def _read_and_discard_trailer(self) -> None:
+        """Read the trailers; `http.client` calls this after the last chunk."""
+        found: dict[str, str] = {}
+        size_bytes = 0
+        while (line := self.fp.readline(_MAX_TRAILERS_BYTES)) not in _LAST_LINES:
+            size_bytes += len(line)
+            if not line.endswith(b"\n"):
+                raise IncompleteRead(b"")
+            if size_bytes > _MAX_TRAILERS_BYTES:
+                raise HTTPException(f"trailers of more than {_MAX_TRAILERS_BYTES} bytes")
+            name, _, value = line.decode("latin-1").partition(":")
+            found[name.strip().lower()] = value.strip()
+        self.trailers = found
 
 
 def _read_body(response: HTTPResponse, max_bytes: int) -> bytearray:

@@ -1,7 +1,7 @@
 """The base of all HTTP handlers of the daemons: errors, bounded work, bounded sending.
 
 A client may send anything, stop reading, or never finish a request. None of it costs more than a
-fixed amount of memory, or disturbs another connection. `http_server` limits the number of
+fixed amount of memory, or disturbs another connection. `server` limits the number of
 connections.
 
 Contents: `ApiHandler` (one way to send a body, one way to answer an error), `CommandHandler` (GET
@@ -17,7 +17,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from databus import __version__
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Access, AccessHeaders, Role, check_permission
 from databus.daemon.fair_queue import FairQueue
+from databus.daemon.http.sending import Buffer, batches_of, send_at_once, slices_of
 from databus.daemon.log_setup import about
 from databus.schemas.error_headers import error_headers, wire_names
 from databus.schemas.errors import (
@@ -42,15 +43,14 @@ from databus.schemas.protocol import Parameter
 
 log = logging.getLogger(__name__)
 
-SLICE_BYTES = 256 << 10  # a connection that cannot take one in the idle time is dropped
-FIRST_BYTES = 64 << 10  # copied behind the headers
+FIRST_BYTES = 64 << 10  # copied behind the headers, and sent in any turn of the loop
 GZIP_MIN_BYTES = 1024
-OWN_AGENT = "databus/"  # how the User-Agent of this project's clients begins
+# How the User-Agents of this project's clients begin.
+OWN_AGENTS = ("databus/", "databus-spark/")
 # Parameters that cost work by their length.
 FILTERS = (Parameter.FILTERS, Parameter.FILTER, Parameter.SUBSCRIPTIONS)
 
 Answer = TypeVar("Answer")
-Buffer = bytes | memoryview
 
 
 class ApiHandler(RequestHandler):
@@ -219,66 +219,88 @@ class ApiHandler(RequestHandler):
         # kept by tornado, and with it the body, until the garbage collector comes.
         if self._is_gone():
             return
-        in_chunks = self._is_sent_in_chunks()
-        self._send_at_once()
-        if size_bytes <= (FIRST_BYTES if in_chunks else SLICE_BYTES):
+        if size_bytes <= FIRST_BYTES:
             await self._within_idle_time(self._finish_with(b"".join(parts)))
             return
-        slices = slices_of(parts)
-        first = bytes(next(slices))
-        connection: Any = self.request.connection
-        if in_chunks:
-            # Written to the stream directly, because tornado copies each slice to frame it. The
-            # rest after the first slice is one chunk.
-            frame = (b"%x\r\n" % (size_bytes - len(first)), b"\r\n")
-            pieces: Iterable[Buffer] = chain(frame[:1], slices, frame[1:])
-            write = connection.stream.write
-        else:
-            self.set_header("Content-Length", str(size_bytes))
-            pieces, write = slices, connection.write
-        # In one packet with the headers, so that the client wakes up once.
-        self.write(first)
-        await self._within_idle_time(self.flush())
-        if not self._is_gone():
-            await self._send_pieces(pieces, write)
+        begin, end = self._frame(size_bytes)
+        await self._send_pieces(chain((begin,), parts, (end,)))
         if not self._is_gone():
             await self._within_idle_time(self.finish())
 
-    def _send_at_once(self) -> None:
-        """Do not hold back small packets, such as a chunk's frame, until the client confirms."""
+    async def send_part(self, part: bytes, content_type: str) -> None:
+        """Send a part of a body that goes on, at once: to HTTP/1.1 clients, as a chunk."""
+        if self._is_gone():
+            return
         connection: Any = self.request.connection
-        connection.stream.set_nodelay(True)
+        begin, end = b"%x\r\n" % len(part), b"\r\n"
+        if not self._headers_written:
+            self.set_header("Content-Type", content_type)
+            self.set_header("X-Accel-Buffering", "no")  # else nginx keeps the parts back
+            begin = self._frame(len(part))[0]
+            # A part is not held back until the client has confirmed the last one.
+            connection.stream.set_nodelay(True)
+        if len(part) <= FIRST_BYTES:
+            await self._within_idle_time(connection.stream.write(begin + part + end))
+        else:
+            await self._send_pieces((begin, part, end))
+
+    async def end_parts(self) -> None:
+        """End the body that `send_part` began."""
+        if not self._is_gone():
+            await self._within_idle_time(self.finish(b"0\r\n\r\n"))
 
     def _is_sent_in_chunks(self) -> bool:
         return self.sends_chunks and self.request.version == "HTTP/1.1"
 
     def _finish_with(self, body: bytes) -> asyncio.Future[None]:
-        """Send headers and a small body; an empty one has a Content-Length in any case."""
-        if body and self._is_sent_in_chunks():
-            self.write(body)
-            self.flush()
-            return self.finish()
-        return self.finish(body)
+        """Send headers and a small body, all in one packet.
 
-    async def _send_pieces(
-        self, pieces: Iterable[Buffer], write: Callable[[Buffer], asyncio.Future[None]]
-    ) -> None:
-        # Not by RequestHandler.write, which takes only bytes and joins them: a slice of the view
-        # goes to the socket without another copy.
-        for one in pieces:
-            if not isinstance(one, memoryview):  # a chunk's frame: some bytes
-                sending = write(one)
-            else:
-                # Copying to fifty sockets in one turn would delay all other requests.
-                await self.fair_queue.take()
-                if self._is_gone():
-                    return
-                began = time.perf_counter()
-                sending = write(one)
-                self.fair_queue.spent(time.perf_counter() - began)
-            await self._within_idle_time(sending)
+        An empty body has a Content-Length in any case.
+        """
+        if not body or self.request.method == "HEAD":
+            return self.finish(body)
+        begin, end = self._frame(len(body))
+        return self.finish(begin + body + end)
+
+    def _frame(self, size_bytes: int) -> tuple[bytes, bytes]:
+        """Return what goes before and after a body: the headers, and the frame of one chunk.
+
+        tornado sends no headers of its own after this. It would send the end of a chunk, and the
+        end of the body, in packets of their own, for which the client would wake up again.
+        """
+        self._headers_written = True
+        asked = self.request.headers.get("Connection", "").lower()
+        if self.request.version == "HTTP/1.1" and asked == "close":
+            self.set_header("Connection", "close")
+        elif self.request.version == "HTTP/1.0" and asked == "keep-alive":
+            self.set_header("Connection", "Keep-Alive")
+        if self._is_sent_in_chunks():
+            self.set_header("Transfer-Encoding", "chunked")
+            return self._head() + b"%x\r\n" % size_bytes, b"\r\n0\r\n\r\n"
+        self.set_header("Content-Length", str(size_bytes))
+        return self._head(), b""
+
+    def _head(self) -> bytes:
+        lines = [f"HTTP/1.1 {self.get_status()} {self._reason}"]
+        lines += [f"{name}: {value}" for name, value in self._headers.get_all()]
+        return "\r\n".join((*lines, "", "")).encode("latin-1")
+
+    async def _send_pieces(self, pieces: Iterable[Buffer]) -> None:
+        # Not by RequestHandler.write, which takes only bytes and joins them: the bytes go to the
+        # socket without another copy.
+        connection: Any = self.request.connection
+        for batch in batches_of(pieces):
+            # Copying to fifty sockets in one turn would delay all other requests.
+            await self.fair_queue.take()
             if self._is_gone():
                 return
+            began = time.perf_counter()
+            sent_bytes = send_at_once(connection.stream, batch)
+            self.fair_queue.spent(time.perf_counter() - began)
+            for one in slices_of(batch, sent_bytes):
+                await self._within_idle_time(connection.stream.write(one))
+                if self._is_gone():
+                    return
 
     async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:
         """Wait until a write is done, or the connection is closed: see `_is_gone`."""
@@ -329,6 +351,10 @@ class ApiHandler(RequestHandler):
     def _about(self) -> dict[str, Any]:
         return about(client=self.request.remote_ip)
 
+    def error_for_caller(self, error: DatabusError) -> DatabusError:
+        """Return the error that is named in the answer; its status is the one that was raised."""
+        return error
+
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error as Databus' clients expect it: names in headers, JSON body."""
         raised = kwargs["exc_info"][1] if "exc_info" in kwargs else None
@@ -338,6 +364,7 @@ class ApiHandler(RequestHandler):
             command = f"{self.request.method} {command}"
         error = _as_databus_error(raised, status_code, command, advice)
         self.set_status(error.status if isinstance(raised, DatabusError) else status_code)
+        error = self.error_for_caller(error)
         if isinstance(error, UnauthorizedError):
             self.set_header("WWW-Authenticate", "Bearer")
         if self._allowed:
@@ -372,7 +399,7 @@ class CommandHandler(ApiHandler):
         clients understand them, and the older ones do not ask.
         """
         found = self.parameters()
-        if self._is_own_client():
+        if self.is_own_client():
             found.setdefault(Parameter.TRUNCATE, "true")
         return found
 
@@ -391,7 +418,7 @@ class CommandHandler(ApiHandler):
 
     def note_versions(self, src_ids: Iterable[int], schemas: Sequence[Mapping[str, Any]]) -> None:
         """Note which schema versions of some sources are sent on this connection."""
-        if self._is_own_client():
+        if self.is_own_client():
             return
         # A source that has no schema yet gets its first one later.
         self.versions_sent.update(dict.fromkeys(src_ids, 0))
@@ -406,8 +433,9 @@ class CommandHandler(ApiHandler):
             await self._within_idle_time(connection.stream.write(b""))
         self.drop_connection()
 
-    def _is_own_client(self) -> bool:
-        return self.request.headers.get("User-Agent", "").startswith(OWN_AGENT)
+    def is_own_client(self) -> bool:
+        """Whether the caller is a client of this project."""
+        return self.request.headers.get("User-Agent", "").startswith(OWN_AGENTS)
 
     async def answer(self, *path: str) -> None:
         """Answer the command, given what the route cut out of the path."""
@@ -439,16 +467,6 @@ def accepts_gzip(header: str) -> bool:
         if coding.strip() == "gzip":
             return not re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", quality)
     return False
-
-
-def slices_of(parts: Sequence[bytes]) -> Iterator[memoryview]:
-    """Yield bytes in slices that go to a socket at once, the first one a small one."""
-    most = FIRST_BYTES
-    for part in parts:
-        view = memoryview(part)
-        while view:
-            yield view[:most]
-            view, most = view[most:], SLICE_BYTES
 
 
 def _compress(body: bytes) -> bytes:

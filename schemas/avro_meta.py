@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -42,7 +44,14 @@ def field_meta(field: Mapping[str, Any]) -> Meta:
     `key` is the place in the primary key, from 0; `precision` and `scale` are a decimal's.
     What it does not say is left out.
     """
-    return _read(field.get("meta"), _FIELD)
+    meta = field.get("meta")
+    # Many tables have columns with the same text, and each is read several times.
+    return _read_field(meta) if isinstance(meta, str) else _read(meta, _FIELD)
+
+
+@lru_cache(maxsize=1 << 14)
+def _read_field(meta: str) -> Meta:
+    return MappingProxyType(_read(meta, _FIELD))
 
 
 def column_of(field: Mapping[str, Any]) -> str:

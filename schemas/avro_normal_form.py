@@ -305,11 +305,9 @@ def _double(value: float) -> str:
 
 
 def _digits(value: float) -> tuple[str, int]:
-    """Return the fewest digits that mean this double, at least two, and its power of ten."""
-    mantissa, _, exponent = f"{value:.1e}".partition("e")
-    if float(f"{mantissa}e{exponent}") != value:
-        count = next(n for n in range(2, 17) if float(f"{value:.{n}e}") == value)
-        mantissa, _, exponent = f"{value:.{count}e}".partition("e")
+    """Return the fewest digits that mean this double, and its power of ten."""
+    count = next(n for n in range(1, 17) if float(f"{value:.{n}e}") == value)
+    mantissa, _, exponent = f"{value:.{count}e}".partition("e")
     digits = mantissa.replace(".", "").rstrip("0") or "0"
     return digits, int(exponent)
 

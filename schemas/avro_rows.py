@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import md5
 from io import BytesIO
 from types import NoneType
@@ -29,6 +29,7 @@ from fastavro.schema import SchemaParseException
 from databus.schemas.avro_meta import column_of, field_meta, record_meta
 from databus.schemas.avro_normal_form import normal_form
 from databus.schemas.errors import IncompatibleSchemaError, ProtocolError, RowError, SchemaError
+from databus.schemas.rows.row_decoding import DecodeFrom, decode_from
 
 Row = Mapping[str, Any]
 
@@ -86,7 +87,7 @@ class RowCodec:
         self.source: str = record_meta(definition).get("source", definition["name"])
         self._schema = _parse(definition)
         is_resolving = writer_text != reader_text
-        writer = _with_plain_times(_parse_text(writer_text))
+        writer = _with_plain_times(_parse_text(writer_text)) if is_resolving else definition
         self._writer = _parse(writer) if is_resolving else self._schema
         self._reader = self._schema if is_resolving else None
         self._fields = tuple(
@@ -97,6 +98,16 @@ class RowCodec:
         # By position, as the writer counts them: what may be said to be absent.
         self.written_columns = tuple(column_of(field) for field in writer["fields"])
         self._is_renamed = any(column != name for column, name in self._columns.items())
+
+    @cached_property
+    def decode_from(self) -> DecodeFrom:
+        """(bytes, offset) -> the row from there on, in compiled code if it can; errors as `decode`.
+
+        Planned when the first row is read: who only writes rows needs no plan.
+        """
+        if self._reader is not None:
+            return lambda data, offset: self._read(data[offset:])
+        return decode_from(self._schema, self.written_columns, self._read)
 
     def encode(self, row: Row, absent: Iterable[int] = ()) -> bytes:
         """Return the row's Avro bytes; raises RowError naming the column that does not fit.
@@ -147,23 +158,30 @@ class RowCodec:
         when it is not a row of this schema, IncompatibleSchemaError when it
         cannot be resolved to the reader's.
         """
+        row = self.decode_from(data, 0)
+        for position in absent:
+            if not 0 <= position < len(self.written_columns):
+                raise ProtocolError(f"column {position} of {self.source} is absent: there is none")
+            row.pop(self.written_columns[position], None)
+        return row
+
+    def _read(self, data: bytes) -> dict[str, Any]:
+        """Decode a row by fastavro: each one that the compiled decoder leaves to it."""
         stream = BytesIO(data)
         try:
             row: Any = _read(stream, self._writer, self._reader)
         except SchemaResolutionError as error:
             raise IncompatibleSchemaError(self.source, "", str(error)) from error
         except _UNREADABLE as error:
+            # fastavro's own text for bytes that end too early has the address of an object.
+            reason = "the bytes end within it" if isinstance(error, EOFError) else repr(error)
             raise ProtocolError(
-                f"not a row of {self.source}: {error!r}", min(stream.tell(), len(data))
+                f"not a row of {self.source}: {reason}", min(stream.tell(), len(data))
             ) from error
         if stream.read(1):
             raise ProtocolError(f"bytes after the row of {self.source}", stream.tell() - 1)
         if self._is_renamed:
             row = {column: row[name] for column, name in self._columns.items()}
-        for position in absent:
-            if not 0 <= position < len(self.written_columns):
-                raise ProtocolError(f"column {position} of {self.source} is absent: there is none")
-            row.pop(self.written_columns[position], None)
         return row  # type: ignore[no-any-return]
 
     def _wrong_columns(self, row: Row) -> RowError:
@@ -241,7 +259,8 @@ def captured_table(text: str) -> str | None:
 
 
 def _logical_type(avro_type: Any) -> str | None:
-    return avro_type.get("logicalType") if isinstance(avro_type, dict) else None
+    name = avro_type.get("logicalType") if isinstance(avro_type, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _kinds_of(avro_type: Any) -> _Kinds | None:

@@ -69,5 +69,6 @@ class Parameter:
     DDL: Final = "ddl"  # [+]
     TRUNCATE: Final = "truncate"  # [+] of a relay and of a bootstrap server
     WAIT_MS: Final = "wait"  # [+]
+    FOLLOW: Final = "follow"  # [+] the answer goes on until `wait` is over
     VERSION: Final = "v"  # of `/sources`; nobody reads it
     PROTOCOL_VERSION: Final = "protocolVersion"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+# In a `sql_type`: one that the database's catalogue cannot show.
+UNKNOWN_CHARACTER = "\ufffd"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -49,11 +49,15 @@ from typing import Any, NamedTuple
 from databus.schemas.avro_meta import column_of, field_meta, record_meta, record_meta_text
 from databus.schemas.avro_rows import Row, schema_id
 from databus.schemas.errors import SchemaError
+from databus.schemas.table import UNKNOWN_CHARACTER
 from databus.schemas.table_schema import legal_name
 
 WHOLE_TABLE = ""  # in `reload`: all columns
 UNSEEN = "it was altered, and the statement was not seen"
 
+# A question mark, or a character beyond the catalogues' three bytes of UTF-8.
+_ANY_HIDDEN = "[?\ufffd\U00010000-\U0010ffff]"
+_ESCAPED_UNKNOWN = json.dumps(UNKNOWN_CHARACTER)[1:-1]
 _EPOCH = datetime(1970, 1, 1)
 _SCALE = re.compile(r"decimal\(\d+,(\d+)\)")
 _ALL_DIGITS = Context(prec=100)  # a DECIMAL has up to 65
@@ -167,6 +171,22 @@ def changes_nothing(change: TableChange) -> bool:
 def shape(text: str) -> str:
     """Return a version's text without the change."""
     return _parse(text).shape
+
+
+def describes(text: str, shown: str) -> bool:
+    """Return whether a version's shape is that of `shown`, the table as its database shows it.
+
+    U+FFFD in what is shown stands for a character that the database could not show.
+    """
+    known, shown = shape(text), shape(shown)
+    if known == shown or _ESCAPED_UNKNOWN not in shown:
+        return known == shown
+    pattern = _ANY_HIDDEN.join(map(re.escape, _unescaped(shown).split(UNKNOWN_CHARACTER)))
+    return re.fullmatch(pattern, _unescaped(known)) is not None
+
+
+def _unescaped(text: str) -> str:
+    return json.dumps(json.loads(text), ensure_ascii=False)
 
 
 def shape_id(text: str) -> str:

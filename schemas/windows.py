@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 NO_SCN = -1
+NO_PLACE = -1
 
 
 class EncodedWindow(NamedTuple):
@@ -30,10 +31,14 @@ class WindowBatch(NamedTuple):
 
     `marks` has a packed `MARK` for each window. So no code that fills, skips or appends windows
     makes an object per window.
+
+    A *placed* batch has been written behind the newest window of its ring already: `place` is
+    the position there, and `data` is empty. `Ring.lift` returns it with its data.
     """
 
     data: bytes
     marks: bytes
+    place: int = NO_PLACE
 
     @property
     def first_scn(self) -> int:
@@ -47,10 +52,12 @@ class WindowBatch(NamedTuple):
         return self._mark(self.window_count - 1)[0] if self.marks else NO_SCN
 
     def after(self, scn: int) -> WindowBatch:
-        """Return the windows newer than `scn`."""
+        """Return the windows newer than `scn`; a placed batch must not have older ones."""
         count = self._count_until(scn)
         if count == 0:
             return self
+        if self.is_placed:
+            raise ValueError("windows of a placed batch are not to be taken out")
         begin = self._mark(count - 1)[1]
         marks = [
             MARK.pack(scn, end - begin, timestamp_ns, rows)
@@ -64,7 +71,7 @@ class WindowBatch(NamedTuple):
         if count == self.window_count:
             return self
         end = self._mark(count - 1)[1] if count else 0
-        return WindowBatch(self.data[:end], self.marks[: count * MARK.size])
+        return self._replace(data=self.data[:end], marks=self.marks[: count * MARK.size])
 
     def windows(self) -> Iterator[EncodedWindow]:
         """Yield the windows, each with a copy of its bytes."""
@@ -77,6 +84,16 @@ class WindowBatch(NamedTuple):
     def last_timestamp_ns(self) -> int:
         """Timestamp of the last window; the batch must not be empty."""
         return self._mark(self.window_count - 1)[2]
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all windows."""
+        return self._mark(self.window_count - 1)[1] if self.marks else 0
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the data is in the ring already."""
+        return self.place != NO_PLACE
 
     @property
     def row_count(self) -> int:

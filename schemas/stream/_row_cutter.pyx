@@ -29,13 +29,15 @@ cdef enum:
 
 # The version of the metadata that has notes: `metadata.METADATA_DIGEST`.
 cdef bytes _NOTED = METADATA_DIGEST
+cdef frozenset _NONE = frozenset()
+cdef object _new = tuple.__new__
 
 
 cdef inline bint _begins_event(const uint8_t* at) noexcept nogil:
     return at[VERSION_AT] == VERSION and _u4(at + MAGIC_AT) == <uint32_t>MAGIC
 
 
-cdef Py_ssize_t _find_row(const uint8_t* at, Py_ssize_t left, const char* digest) noexcept nogil:
+cdef Py_ssize_t _find_row(const uint8_t* at, Py_ssize_t left) noexcept nogil:
     """Return where in the body the payload's part begins; -1 when it is not the plainest event."""
     cdef uint32_t length, bits
     cdef Py_ssize_t body_bytes, place
@@ -53,12 +55,10 @@ cdef Py_ssize_t _find_row(const uint8_t* at, Py_ssize_t left, const char* digest
     body_bytes = length - BODY_AT
     if event_crc32(at + BODY_AT, body_bytes) != _u4(at + BODY_CRC_AT):
         return -1
-    return _check_parts(at + BODY_AT, body_bytes, digest)
+    return _check_parts(at + BODY_AT, body_bytes)
 
 
-cdef Py_ssize_t _check_parts(
-    const uint8_t* body, Py_ssize_t body_bytes, const char* digest
-) noexcept nogil:
+cdef Py_ssize_t _check_parts(const uint8_t* body, Py_ssize_t body_bytes) noexcept nogil:
     cdef Py_ssize_t place = <Py_ssize_t>_u4(body + PART_LENGTH_AT) + CRC32_PART_BYTES
     if (_u2(body + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK) != CRC32_DIGEST or place > body_bytes - MD5_PART_BYTES:
         return -1
@@ -66,9 +66,12 @@ cdef Py_ssize_t _check_parts(
         return -1
     if (_u2(body + place + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK) != MD5_DIGEST:
         return -1
-    if memcmp(body + place + PART_MD5_AT, digest, 16) != 0:
-        return -1
     return place
+
+
+cdef inline bint _has_digest(const uint8_t* at, Py_ssize_t place, bytes digest) noexcept:
+    """Whether a row's schema has this digest, which has 16 bytes."""
+    return memcmp(at + BODY_AT + place + PART_MD5_AT, PyBytes_AS_STRING(digest), 16) == 0
 
 
 cdef inline Py_ssize_t _end_of_number(
@@ -114,6 +117,47 @@ cdef bint _has_no_notes(const uint8_t* data, Py_ssize_t end) noexcept nogil:
     return at == end - 1 and data[at] == 0
 
 
+cdef class _Metadata:
+    """The digest of the last event's metadata: nearly always that of the next, so one object."""
+
+    cdef bytes digest
+    cdef bint has_notes  # of the version of the metadata: whether there may be any
+
+    def __cinit__(self):
+        self.digest = bytes(4)
+        self.has_notes = False
+
+    cdef void use(self, const uint8_t* digest):
+        if memcmp(PyBytes_AS_STRING(self.digest), digest, 4) != 0:
+            self.digest = PyBytes_FromStringAndSize(<const char*>digest, 4)
+            self.has_notes = self.digest == _NOTED
+
+
+cdef tuple _row(const uint8_t* at, Py_ssize_t place, object scn, int src_id, bytes digest, _Metadata told):
+    """Return the tuple of a row's event; see `row_reader.RowEvent`."""
+    cdef tuple row
+    told.use(at + BODY_AT + PART_CRC32_AT)
+    row = (
+        scn,
+        _i8(at + TIMESTAMP_NS_AT),
+        src_id,
+        <int16_t>_u2(at + PARTITION_ID_AT),
+        _i8(at + LONG_KEY_AT),
+        _u2(at + ATTRIBUTES_AT) & OPCODE_MASK,
+        digest,
+        told.digest,
+        PyBytes_FromStringAndSize(<const char*>at, _u4(at + LENGTH_AT)),
+        BODY_AT + place,
+        True
+        if not told.has_notes
+        or _has_no_notes(at + BODY_AT + CRC32_PART_BYTES, place - CRC32_PART_BYTES)
+        else False,
+    )
+    # Numbers and bytes: the garbage collector would find that out at its first look.
+    PyObject_GC_UnTrack(<PyObject*>row)
+    return row
+
+
 def take_rows(
     bytes data not None,
     Py_ssize_t offset,
@@ -128,20 +172,16 @@ def take_rows(
     """
     cdef const uint8_t* begin = <const uint8_t*>PyBytes_AS_STRING(data)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
-    cdef const char* wanted = PyBytes_AS_STRING(digest)
     cdef const uint8_t* at
     cdef Py_ssize_t place
-    cdef uint32_t length
-    cdef bytes metadata_digest = bytes(4)
     cdef object window_scn = None
-    cdef tuple row
-    cdef bint has_notes = False  # of the version of the metadata: whether there may be any
+    cdef _Metadata told = _Metadata()
     if PyBytes_GET_SIZE(digest) != 16 or offset < 0 or src_id < 0:
         return offset
     while offset < end:
         at = begin + offset
-        place = _find_row(at, end - offset, wanted)
-        if place < 0 or <int32_t>_u4(at + SRC_ID_AT) != src_id:
+        place = _find_row(at, end - offset)
+        if place < 0 or <int32_t>_u4(at + SRC_ID_AT) != src_id or not _has_digest(at, place, digest):
             break
         if scn == -1:
             scn = _i8(at + SCN_AT)
@@ -149,32 +189,97 @@ def take_rows(
             break
         if window_scn is None:
             window_scn = scn
-        length = _u4(at + LENGTH_AT)
-        # Nearly always that of the event before: one object for all.
-        if memcmp(PyBytes_AS_STRING(metadata_digest), at + BODY_AT + PART_CRC32_AT, 4) != 0:
-            metadata_digest = PyBytes_FromStringAndSize(<const char*>at + BODY_AT + PART_CRC32_AT, 4)
-            has_notes = metadata_digest == _NOTED
-        row = (
-            window_scn,
-            _i8(at + TIMESTAMP_NS_AT),
-            src_id,
-            <int16_t>_u2(at + PARTITION_ID_AT),
-            _i8(at + LONG_KEY_AT),
-            _u2(at + ATTRIBUTES_AT) & OPCODE_MASK,
-            digest,
-            metadata_digest,
-            PyBytes_FromStringAndSize(<const char*>at, length),
-            BODY_AT + place,
-            True
-            if not has_notes
-            or _has_no_notes(at + BODY_AT + CRC32_PART_BYTES, place - CRC32_PART_BYTES)
-            else False,
-        )
-        # Numbers and bytes: the garbage collector would find that out at its first look.
-        PyObject_GC_UnTrack(<PyObject*>row)
-        events.append(row)
-        offset += length
+        events.append(_row(at, place, window_scn, src_id, digest, told))
+        offset += _u4(at + LENGTH_AT)
     return offset
+
+
+cdef bint _ends_window(const uint8_t* at, Py_ssize_t left) noexcept nogil:
+    """Whether a whole end-of-period event begins here, as a relay makes it."""
+    return (
+        left >= BODY_AT
+        and _begins_event(at)
+        and _u4(at + HEADER_LENGTH_AT) == LONG_KEY_HEADER_BYTES
+        and <int32_t>_u4(at + SRC_ID_AT) == EOP_SRC_ID
+        and _u2(at + ATTRIBUTES_AT) == LONG_KEY
+        and _u4(at + LENGTH_AT) == BODY_AT
+        and _u4(at + BODY_CRC_AT) == 0
+        and event_crc32(at + COVERED_AT, BODY_AT - COVERED_AT) == _u4(at + HEADER_CRC_AT)
+    )
+
+
+def take_windows(
+    bytes data not None,
+    Py_ssize_t offset,
+    Py_ssize_t begin,
+    Py_ssize_t window_bytes,
+    Py_ssize_t max_window_bytes,
+    long long scn,
+    list events not None,
+    frozenset known not None,
+    list windows not None,
+    type window_type not None,
+):
+    """Take events from `offset` on, of known schemas; append the windows that they complete.
+
+    `events` are those of the incomplete window, with `scn` (-1 = none), which has `window_bytes`
+    before `data` and its next ones from `begin` on. Return where the first event begins that is
+    not taken, where its window begins in `data`, and its window's SCN.
+    """
+    cdef const uint8_t* data_at = <const uint8_t*>PyBytes_AS_STRING(data)
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
+    cdef const uint8_t* at
+    cdef Py_ssize_t place, size_bytes
+    cdef int src_id = -1
+    cdef bytes digest = None, found
+    cdef object window_scn = None
+    cdef _Metadata told = _Metadata()
+    cdef tuple taken
+    cdef object window
+    if not events:
+        scn = -1
+    if not 0 <= begin <= offset:
+        return offset, begin, scn
+    while offset < end:
+        at = data_at + offset
+        place = _find_row(at, end - offset)
+        if place < 0:
+            size_bytes = window_bytes + offset + BODY_AT - begin
+            if (
+                not _ends_window(at, end - offset)
+                or (scn != -1 and _i8(at + SCN_AT) != scn)
+                or size_bytes > max_window_bytes
+            ):
+                break
+            taken = tuple(events)
+            events.clear()
+            window_scn = _i8(at + SCN_AT)
+            window = _new(
+                window_type, (window_scn, _i8(at + TIMESTAMP_NS_AT), taken, size_bytes, _NONE, ())
+            )
+            # Neither can be part of a cycle, whatever is done to them.
+            PyObject_GC_UnTrack(<PyObject*>taken)
+            PyObject_GC_UnTrack(<PyObject*>window)
+            windows.append(window)
+            offset += BODY_AT
+            begin, window_bytes, scn, window_scn = offset, 0, -1, None
+            continue
+        if <int32_t>_u4(at + SRC_ID_AT) != src_id or not _has_digest(at, place, digest):
+            found = PyBytes_FromStringAndSize(<const char*>at + BODY_AT + place + PART_MD5_AT, 16)
+            if (<int32_t>_u4(at + SRC_ID_AT), found) not in known:
+                break
+            src_id, digest = <int32_t>_u4(at + SRC_ID_AT), found
+            if src_id < 0:
+                break
+        if scn == -1:
+            scn = _i8(at + SCN_AT)
+        elif _i8(at + SCN_AT) != scn:
+            break
+        if window_scn is None:
+            window_scn = scn
+        events.append(_row(at, place, window_scn, src_id, digest, told))
+        offset += _u4(at + LENGTH_AT)
+    return offset, begin, scn
 
 
 cdef Py_ssize_t _whole_length(const uint8_t* at, Py_ssize_t left) noexcept nogil:

@@ -32,6 +32,8 @@ class RowPage(NamedTuple):
 class PageReader:
     """Cuts a bootstrap answer into its page."""
 
+    has_windows = False
+
     def __init__(self, max_window_bytes: int) -> None:
         self._rows: RowCollector[RowPage] = RowCollector(max_window_bytes, self)
 

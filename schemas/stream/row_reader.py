@@ -14,7 +14,7 @@ before a window is delivered.
 from __future__ import annotations
 
 import struct
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v2 as event_v2
@@ -75,6 +75,7 @@ except ImportError:  # not built: the loop below reads every event itself
     take_rows = None
 else:
     take_rows = row_cutter.take_rows
+    take_windows = row_cutter.take_windows
 
 _part_attributes = struct_of(PART.attributes)
 # The header, and the beginning of the metadata's part, which follows it if there is metadata.
@@ -122,7 +123,12 @@ _Ended_co = TypeVar("_Ended_co", covariant=True)
 
 
 class EndRules(Protocol[_Ended_co]):
-    """A reader's rules for events without a row, which end the collected rows."""
+    """A reader's rules for events without a row, which end the collected rows.
+
+    `has_windows`: `end_window` returns the rows as a `RowWindow`.
+    """
+
+    has_windows: bool
 
     def end_window(self, scn: int, timestamp_ns: int, offset: int) -> _Ended_co:
         """Return the result of an end-of-period event."""
@@ -148,11 +154,13 @@ class RowCollector(Generic[Ended]):
         self.known: frozenset[tuple[int, bytes]] = frozenset()
         self._rules = rules
         self.framer = EventFramer(max_window_bytes)
+        self.before_damage: list[Ended] = []  # what `receive` had when it raised
         self.begin()
 
     def reset(self) -> None:
         """Drop the incomplete event and the collected rows."""
         self.framer.reset()
+        self.before_damage = []
         self.begin()
 
     def receive(self, chunk: bytes) -> list[Ended]:
@@ -160,7 +168,12 @@ class RowCollector(Generic[Ended]):
         data = self.framer.join(chunk)
         if data is None:
             return []
-        ready, rest = self._cut(data)
+        ready: list[Ended] = []
+        try:
+            rest = self._cut(data, ready)
+        except ProtocolError:
+            self.before_damage = ready
+            raise
         self.framer.keep(data, rest)
         return ready
 
@@ -194,13 +207,19 @@ class RowCollector(Generic[Ended]):
         self.is_ordered = True  # no SCN is smaller than the one before it
         self.framer.window_bytes = 0
 
-    def _cut(self, data: bytes) -> tuple[list[Ended], int]:
-        """Return the results for `data`, and the begin of its incomplete event."""
-        ready: list[Ended] = []
+    def _cut(self, data: bytes, ready: list[Ended]) -> int:
+        """Add the results for `data`; return the begin of its incomplete event."""
         begin, offset, end = 0, 0, len(data)
         last_src_id, last_digest = -1, NO_ROW_DIGEST
         while offset < end:
-            if take_rows is not None and last_src_id >= 0:
+            if take_rows is not None and self._has_plain_windows:
+                first = offset
+                offset, begin = self._take_windows(data, offset, begin, ready)
+                if offset > first:
+                    last_src_id = -1
+                if offset == end:
+                    continue
+            elif take_rows is not None and last_src_id >= 0:
                 scn = self.scn if self.events else -1
                 offset = take_rows(data, offset, scn, last_src_id, last_digest, self.events)
                 if scn < 0 and self.events:
@@ -253,7 +272,33 @@ class RowCollector(Generic[Ended]):
             offset += length
         else:
             self.framer.count(offset - begin, offset)
-        return ready, offset
+        return offset
+
+    @property
+    def _has_plain_windows(self) -> bool:
+        """Whether the open window, if it ends now, is of rows of known schemas only."""
+        return self._rules.has_windows and not (self.ddl or self.unknown or self.is_mixed)
+
+    def _take_windows(
+        self, data: bytes, offset: int, begin: int, ready: list[Any]
+    ) -> tuple[int, int]:
+        """Take plain windows; return where compiled code stops, and where that window begins."""
+        framer, count = self.framer, len(ready)
+        offset, begin, self.scn = take_windows(
+            data,
+            offset,
+            begin,
+            framer.window_bytes,
+            framer.max_window_bytes,
+            self.scn,
+            self.events,
+            self.known,
+            ready,
+            RowWindow,
+        )
+        if len(ready) > count:
+            framer.window_bytes = 0
+        return offset, begin
 
     def _take_other(self, data: bytes, offset: int, begin: int, ready: list[Ended]) -> int | None:
         """Take an event that is not the common kind; raise ProtocolError for damage.
@@ -303,6 +348,8 @@ class RowCollector(Generic[Ended]):
 class RowReader:
     """Reads a byte stream and returns windows of rows; otherwise like `StreamReader`."""
 
+    has_windows = True
+
     def __init__(self, max_window_bytes: int) -> None:
         self._rows: RowCollector[RowWindow | ControlEvent] = RowCollector(max_window_bytes, self)
 
@@ -324,6 +371,11 @@ class RowReader:
     def pending_scn(self) -> int | None:
         """SCN of the incomplete window, or None."""
         return self._rows.pending_scn
+
+    @property
+    def before_damage(self) -> list[RowWindow | ControlEvent]:
+        """What was complete when `receive` raised."""
+        return self._rows.before_damage
 
     def receive(self, chunk: bytes) -> list[RowWindow | ControlEvent]:
         """Take the next bytes; return the windows and control events that they complete.
@@ -351,14 +403,14 @@ class RowReader:
         rows.begin()
         return ended
 
-    def end(self, event: Event, offset: int) -> ControlEvent:  # noqa: ARG002 - for who refuses it
+    def end(self, event: Event, offset: int) -> ControlEvent:  # noqa: ARG002 - see EndRules
         """Return the control event, with the rows before it."""
         rows = self._rows
         ended = ControlEvent(event, tuple(rows.events), rows.framer.window_bytes)
         rows.begin()
         return ended
 
-    def take_ddl(self, event: Event, offset: int) -> None:  # noqa: ARG002 - for who refuses it
+    def take_ddl(self, event: Event, offset: int) -> None:  # noqa: ARG002 - see EndRules
         """Add a DDL event at its place between the rows."""
         self._rows.add_ddl(event)
 

@@ -19,6 +19,7 @@ from databus.schemas.table_change import (
     TableChange,
     Versions,
     change_of,
+    describes,
     renewed,
     shape,
     shape_id,
@@ -219,3 +220,20 @@ def test_a_schema_of_somebody_else_has_no_change() -> None:
     text = json.dumps({"type": "record", "name": "t", "fields": [{"name": "a", "type": "int"}]})
     assert change_of(text) is None
     assert shape(text) == text
+
+
+@pytest.mark.parametrize(
+    ("member", "is_it"),
+    [("ü😊", True), ("ü?", True), ("ü\ufffd", True), ("üx", False), ("ü", False), ("ü😊😊", False)],
+)
+def test_a_character_that_the_database_cannot_show_may_be_one_beyond_the_catalogue(
+    member: str, is_it: bool
+) -> None:
+    def text(member: str) -> str:
+        return avro_schema(Table("d.t", (Column("e", f"enum('','x','{member}')", 0),)))
+
+    known = text(member)
+    later = with_change(known, TableChange(5, "", is_emptied=True))
+    assert describes(known, text("ü\ufffd")) is describes(later, text("ü\ufffd")) is is_it
+    assert describes(known, known)
+    assert not describes(known, text(f"{member}!"))

@@ -209,25 +209,53 @@ def outcome(reader: StreamReader | RowReader, chunks: list[bytes]) -> list[Any]:
     return found
 
 
+def knowing_reader(limit: int, known: frozenset[tuple[int, bytes]]) -> RowReader:
+    reader = RowReader(limit)
+    reader.known = known
+    return reader
+
+
+some_known = st.sampled_from([frozenset(), KNOWN, frozenset({(40, OTHER_DIGEST)})])
+
+
 def cut(data: bytes, size: int) -> list[bytes]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-@given(streams(), st.integers(1, 400), st.sampled_from([100, 400, 1 << 20]))
-def test_it_reads_what_the_plain_reader_reads(stream: bytes, size: int, limit: int) -> None:
+@given(streams(), st.integers(1, 2000), st.sampled_from([100, 400, 1 << 20]), some_known)
+def test_it_reads_what_the_plain_reader_reads(
+    stream: bytes, size: int, limit: int, known: frozenset[tuple[int, bytes]]
+) -> None:
     chunks = cut(stream, size)
-    assert outcome(RowReader(limit), chunks) == outcome(StreamReader(limit), chunks)
+    assert outcome(knowing_reader(limit, known), chunks) == outcome(StreamReader(limit), chunks)
 
 
-@given(streams(), st.integers(1, 400), st.integers(0, 10_000), st.integers(1, 255))
+@given(streams(), st.integers(1, 400), st.integers(0, 10_000), st.integers(1, 255), some_known)
 def test_it_refuses_what_the_plain_reader_refuses(
-    stream: bytes, size: int, at: int, flip: int
+    stream: bytes, size: int, at: int, flip: int, known: frozenset[tuple[int, bytes]]
 ) -> None:
     damaged = bytearray(stream)
     if damaged:
         damaged[at % len(damaged)] ^= flip
     chunks = cut(bytes(damaged), size)
-    assert outcome(RowReader(1 << 20), chunks) == outcome(StreamReader(1 << 20), chunks)
+    reader = knowing_reader(1 << 20, known)
+    assert outcome(reader, chunks) == outcome(StreamReader(1 << 20), chunks)
+
+
+@given(
+    st.lists(st.lists(plain_events(0), max_size=3), max_size=5), st.integers(1, 3000), some_known
+)
+def test_unknown_schemas_are_those_of_each_window(
+    rows: list[list[Event]], size: int, known: frozenset[tuple[int, bytes]]
+) -> None:
+    pieces = []
+    for scn, events_of in enumerate(rows, 1):
+        pieces += [event_v2.encode(event._replace(scn=scn)) for event in events_of]
+        pieces.append(event_v2.encode(end_of_period(scn, scn)))
+    reader = knowing_reader(1 << 20, known)
+    windows = [w for chunk in cut(b"".join(pieces), size) for w in reader.receive(chunk)]
+    pairs = [{(e.src_id, e.payload.digest) for e in one if e.payload} for one in rows]
+    assert [w.unknown for w in windows if isinstance(w, RowWindow)] == [p - known for p in pairs]
 
 
 @given(st.binary(max_size=300))
@@ -313,8 +341,7 @@ def test_what_is_called_plain_has_no_notes(told: Part) -> None:
     row = make_event(40, DIGEST)._replace(metadata=told)
     (window,) = read(row, row, row, end_of_period(5, 5))
     plain = [event[IS_PLAIN] for event in window.events]
-    assert not plain[0]
-    assert plain[1] == plain[2]
+    assert plain[0] == plain[1] == plain[2]
     try:
         metadata = decode_metadata(told.data)
     except ProtocolError:

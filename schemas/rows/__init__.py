@@ -1,0 +1,1 @@
+"""Compiled decoding of rows: a plan per schema, and the decoder that follows it."""

@@ -1,7 +1,7 @@
 """Schemas of earlier versions of this project, and the ids that they had. Pure.
 
 Those versions wrote each `meta` as a JSON object, and a schema's id was the MD5 of its text.
-`renewed` rewrites such texts in the form of `avro_meta`. Stored events and a client's
+`rewritten` rewrites such texts in the form of `avro_meta`. Stored events and a client's
 checkpoint may have ids of former versions: `ids_of_now` derives these from the rewritten
 texts, so that only the texts need to be stored.
 
@@ -36,7 +36,7 @@ _RECORD_FORM: _Form = (record_meta, record_meta_text)
 _FIELD_FORM: _Form = (field_meta, field_meta_text)
 
 
-def renewed(texts: Iterable[str]) -> list[str]:
+def rewritten(texts: Iterable[str]) -> list[str]:
     """Return texts as this version writes them; those written by hand unchanged."""
     listed = [(text, _record(text)) for text in texts]
     records = [_with_text_meta(record) for _, record in listed if record is not None]
@@ -48,7 +48,7 @@ def renewed(texts: Iterable[str]) -> list[str]:
 
 
 def ids_of_now(texts: Iterable[str]) -> dict[bytes, bytes]:
-    """Return a map from each schema's former id to its id of now, given renewed texts."""
+    """Return a map from each schema's former id to its id of now, given rewritten texts."""
     listed = [(text, _record(text)) for text in texts]
     records = [record for _, record in listed if record is not None]
     shapes = {_shape_id(one): _former_shape_id(_with_object_meta(one)) for one in records}

@@ -8,7 +8,7 @@ that events that refer to it stay readable for ever. Any thread may call.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from threading import Lock
 
@@ -48,21 +48,31 @@ class SchemaRegistry:
         Raises SchemaError when the source has another id, or another source has this id:
         events in rings and clients' files carry the id.
         """
+        self.add_sources({name: src_id})
+
+    def add_sources(self, ids: Mapping[str, int]) -> None:
+        """Assign ids to sources, as `add_source` does; all or none."""
         with self._lock:
-            known = self._sources.get(name)
-            if known == src_id:
-                return
-            if known is not None:
-                raise SchemaError(f"source {name} has id {known}, and an id never changes")
-            if not 1 <= src_id <= MAX_SRC_ID:
-                raise SchemaError(f"source {name}: id {src_id} is not in 1..{MAX_SRC_ID}")
-            owner = next((n for n, other in self._sources.items() if other == src_id), None)
-            if owner is not None:
-                raise SchemaError(f"source {name}: id {src_id} belongs to {owner}")
-            self._store.save_source(name, src_id)
-            self._sources[name] = src_id
-            self._histories[name] = self._with_id(name)
-            self._by_id |= {v.schema_id: v for v in self._histories[name]}
+            new = {name: src_id for name, src_id in ids.items() if self._is_new(name, src_id)}
+            owners = {src_id: name for name, src_id in self._sources.items()}
+            for name, src_id in new.items():
+                owner = owners.setdefault(src_id, name)
+                if owner != name:
+                    raise SchemaError(f"source {name}: id {src_id} belongs to {owner}")
+            if new:
+                self._store.save_sources(new)
+            self._sources |= new
+            for name in new:
+                self._histories[name] = self._with_id(name)
+                self._by_id |= {v.schema_id: v for v in self._histories[name]}
+
+    def _is_new(self, name: str, src_id: int) -> bool:
+        known = self._sources.get(name)
+        if known is not None and known != src_id:
+            raise SchemaError(f"source {name} has id {known}, and an id never changes")
+        if not 1 <= src_id <= MAX_SRC_ID:
+            raise SchemaError(f"source {name}: id {src_id} is not in 1..{MAX_SRC_ID}")
+        return known is None
 
     def register(
         self, source: str, text: str, start_scn: int, *, check: bool = True
@@ -84,7 +94,15 @@ class SchemaRegistry:
             parse_record(text)
             if history and check:
                 check_new_version(history[-1].text, text)
-            return self._append(source, text, start_scn)
+            return self._append([(source, text, start_scn)])[0]
+
+    def register_unchecked(self, wanted: Sequence[tuple[str, str, int]]) -> list[SchemaVersion]:
+        """Register versions (source, text, SCN) as `register` does without a check; all or none.
+
+        Together they cost as much as one.
+        """
+        with self._lock:
+            return self._append(wanted)
 
     def versions(self, source: str) -> Sequence[SchemaVersion]:
         """Return a source's history, oldest first; raises UnknownSourceError."""
@@ -120,16 +138,33 @@ class SchemaRegistry:
             raise UnknownSourceError(source, sorted(self._sources))
         return self._histories[source]
 
-    def _append(self, source: str, text: str, start_scn: int) -> SchemaVersion:
-        number = len(self._histories[source]) + 1
-        stored = StoredVersion(source, number, text, start_scn)
-        _check_follows(self._stored.setdefault(source, []), stored)
-        self._store.save_version(stored)  # first, so that every version that is returned is durable
-        self._stored[source].append(stored)
-        version = SchemaVersion(source, self._sources[source], number, text, start_scn)
-        self._histories[source].append(version)
-        self._by_id[version.schema_id] = version
-        return version
+    def _append(self, wanted: Sequence[tuple[str, str, int]]) -> list[SchemaVersion]:
+        """Return the versions of texts, saved together where they are new."""
+        found: list[SchemaVersion] = []
+        new: list[tuple[StoredVersion, SchemaVersion]] = []
+        more: dict[str, list[SchemaVersion]] = {}
+        for source, text, start_scn in wanted:
+            history = self._history(source)
+            if source in more:
+                history = [*history, *more[source]]
+            known = _find_known(history, text, start_scn)
+            if known is None:
+                parse_record(text)
+                number = len(history) + 1
+                stored = StoredVersion(source, number, text, start_scn)
+                _check_follows(history[-1:], stored)
+                known = SchemaVersion(source, self._sources[source], number, text, start_scn)
+                new.append((stored, known))
+                more.setdefault(source, []).append(known)
+            found.append(known)
+        if new:
+            # First, so that every version that is returned is durable.
+            self._store.save_versions([stored for stored, _ in new])
+        for stored, version in new:
+            self._stored.setdefault(stored.source, []).append(stored)
+            self._histories[stored.source].append(version)
+            self._by_id[version.schema_id] = version
+        return found
 
     def _with_id(self, source: str) -> list[SchemaVersion]:
         src_id = self._sources[source]
@@ -158,8 +193,11 @@ def _in_force(history: list[SchemaVersion], scn: int) -> SchemaVersion | None:
     return history[count - 1] if count else None
 
 
-def _check_follows(history: list[StoredVersion], version: StoredVersion) -> None:
-    expected = len(history) + 1
+def _check_follows(
+    history: Sequence[SchemaVersion | StoredVersion], version: StoredVersion
+) -> None:
+    """Raise SchemaError for a version that does not follow the last one of a history."""
+    expected = history[-1].version + 1 if history else 1
     if version.version != expected:
         raise SchemaError(f"{version.source}: version {version.version} comes where {expected} is")
     if history and version.start_scn < history[-1].start_scn:

@@ -18,8 +18,10 @@ in the form of a former version get that of this one.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from bisect import insort
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +31,8 @@ import sqlite_utils
 
 from databus.daemon.faults import as_sqlite_errors, is_transient
 from databus.daemon.files import make_private, replace_file
-from databus.registry.former_schemas import renewed
+from databus.registry.former_schemas import rewritten
+from databus.registry.seal import Key, Seal
 from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
 
@@ -103,6 +106,11 @@ class _Content(NamedTuple):
         """Return the checksum over all rows."""
         return _checksum((*self.sources, *self.versions))
 
+    def keyed(self) -> Iterator[tuple[Key, Sequence[object]]]:
+        """Yield all rows in order, each with the key that they are ordered by."""
+        yield from ((_key(_ADD_SOURCE, row), row) for row in self.sources)
+        yield from ((_key(_ADD_VERSION, row), row) for row in self.versions)
+
     def with_checksums(self) -> _Content:
         """Return the content without the rows that have no checksum."""
         return _Content(
@@ -111,8 +119,25 @@ class _Content(NamedTuple):
         )
 
 
+class _Known:
+    """What both files hold, and the checksum over it."""
+
+    def __init__(self, content: _Content) -> None:
+        self.content = content
+        self.seal = Seal(content.keyed())
+
+    def add(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        """Add rows that a statement inserts."""
+        for row in rows:
+            self.seal.add(_key(statement, row), row)
+        sources, versions = list(self.content.sources), list(self.content.versions)
+        for row in rows:
+            insort(versions if statement == _ADD_VERSION else sources, row, key=_first_two)
+        self.content = _Content(sources, versions)
+
+
 class SqliteStore:
-    """Schema versions in an SQLite file; one transaction for each version.
+    """Schema versions in an SQLite file; one transaction for all that are made together.
 
     Opens the file for each call, because calls are rare (start, DDL). So it keeps no file
     open, and any thread may call.
@@ -121,31 +146,67 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.copy_path = path.with_name(path.name + ".copy")
+        # What both files held when they were last read or written here.
+        self._known: tuple[Sequence[object], _Known] | None = None
 
     def load_sources(self) -> dict[str, int]:
         """Return every source's id, by name."""
-        return {str(row[0]): int(str(row[1])) for row in self._load().sources}
+        return {str(row[0]): int(str(row[1])) for row in self._load().content.sources}
 
     def load_versions(self) -> list[StoredVersion]:
         """Return every version, ordered by source and version."""
-        return [StoredVersion(*row[:4]) for row in self._load().versions]  # type: ignore[arg-type]
+        return [StoredVersion(*row[:4]) for row in self._load().content.versions]  # type: ignore[arg-type]
 
-    def save_source(self, name: str, src_id: int) -> None:
-        """Save a new source's id."""
-        self._save(_ADD_SOURCE, (name, src_id))
+    def save_sources(self, ids: Mapping[str, int]) -> None:
+        """Save new sources' ids, all or none."""
+        self._save(_ADD_SOURCE, list(ids.items()))
 
-    def save_version(self, version: StoredVersion) -> None:
-        """Save a new version; on return it is on disk."""
-        self._save(_ADD_VERSION, tuple(version))
+    def save_versions(self, versions: Sequence[StoredVersion]) -> None:
+        """Save new versions, all or none; on return they are on disk."""
+        self._save(_ADD_VERSION, versions)
 
-    def _save(self, statement: str, values: Sequence[object]) -> None:
-        self._load()
+    def _save(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        if not rows:
+            return
+        known = self._load()
+        self._known = None
+        before = known.seal.value
+        added = [(*row, _checksum(row)) for row in rows]
+        known.add(statement, added)
+        is_known = True
         for path in (self.copy_path, self.path):
-            with self._database(path) as database, database.atomic():
-                database.execute(statement, (*values, _checksum(values)))
-                database.execute(_SEAL, (_rows_of(database).seal(),))
+            # Both were prepared when they were read.
+            with self._database(path, is_prepared=True) as database, database.atomic():
+                is_as_known = list(database.execute(_READ_SEAL)) == [(before,)]
+                for row in added:
+                    database.execute(statement, row)
+                # Otherwise another process has written since the stamps were taken.
+                now = known.seal.value if is_as_known else _rows_of(database).seal()
+                database.execute(_SEAL, (now,))
+                is_known = is_known and is_as_known
+        self._known = (self._stamps(), known) if is_known else None
 
-    def _load(self) -> _Content:
+    def _load(self) -> _Known:
+        """Return the content of both files; read them unless they are as they were left."""
+        if self._known is None or self._known[0] != self._stamps():
+            self._known = None
+            known = _Known(self._read_both())
+            self._known = self._stamps(), known
+        return self._known[1]
+
+    def _stamps(self) -> Sequence[object]:
+        """Return what changes with the files: SQLite counts its transactions in their headers."""
+        found: list[object] = []
+        for path in (self.path, self.copy_path):
+            try:
+                with path.open("rb") as file:
+                    stat = os.fstat(file.fileno())
+                    found += [stat.st_ino, stat.st_size, stat.st_mtime_ns, file.read(100)]
+            except OSError:
+                found.append(None)
+        return found
+
+    def _read_both(self) -> _Content:
         """Return the file's content, after making the copy equal to it."""
         self._put_copy_back_for_one_that_is_lost()
         try:
@@ -207,7 +268,9 @@ class SqliteStore:
         return content
 
     @contextmanager
-    def _database(self, path: Path) -> Iterator[sqlite_utils.Database]:
+    def _database(
+        self, path: Path, *, is_prepared: bool = False
+    ) -> Iterator[sqlite_utils.Database]:
         try:
             make_private(path)
             database = sqlite_utils.Database(path)
@@ -216,7 +279,8 @@ class SqliteStore:
                 # cut, not only a kill.
                 with as_sqlite_errors():
                     database.execute("pragma synchronous = full")
-                    _prepare(path, database)
+                    if not is_prepared:
+                        _prepare(path, database)
                     yield database
             finally:
                 database.close()
@@ -275,7 +339,7 @@ def _renew(path: Path, database: sqlite_utils.Database) -> None:
         is_sealed = list(database.execute(_READ_SEAL)) == [(content.seal(),)]
         if not is_sealed or any(crc != _checksum(values) for *values, crc in content.versions):
             return
-        texts = renewed(str(row[2]) for row in content.versions)
+        texts = rewritten(str(row[2]) for row in content.versions)
         for (source, version, text, start_scn, _), now in zip(content.versions, texts, strict=True):
             if now != text:
                 crc = _checksum((source, version, now, start_scn))
@@ -325,6 +389,16 @@ def _of_two_histories(path: Path, copy: Path) -> SchemaError:
         f"If {path.name} is the wrong one, move it away: the copy takes its place; if the copy "
         "is, move that one away"
     )
+
+
+def _key(statement: str, row: Sequence[object]) -> Key:
+    """Return the key by which the rows of both tables are ordered: sources first."""
+    name, number = _first_two(row)
+    return (1, name, number) if statement == _ADD_VERSION else (0, name, 0)
+
+
+def _first_two(row: Sequence[object]) -> tuple[str, int]:
+    return str(row[0]), int(str(row[1]))
 
 
 def _checksum(values: Sequence[object]) -> int:

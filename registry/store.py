@@ -7,12 +7,12 @@ registry decides what may be added to a history. Saved data is never changed or 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from databus.registry.compatibility import parse_record
-from databus.registry.former_schemas import renewed
+from databus.registry.former_schemas import rewritten
 from databus.registry.sqlite_store import SqliteStore
 from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
@@ -40,11 +40,11 @@ class SchemaStore(Protocol):
         """Return every version, ordered by source and version."""
         ...
 
-    def save_source(self, name: str, src_id: int) -> None:
-        """Keep a new source's id."""
+    def save_sources(self, ids: Mapping[str, int]) -> None:
+        """Keep new sources' ids, all or none."""
 
-    def save_version(self, version: StoredVersion) -> None:
-        """Save a new version; on return it is durable."""
+    def save_versions(self, versions: Sequence[StoredVersion]) -> None:
+        """Save new versions, all or none; on return they are durable."""
 
 
 class MemoryStore:
@@ -62,13 +62,13 @@ class MemoryStore:
         """Return every version, ordered by source and version."""
         return sorted(self._versions)
 
-    def save_source(self, name: str, src_id: int) -> None:
-        """Keep a new source's id."""
-        self._sources[name] = src_id
+    def save_sources(self, ids: Mapping[str, int]) -> None:
+        """Keep new sources' ids."""
+        self._sources |= ids
 
-    def save_version(self, version: StoredVersion) -> None:
-        """Keep a new version."""
-        self._versions.append(version)
+    def save_versions(self, versions: Sequence[StoredVersion]) -> None:
+        """Keep new versions."""
+        self._versions += versions
 
 
 _FILE_NAME = re.compile(r"(?P<source>.+)\.(?P<version>[1-9]\d{0,8})\.avsc")
@@ -94,16 +94,16 @@ class FileStore:
         except (OSError, UnicodeDecodeError) as error:
             raise SchemaError(f"schema folder {self.folder}: {error}") from error
         # A copy of a generated schema must stay equal to it: see LayeredStore.
-        texts = renewed(version.text for version in found)
+        texts = rewritten(version.text for version in found)
         return [version._replace(text=text) for version, text in zip(found, texts, strict=True)]
 
-    def save_source(self, name: str, src_id: int) -> None:
+    def save_sources(self, ids: Mapping[str, int]) -> None:
         """Do nothing: a hand-made source's id is in the settings."""
 
-    def save_version(self, version: StoredVersion) -> None:
-        """Raise SchemaError naming the file to write by hand."""
-        path = self.folder / f"{version.source}.{version.version}.avsc"
-        raise SchemaError(f"{self.folder} holds hand-made schemas only: write {path} yourself")
+    def save_versions(self, versions: Sequence[StoredVersion]) -> None:
+        """Raise SchemaError naming the files to write by hand."""
+        paths = ", ".join(str(self.folder / f"{v.source}.{v.version}.avsc") for v in versions)
+        raise SchemaError(f"{self.folder} holds hand-made schemas only: write {paths} yourself")
 
     def _read(self, path: Path) -> StoredVersion:
         match = _FILE_NAME.fullmatch(path.name)
@@ -142,13 +142,13 @@ class LayeredStore:
                 )
         return sorted(by_number.values())
 
-    def save_source(self, name: str, src_id: int) -> None:
-        """Keep a new source's id."""
-        self._generated.save_source(name, src_id)
+    def save_sources(self, ids: Mapping[str, int]) -> None:
+        """Keep new sources' ids."""
+        self._generated.save_sources(ids)
 
-    def save_version(self, version: StoredVersion) -> None:
-        """Save a new version among the generated ones."""
-        self._generated.save_version(version)
+    def save_versions(self, versions: Sequence[StoredVersion]) -> None:
+        """Save new versions among the generated ones."""
+        self._generated.save_versions(versions)
 
 
 STORE_FILE = "schemas.db"

@@ -46,12 +46,12 @@ def make_store_former(path: Path) -> dict[bytes, bytes]:
     for file in (store.path, store.copy_path):
         file.unlink()
     for name, src_id in sources.items():
-        store.save_source(name, src_id)
+        store.save_sources({name: src_id})
     ids = {}
     for version in versions:
         text = former_text(version.text)
         ids[schema_id(version.text)] = md5(text.encode()).digest()
-        store.save_version(version._replace(text=text))
+        store.save_versions([version._replace(text=text)])
     for file in (store.path, store.copy_path):
         with closing(sqlite3.connect(file)) as database, database:
             database.execute("pragma user_version = 1")

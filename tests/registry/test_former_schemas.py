@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.registry.former_schemas import former_schema_id, ids_of_now, renewed
+from databus.registry.former_schemas import former_schema_id, ids_of_now, rewritten
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import FileStore, LayeredStore, MemoryStore, SqliteStore
 from databus.registry.version import StoredVersion
@@ -40,19 +40,19 @@ FOREIGN = [
 
 
 def test_former_texts_become_those_that_are_made_now() -> None:
-    assert renewed(FORMER) == table_schemas()
+    assert rewritten(FORMER) == table_schemas()
 
 
 def test_texts_of_now_are_left_alone() -> None:
-    assert renewed(table_schemas()) == table_schemas()
+    assert rewritten(table_schemas()) == table_schemas()
 
 
 def test_texts_that_are_not_ours_are_left_alone() -> None:
-    assert renewed(FOREIGN) == FOREIGN
+    assert rewritten(FOREIGN) == FOREIGN
 
 
 def test_the_earlier_ids_follow_from_the_texts_of_now() -> None:
-    ids = ids_of_now(renewed(FORMER))
+    ids = ids_of_now(rewritten(FORMER))
     for earlier, now in zip(FORMER, table_schemas(), strict=True):
         assert ids[former_schema_id(earlier)] == schema_id(now)
 
@@ -67,7 +67,7 @@ def test_the_earlier_id_of_a_foreign_text_is_that_of_itself() -> None:
 def test_a_chain_of_changes_is_whole_after_renewal(count: int) -> None:
     """A version names the one before by its id, which is another one now."""
     earlier, now = _history(count)
-    renewed_texts = renewed(earlier)
+    renewed_texts = rewritten(earlier)
     assert renewed_texts == now
     for before, after in pairwise(renewed_texts):
         assert not step(before, after).needs_reload
@@ -77,10 +77,10 @@ def test_a_chain_of_changes_is_whole_after_renewal(count: int) -> None:
 
 def test_a_change_of_a_version_that_is_not_there_keeps_its_id() -> None:
     earlier, now = _history(2)
-    change = change_of(renewed(earlier[1:])[0])
+    change = change_of(rewritten(earlier[1:])[0])
     assert change is not None
     assert change.before == former_schema_id(earlier[0]).hex() != shape_id(now[0])
-    assert ids_of_now(renewed(earlier[1:]))[former_schema_id(earlier[1])]
+    assert ids_of_now(rewritten(earlier[1:]))[former_schema_id(earlier[1])]
 
 
 def _history(count: int) -> tuple[list[str], list[str]]:
@@ -107,9 +107,9 @@ def _former_store(path: Path, *, changes: str = "") -> SqliteStore:
     """Return a store as a former version left it; `changes` is SQL to run on both files."""
     store = SqliteStore(path)
     former, _ = _history(3)
-    store.save_source("shop.t", 7)
+    store.save_sources({"shop.t": 7})
     for number, text in enumerate(former, 1):
-        store.save_version(StoredVersion("shop.t", number, text, number - 1))
+        store.save_versions([StoredVersion("shop.t", number, text, number - 1)])
     for file in (path, store.copy_path):
         with closing(sqlite3.connect(file)) as database, database:
             database.executescript(f"pragma user_version = 1; {changes}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,7 @@ def test_a_store_with_a_gap_is_refused_with_the_version() -> None:
 
 def test_a_version_that_cannot_be_saved_is_not_given_out() -> None:
     class FullStore(MemoryStore):
-        def save_version(self, version: StoredVersion) -> None:
+        def save_versions(self, versions: Sequence[StoredVersion]) -> None:
             raise SchemaError("disk full")
 
     registry = SchemaRegistry(FullStore())

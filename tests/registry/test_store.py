@@ -31,31 +31,31 @@ SECOND = StoredVersion("shop.orders", 2, ORDERS_2, 20)
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_what_is_saved_comes_back_in_order(kind: str, tmp_path: Path) -> None:
     store: SchemaStore = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "s.db")
-    store.save_source("shop.orders", 40)
+    store.save_sources({"shop.orders": 40})
     for version in (SECOND, FIRST):
-        store.save_version(version)
+        store.save_versions([version])
     assert store.load_sources() == {"shop.orders": 40}
     assert store.load_versions() == [FIRST, SECOND]
 
 
 def test_an_sqlite_store_never_replaces_a_version(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
-    store.save_version(FIRST)
+    store.save_versions([FIRST])
     with pytest.raises(SchemaError, match=r"s\.db.*UNIQUE"):
-        store.save_version(FIRST._replace(text=ORDERS_2))
+        store.save_versions([FIRST._replace(text=ORDERS_2)])
     assert store.load_versions() == [FIRST]
 
 
 def test_an_sqlite_store_never_gives_one_id_to_two_sources(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
-    store.save_source("a", 1)
+    store.save_sources({"a": 1})
     with pytest.raises(SchemaError, match="UNIQUE"):
-        store.save_source("b", 1)
+        store.save_sources({"b": 1})
     assert store.load_sources() == {"a": 1}
 
 
 def test_a_version_is_on_disk_when_it_is_saved(tmp_path: Path) -> None:
-    SqliteStore(tmp_path / "s.db").save_version(FIRST)
+    SqliteStore(tmp_path / "s.db").save_versions([FIRST])
     with closing(sqlite3.connect(tmp_path / "s.db")) as other:
         assert other.execute("select source, version from schema_versions").fetchall() == [
             ("shop.orders", 1)
@@ -106,7 +106,7 @@ def test_a_wrong_file_is_named(tmp_path: Path, name: str, text: str, problem: st
 
 def test_hand_made_schemas_are_never_written(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"write .*shop\.orders\.1\.avsc yourself"):
-        FileStore(tmp_path).save_version(FIRST)
+        FileStore(tmp_path).save_versions([FIRST])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -132,9 +132,9 @@ def test_a_version_that_is_hand_made_and_generated_differently_is_refused() -> N
 
 def store_of_two(folder: Path) -> SqliteStore:
     store = SqliteStore(folder / "schemas.db")
-    store.save_source("shop.orders", 40)
-    store.save_version(FIRST)
-    store.save_version(SECOND)
+    store.save_sources({"shop.orders": 40})
+    store.save_versions([FIRST])
+    store.save_versions([SECOND])
     store.load_versions()
     return store
 
@@ -211,7 +211,7 @@ def test_a_file_that_is_gone_or_cut_is_put_back(tmp_path: Path, size: int | None
 
 def test_a_file_that_cannot_be_opened_just_now_is_not_taken_for_damaged(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
-    store.save_version(FIRST)
+    store.save_versions([FIRST])
     away = store.path.rename(tmp_path / "away")
     store.path.mkdir()  # what SQLite cannot open, whoever runs the test
     with pytest.raises(SchemaError, match="unable to open") as caught:
@@ -227,7 +227,7 @@ def test_with_a_copy_that_is_of_no_use_the_files_own_error_is_told_with_its_caus
     tmp_path: Path,
 ) -> None:
     store = SqliteStore(tmp_path / "s.db")
-    store.save_version(FIRST)
+    store.save_versions([FIRST])
     for path in (store.path, store.copy_path):
         path.write_bytes(b"not a database, but long enough to look at" * 40)
     with pytest.raises(SchemaError, match=r"s\.db: file is not a database") as caught:
@@ -259,7 +259,7 @@ def test_a_store_of_before_there_were_checksums_gets_them(
         assert store.load_sources() == {"shop.orders": 40}
         assert store.load_versions() == [FIRST]
     assert caplog.text.count("had no checksums: it has them now") == 1
-    store.save_version(SECOND)
+    store.save_versions([SECOND])
     assert SqliteStore(tmp_path / "schemas.db").load_versions() == [FIRST, SECOND]
 
 
@@ -267,8 +267,8 @@ def test_rows_that_an_earlier_program_has_added_get_checksums(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = SqliteStore(tmp_path / "schemas.db")
-    store.save_source("shop.orders", 40)
-    store.save_version(FIRST)
+    store.save_sources({"shop.orders": 40})
+    store.save_versions([FIRST])
     with closing(sqlite3.connect(store.path)) as old, old:
         columns = "(source, version, text, start_scn)"
         old.execute(f"insert into schema_versions {columns} values (?, ?, ?, ?)", SECOND)
@@ -282,7 +282,7 @@ def test_rows_that_an_earlier_program_has_added_get_checksums(
 
 def test_a_row_without_a_checksum_does_not_hide_that_another_is_gone(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "schemas.db")
-    store.save_version(FIRST)
+    store.save_versions([FIRST])
     store.copy_path.unlink()
     with closing(sqlite3.connect(store.path)) as old, old:
         columns = "(source, version, text, start_scn)"
@@ -298,8 +298,8 @@ def test_another_relays_store_beside_the_right_copy_is_refused_and_moving_it_awa
     store = store_of_two(tmp_path)
     (tmp_path / "other").mkdir()
     other = SqliteStore(tmp_path / "other" / "s.db")
-    other.save_source("shop.orders", 1)
-    other.save_version(FIRST)
+    other.save_sources({"shop.orders": 1})
+    other.save_versions([FIRST])
     other.path.replace(store.path)
     kept = store.copy_path.read_bytes()
     for load in (store.load_sources, store.load_versions):
@@ -314,10 +314,10 @@ def test_an_older_file_beside_its_copy_gives_way_to_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = SqliteStore(tmp_path / "s.db")
-    store.save_source("shop.orders", 40)
-    store.save_version(FIRST)
+    store.save_sources({"shop.orders": 40})
+    store.save_versions([FIRST])
     older = store.path.read_bytes()
-    store.save_version(SECOND)
+    store.save_versions([SECOND])
     store.path.write_bytes(older)
     assert store.load_versions() == [FIRST, SECOND]
     assert "was behind its copy" in caplog.text
@@ -326,7 +326,7 @@ def test_an_older_file_beside_its_copy_gives_way_to_it(
 
 def test_a_copy_that_never_gave_a_version_out_is_made_anew(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
-    store.save_source("shop.orders", 1)
+    store.save_sources({"shop.orders": 1})
     empty = store.copy_path.read_bytes()
     store.path.unlink()
     store.copy_path.unlink()
@@ -334,3 +334,22 @@ def test_a_copy_that_never_gave_a_version_out_is_made_anew(tmp_path: Path) -> No
     right.copy_path.write_bytes(empty)
     assert right.load_sources() == {"shop.orders": 40}
     assert right.copy_path.read_bytes() == right.path.read_bytes()
+
+
+def test_what_is_saved_together_is_saved_whole_or_not_at_all(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    store.save_versions([FIRST, SECOND])
+    with pytest.raises(SchemaError):
+        store.save_versions([SECOND._replace(version=3), FIRST])
+    assert store.load_versions() == SqliteStore(tmp_path / "s.db").load_versions()
+    assert store.load_versions() == [FIRST, SECOND]
+
+
+def test_what_another_process_saves_is_seen(tmp_path: Path) -> None:
+    store, other = SqliteStore(tmp_path / "s.db"), SqliteStore(tmp_path / "s.db")
+    store.save_versions([FIRST])
+    assert other.load_versions() == [FIRST]
+    store.save_versions([SECOND])
+    assert other.load_versions() == [FIRST, SECOND]
+    other.save_versions([SECOND._replace(version=3)])
+    assert len(store.load_versions()) == 3

@@ -428,7 +428,7 @@ cdef inline Verdict _judge(
     cdef uint16_t entry
     if header.src_id < 0:
         return FINE if header.src_id != DDL_SRC_ID or plan._wants_ddl else TURNED_AWAY
-    if not plan._wants_truncates and not header.bits & HAS_PAYLOAD:
+    if not header.bits & HAS_PAYLOAD and not plan._wants_truncates:
         return TURNED_AWAY
     if header.src_id > plan._most_src_id:
         return FINE if plan._others_pass else TURNED_AWAY

@@ -11,14 +11,18 @@ range are still served.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from threading import Lock
 from typing import NamedTuple
 
+from databus.daemon.log_setup import about
 from databus.relay.ring.events import SoundWindow, sound_windows
 from databus.relay.ring.layout import FIRST, HEAD, NEWEST_SCN, NEXT, TAIL, RingFile
 from databus.relay.ring.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import DamagedWindowsError, RingCorruptError
+
+log = logging.getLogger(__name__)
 
 
 class Damage(NamedTuple):
@@ -47,6 +51,7 @@ class RingCheck:
         self._index = index
         self._cells = ring_file.cells
         self._lock = Lock()
+        self.doubts = 0  # how often bytes were distrusted
         self._written_from: int = ring_file.cells[TAIL]
         self._begins: list[int] = []  # of the ranges found sound; `_ends` has their ends
         self._ends: list[int] = []
@@ -64,6 +69,7 @@ class RingCheck:
         second time: they may have been damaged since they were written or checked.
         """
         with self._lock:
+            self.doubts += 1
             self._forget(begin, min(end, self._cells[TAIL]))
 
     def reach(self, position: int, end: int) -> int:
@@ -237,3 +243,26 @@ class RingCheck:
                 if low < high:
                     self._begins.append(low)
                     self._ends.append(high)
+
+
+def windows_that_fit(ring_file: RingFile, capacity_bytes: int) -> tuple[int, int, str]:
+    """Return the begin of the newest whole blocks that fit, the SCN before them, and any damage.
+
+    Blocks before damage are left out, so that no consumer reads across it unnoticed.
+    """
+    cells = ring_file.cells
+    index = ScnIndex(cells, ring_file.layout.index_slots, ring_file.core)
+    check = RingCheck(ring_file, index)
+    tail = position = cells[TAIL]
+    prev_scn = ring_file.scn(NEWEST_SCN)
+    for number in range(cells[NEXT] - 1, cells[FIRST] - 1, -1):
+        entry = index.get(number)
+        if entry is None or tail - entry.position > capacity_bytes:
+            break
+        check.check_block(number)
+        if found := check.damages():
+            damage = f"{check.error(found[0])}; of another size, it begins behind that"
+            log.warning("%s", damage, extra=about(physical_source=ring_file.layout.name))
+            return position, prev_scn, damage
+        position, prev_scn = entry.position, entry.prev_scn
+    return position, prev_scn, ""

@@ -64,6 +64,7 @@ PAGE_BYTES = 4096
 MAX_BLOCKS = 65536  # bounds the index, and with it the time to check it at a restart
 MASK = (1 << 64) - 1
 UNKNOWN_SCN = -1
+NEVER_SEALED = -1  # no CRC32 of a file of first SCNs
 LARGE_BYTES = 2 << 20  # copies of at least this size, about a millisecond, release the GIL
 
 _STATIC = struct.Struct("<8sIIQQQ256s")
@@ -86,6 +87,7 @@ WRITER_PID = 77
 UNSOUND = 78  # not 0 during a recovery
 REPLACED = 79  # not 0 once another file replaces this one: resized or emptied
 BOOT_ID = 80  # two cells: the boot of the machine in which the last writer opened the file
+SOURCES = 82  # * generation of the writer, and CRC32 of its file of first SCNs: 32 bits each
 PAIRS = (TAIL, HEAD, FIRST, NEXT, PREV_SCN)
 
 _MARKS = (1024, 2048)
@@ -186,6 +188,7 @@ class RingFile:
         self._bytes = memoryview(self.mapping)
         self._fixed = self._bytes[: self.data_at]
         self.cells = self._fixed.cast("Q")
+        self._older_mark: int | None = None  # None until this writer has stored one
         self.core: Core | None = None
         if RingData is not None:
             self.core = RingData(self.mapping, self.data_at, self.capacity_bytes, writable)
@@ -216,13 +219,47 @@ class RingFile:
         value = self.cells[cell]
         return value if value < 1 << 63 else UNKNOWN_SCN
 
+    def sources_crc(self) -> int | None:
+        """Return the CRC32 of the last writer's file of first SCNs; NEVER_SEALED if it had none.
+
+        None if it is not known: a writer of a version without such files came later, or it is
+        damaged.
+        """
+        if not self.cells[SOURCES] and not self.cells[SOURCES + 1]:
+            return NEVER_SEALED
+        generation, crc = divmod(self.cells[SOURCES], 1 << 32)
+        # A writer may have been killed after it stored it, before its generation began.
+        later = (generation - self.cells[GENERATION]) % (1 << 32)
+        return crc if self.is_sound(SOURCES) and later in (0, 1) else None
+
+    def put_sources_crc(self, crc: int | None) -> None:
+        """Store what `sources_crc` returns in this generation."""
+        if crc is None:
+            self.put(SOURCES, 0)  # of no generation
+        elif crc != NEVER_SEALED:
+            self._seal(crc, self.cells[GENERATION])
+
+    def begin_generation(self) -> int | None:
+        """Begin the generation of a new writer, with the same `sources_crc`; return that."""
+        crc = self.sources_crc()
+        if crc is not None and crc != NEVER_SEALED:
+            self._seal(crc, self.cells[GENERATION] + 1)
+        self.cells[GENERATION] += 1
+        return crc
+
+    def _seal(self, crc: int, generation: int) -> None:
+        self.put(SOURCES, generation % (1 << 32) << 32 | crc)
+
     def marks(self) -> list[LogMark]:
         """Return the intact marks of the source's log, oldest first."""
         return sorted(mark for mark in map(self._mark, _MARKS) if mark is not None)
 
     def put_mark(self, mark: LogMark) -> None:
         """Store a mark of the source's log over the older one."""
-        older = min(_MARKS, key=lambda at: found.scn if (found := self._mark(at)) else UNKNOWN_SCN)
+        older = self._older_mark
+        if older is None:
+            older = min(_MARKS, key=lambda at: one.scn if (one := self._mark(at)) else UNKNOWN_SCN)
+        self._older_mark = _MARKS[0] if older == _MARKS[1] else _MARKS[1]
         text = mark.encode().encode()[: _MARK_BYTES - _MARK_HEAD.size]
         # After a kill between the two stores the CRC does not match; the other mark remains.
         self.mapping[older : older + _MARK_HEAD.size] = _MARK_HEAD.pack(len(text), zlib.crc32(text))
@@ -239,6 +276,11 @@ class RingFile:
             return LogMark.decode(text.decode("ascii", "replace"))
         except ValueError:
             return None
+
+    def bytes_at(self, position: int, size: int) -> memoryview:
+        """Return the bytes themselves, which do not wrap; to be released before `close`."""
+        at = position % self.capacity_bytes + self.data_at
+        return self._bytes[at : at + size]
 
     def copy_out(self, position: int, length: int) -> bytes:
         """Copy bytes out of the data; the range may wrap around its end."""
@@ -283,6 +325,18 @@ def open_file(path: Path, fd: int, writable: bool) -> RingFile:
     if size < layout.file_bytes:
         ring_file.cells[UNSOUND] = 1
     return ring_file
+
+
+def map_file(path: Path) -> RingFile:
+    """Map a ring file to read it; raises RingCorruptError, or RingError if there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            return open_file(path, fd, writable=False)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise RingError(f"ring {path}: {error}") from error
 
 
 def create_file(

@@ -11,7 +11,6 @@ DamagedWindowsError.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
@@ -39,10 +38,11 @@ from databus.relay.ring.layout import (
     TAIL,
     UNKNOWN_SCN,
     RingFile,
-    open_file,
+    map_file,
 )
 from databus.relay.ring.row_count import Limits, RowCount, count_rows
 from databus.relay.ring.scn_index import Extent, IndexEntry, ScnIndex
+from databus.relay.ring.shared_copies import Range, SharedCopies
 from databus.schemas.errors import (
     DamagedWindowsError,
     ProtocolError,
@@ -70,25 +70,30 @@ class RingReader:
     one, because a restarted writer may have dropped a damaged end.
     """
 
-    def __init__(self, ring_file: RingFile, *, follows: bool = False) -> None:
+    def __init__(
+        self, ring_file: RingFile, *, follows: bool = False, copies: SharedCopies | None = None
+    ) -> None:
         self._follows = follows
+        self._copies = copies or SharedCopies()
         self._openings = 0
         self._use(ring_file)
 
     @classmethod
-    def open(cls, path: Path, *, follows: bool = False) -> RingReader:
+    def open(
+        cls, path: Path, *, follows: bool = False, copies: SharedCopies | None = None
+    ) -> RingReader:
         """Map the ring at `path`; raises RingCorruptError, or RingError if there is none.
 
         With `follows`, `find` opens a file that has replaced this one. Use it only for a
-        reader that belongs to one thread.
+        reader that belongs to one thread. `copies` may be shared with readers of other rings.
         """
-        return cls(_map(path), follows=follows)
+        return cls(map_file(path), follows=follows, copies=copies)
 
     def follow(self) -> None:
         """Open the ring again if another file has replaced it; raises RingError."""
         if not self.is_replaced:
             return
-        ring_file = _map(self._file.path)
+        ring_file = map_file(self._file.path)
         if ring_file.cells[REPLACED]:
             ring_file.close()
             raise RingError(f"ring {self._file.path}: it is being replaced; ask again")
@@ -252,12 +257,15 @@ class RingReader:
         The copy may end inside an event, except before damage. Raises ScnNotFoundError if
         the reader was overtaken, or if the bytes at `position` are damaged.
         """
-        end = self.check.reach(position, min(position + max_bytes, self._cells[TAIL]))
-        length = end - position
-        data = self._file.copy_out(position, length) if length > 0 else b""
-        if self._cells[HEAD] > position:
-            extent = self.extent()
-            raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
+        # Before tail: bytes before an older writer's tail are not valid in a newer generation.
+        generation, check = self._cells[GENERATION], self.check
+        end = check.reach(position, min(position + max_bytes, self._cells[TAIL]))
+        data: bytes | None = b""
+        if end > position:
+            wanted = Range(self._file, generation, check.doubts, position, end - position)
+            data = self._copies.read(wanted)
+        if data is None or self._cells[HEAD] > position:
+            raise self._overtaken()
         return data
 
     def select(
@@ -283,8 +291,7 @@ class RingReader:
         except ProtocolError as error:
             self._explain(error, position)
         if self._cells[HEAD] > position:
-            extent = self.extent()
-            raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
+            raise self._overtaken()
         return selected
 
     def count(
@@ -301,9 +308,12 @@ class RingReader:
         except ProtocolError as error:
             self._explain(error, position)
         if self._cells[HEAD] > position:
-            extent = self.extent()
-            raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
+            raise self._overtaken()
         return so_far
+
+    def _overtaken(self) -> ScnNotFoundError:
+        extent = self.extent()
+        return ScnNotFoundError(extent.prev_scn, extent.min_scn)
 
     def block_before(self, timestamp_ns: int) -> IndexEntry | None:
         """Return a block whose first window was committed before a time, or else the oldest one.
@@ -484,14 +494,3 @@ class RingReader:
             self._without_optional = 0, 0
             # The file was at rest between the two writers, so all of it is checked again.
             self.check = RingCheck(self._file, self._index)
-
-
-def _map(path: Path) -> RingFile:
-    try:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            return open_file(path, fd, writable=False)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise RingError(f"ring {path}: {error}") from error

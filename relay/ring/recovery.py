@@ -203,10 +203,15 @@ def _possible_heads(ring_file: RingFile, index: ScnIndex) -> Iterator[tuple[int,
 
 
 def _limit(ring_file: RingFile, head: IndexEntry) -> int:
-    """Return the limit of a walk from `head`: tail if it is sound, otherwise one lap."""
+    """Return the limit of a walk from `head`: tail, or one lap if its cells name none.
+
+    Whole windows may lie beyond tail that were written there, but never handed over.
+    """
     end = head.position + ring_file.capacity_bytes
-    tail = ring_file.cells[TAIL]
-    return min(tail, end) if ring_file.is_sound(TAIL) else end
+    if ring_file.is_sound(TAIL):
+        return min(ring_file.cells[TAIL], end)
+    # Killed between the two stores, or damaged.
+    return max((at for at in ring_file.candidates(TAIL) if head.position < at <= end), default=end)
 
 
 def _reindex(

@@ -1,42 +1,37 @@
 """The ring: the newest windows of one physical source, in a memory-mapped file.
 
-`Ring` is the one writer. It never waits for a reader, and readers (`RingReader`)
-see whole windows only, because of the order in which it stores:
+`Ring` is the one writer. It never waits for a reader, and readers (`RingReader`) see whole windows
+only, because of the order in which it stores:
+1. Room is made first: head moves past whole blocks, and is published, before a byte of theirs is
+   overwritten. A reader that copies and then finds head where it was has copied what it meant to.
+2. At the start of a block its index entry, then the window's bytes, then tail, in one 8-byte
+   store. An entry at tail or past it counts for nobody, and there is at most one: tail is
+   published before each block.
+3. A window too large to be held in memory is written beyond tail as it comes (`extend`), where no
+   reader and no restart looks; room is made for it as for any other. Its events have no SCN yet.
+   `finish` stamps them there, and only then come the index entry, if it begins a block, and tail.
+4. A source may write whole windows beyond tail itself, in room made for them (`reserve`);
+   `append_batch` publishes them there, block by block.
 
-1. Room is made first: head moves past whole blocks, and is published, before
-   a byte of theirs is overwritten. A reader that copies and then finds head
-   where it was has copied what it meant to.
-2. At the start of a block its index entry, then the window's bytes, then tail,
-   in one 8-byte store. An entry at tail or past it counts for nobody, and there
-   is at most one: tail is published before each block.
-3. A window too large to be held in memory is written beyond tail as it comes
-   (`extend`), where no reader and no restart looks; room is made for it as for
-   any other. Its events have no SCN yet. `finish` stamps them there, and only
-   then come the index entry, if it begins a block, and tail.
-
-`prev_scn` is the SCN that the oldest block's index entry names: the *newest*
-SCN no longer held. (Databus set it to the oldest evicted window's, so that a
-slow client was served on with windows silently missing.)
-
-The file survives the process: killed at any instruction, it opens again with
-every published window and no half of one (`recovery`). Nothing is synced
-to disk on the way; what a machine going down takes along is found by the CRCs,
-and capture continues from the ring's newest SCN.
+`prev_scn` is the SCN that the oldest block's index entry names: the *newest* SCN no longer held.
+(In Databus it was the oldest evicted window's: a slow client was served on with windows missing.)
+The file survives the process: killed at any instruction, it opens again with every published window
+and no half of one (`recovery`). Nothing is synced to disk on the way; what a machine going down
+takes along is found by the CRCs, and capture continues from the ring's newest SCN.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from databus.daemon.log_setup import about
-from databus.relay.ring.check import RingCheck
+from databus.relay.ring.check import windows_that_fit
 from databus.relay.ring.events import stamp_events, windows_between
 from databus.relay.ring.layout import (
     FIRST,
-    GENERATION,
     HEAD,
     MASK,
     NEWEST_SCN,
@@ -59,7 +54,7 @@ from databus.relay.ring.upgrade import FormerRing, is_former, upgraded
 from databus.schemas.errors import RingError, TransactionTooLargeError
 from databus.schemas.event.v2 import Buffer
 from databus.schemas.log_mark import LogMark
-from databus.schemas.windows import MARK, EncodedWindow, WindowBatch
+from databus.schemas.windows import MARK, NO_PLACE, EncodedWindow, WindowBatch
 
 try:
     from databus.relay.ring._core import find_run
@@ -69,6 +64,9 @@ except ImportError:  # not built
 log = logging.getLogger(__name__)
 
 __all__ = ["UNKNOWN_SCN", "EncodedWindow", "Ring", "WindowBatch"]
+
+# The part of a ring that is evicted before it is known how much will be written there.
+RESERVED_PART = 32
 
 
 class Ring:
@@ -93,13 +91,13 @@ class Ring:
         self.dropped = state.dropped  # the loss by damage, in words; "" without any
         if self.dropped:
             log.warning("%s", self.dropped, extra=about(physical_source=layout.name))
-        self._unfinished_bytes = 0
+        self._unfinished_bytes = self._reserved_end = 0
         self._block_end = self._end_of_last_block()
         self._see_barrier(self._tail)
         # A writer may have been killed after it set this, before the new file took the name.
         self._cells[REPLACED] = 0
         self._cells[WRITER_PID] = os.getpid()
-        self._cells[GENERATION] += 1
+        self.sources_crc = ring_file.begin_generation()
 
     @classmethod
     def open(
@@ -110,7 +108,7 @@ class Ring:
         block_bytes: int | None = None,
         *,
         start_scn: int = UNKNOWN_SCN,
-        former_ids: Mapping[bytes, bytes] | None = None,
+        former_ids: Callable[[], Mapping[bytes, bytes]] = dict,
     ) -> Ring:
         """Open the ring at `path`, or create it.
 
@@ -120,7 +118,7 @@ class Ring:
         the first window appended gets ScnNotFound.
 
         A ring that an earlier version wrote is replaced by one with its windows, in which events
-        have today's CRCs and, from `former_ids`, today's schema ids.
+        have today's CRCs and today's schema ids; `former_ids` returns these by the earlier ids.
 
         Raises RingError if another process has the ring open or the disk is full, and
         RingCorruptError if the file is damaged beyond use.
@@ -130,7 +128,7 @@ class Ring:
         if fd is None:
             return _make(path, wanted, start_scn, None)
         if is_former(path, fd):
-            return upgraded(path, fd, wanted, start_scn, former_ids or {}, _make)
+            return upgraded(path, fd, wanted, start_scn, former_ids(), _make)
         ring = _open(path, fd)
         if ring.name != name:
             ring.close()
@@ -152,10 +150,9 @@ class Ring:
     def restart_after(self, scn: int) -> None:
         """Empty the ring, so that it begins after `scn`, which may be any SCN.
 
-        The empty ring is a new file that takes the name once it is complete. After a kill at
-        any instruction there is either the old ring or the new one. Readers are notified to
-        open it again. Positions continue from the old tail, so an old position is never
-        valid in the new file.
+        The empty ring is a new file that takes the name once it is complete. After a kill at any
+        instruction there is either the old ring or the new one. Readers are notified to open it
+        again. Positions continue from the old tail, so an old one is never valid in the new file.
 
         Raises RingError if the disk has no room for both files; then nothing has changed.
         """
@@ -164,6 +161,11 @@ class Ring:
         self._use(fresh._file, fresh._fd)
         old_file.close()
         os.close(old_fd)
+
+    def seal_sources(self, crc: int | None) -> None:
+        """Store the CRC32 of this writer's file of first SCNs, which is on disk."""
+        self._file.put_sources_crc(crc)
+        self.sources_crc = crc
 
     def note_mark(self, mark: LogMark) -> None:
         """Store a mark of the source's log at an appended SCN."""
@@ -193,7 +195,8 @@ class Ring:
                 else:
                     # Published before the eviction, because that may move head past it.
                     self._publish(tail, newest, timestamp_ns)
-                    self._write_at_barrier(scn, data)
+                    self._pass_barrier(scn, len(data))
+                    self._file.copy_in(tail, data)
                     barrier, shift = self._barrier, self._shift
                 tail = end
                 newest = scn
@@ -209,8 +212,16 @@ class Ring:
                 self._tail, self._newest, self._timestamp_ns = tail, newest, timestamp_ns
 
     def append_batch(self, batch: WindowBatch) -> None:
-        """Append the windows of a batch and publish them; raises as `append`."""
+        """Append the windows of a batch and publish them; raises as `append`.
+
+        Windows that were written where `reserve` said are only published.
+        """
         self._unfinished_bytes = 0
+        is_there = batch.place == self._tail
+        if batch.is_placed:
+            if not self._tail <= batch.place <= self._reserved_end - batch.size_bytes:
+                raise RingError(f"ring {self.name}: no windows were written at {batch.place}")
+            batch = batch if is_there else self.lift(batch)
         data, marks = memoryview(batch.data), batch.marks
         number, begin, count = 0, 0, batch.window_count
         while number < count:
@@ -221,15 +232,43 @@ class Ring:
                 number = run_end
                 scn, stop, timestamp_ns, _ = MARK.unpack_from(marks, (number - 1) * MARK.size)
                 tail = self._tail + stop - begin
-                self._mapping[self._tail + self._shift : tail + self._shift] = data[begin:stop]
+                if not is_there:
+                    self._mapping[self._tail + self._shift : tail + self._shift] = data[begin:stop]
                 self._publish(tail, scn, timestamp_ns)
             else:
                 scn, stop, timestamp_ns, _ = MARK.unpack_from(marks, number * MARK.size)
                 number += 1
                 self._check_rises(scn, self._newest)
-                self._write_at_barrier(scn, data[begin:stop])
+                self._pass_barrier(scn, stop - begin)
+                if not is_there:
+                    self._file.copy_in(self._tail, data[begin:stop])
                 self._publish(self._tail + stop - begin, scn, timestamp_ns)
             begin = stop
+
+    def reserve(self, size_bytes: int) -> tuple[int, memoryview] | None:
+        """Make room behind the newest window; return its position, and its bytes to write to.
+
+        They count once a batch of that place is appended, may be fewer than asked for, and are
+        released by the caller. None where an unfinished window lies, or a block much larger than
+        they are had to go.
+        """
+        if self._unfinished_bytes:
+            return None
+        tail, capacity = self._tail, self._capacity_bytes
+        size = min(size_bytes, capacity - tail % capacity, capacity // RESERVED_PART)
+        needed_head = tail + size - capacity
+        if needed_head > self._head:
+            begin = self._index.next_begin(needed_head, self._first, self._next, tail)
+            if begin >= min(needed_head + size, tail):
+                return None
+            self._evict(needed_head)
+        self._reserved_end = tail + size
+        return tail, self._file.bytes_at(tail, size)
+
+    def lift(self, batch: WindowBatch) -> WindowBatch:
+        """Return a placed batch with its data; raises RingError if it is not there."""
+        data = self._file.copy_out(batch.place, batch.size_bytes)
+        return batch._replace(data=data, place=NO_PLACE)
 
     def extend(self, at: int, data: Buffer) -> None:
         """Write bytes of the unfinished window, `at` bytes after its beginning.
@@ -257,6 +296,7 @@ class Ring:
                 self._see_barrier(tail)
         self._file.copy_in(tail + at, data)
         self._unfinished_bytes = size
+        self._reserved_end = 0
 
     def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
         """Stamp the events of the unfinished window, `length` bytes with its EOP, and publish it.
@@ -332,14 +372,13 @@ class Ring:
         if scn <= newest:
             raise RingError(f"ring {self.name}: window {scn} comes after {newest}: SCNs must rise")
 
-    def _write_at_barrier(self, scn: int, data: Buffer) -> None:
-        """Write a window that begins a block, or wraps around the end of the file."""
-        tail, size = self._tail, len(data)
+    def _pass_barrier(self, scn: int, size: int) -> None:
+        """Make room for a window that begins a block, or wraps around the end of the file."""
+        tail = self._tail
         if tail + size > self._block_end:
             if size > self._capacity_bytes:
                 raise TransactionTooLargeError(self.name, scn, size, self._capacity_bytes)
             self._begin_block(scn, size)
-        self._file.copy_in(tail, data)
         self._see_barrier(tail + size)
 
     def _begin_block(self, scn: int, size: int) -> None:
@@ -392,25 +431,6 @@ class Ring:
             return self._tail
         return min(entry.position + self._block_bytes, self._head + self._capacity_bytes)
 
-    def _windows_that_fit(self, capacity_bytes: int) -> tuple[int, int]:
-        """Return the begin of the newest whole blocks that fit, and the SCN before them.
-
-        Blocks before damage are left out, so that no consumer reads across it unnoticed.
-        """
-        position, prev_scn = self._tail, self._newest
-        check = RingCheck(self._file, self._index)
-        for number in range(self._next - 1, self._first - 1, -1):
-            entry = self._index.get(number)
-            if entry is None or self._tail - entry.position > capacity_bytes:
-                break
-            check.check_block(number)
-            if found := check.damages():
-                self.dropped = f"{check.error(found[0])}; of another size, it begins behind that"
-                log.warning("%s", self.dropped, extra=about(physical_source=self.name))
-                break
-            position, prev_scn = entry.position, entry.prev_scn
-        return position, prev_scn
-
 
 def _open(path: Path, fd: int) -> Ring:
     """Open an existing ring; close `fd` on failure."""
@@ -436,11 +456,12 @@ def _make(
 ) -> Ring:
     """Make a ring with the newest windows of `old`; it takes the name once it is complete.
 
-    If `is_copied` is false it has no windows, and its positions begin at the tail of `old`.
+    If not `is_copied` it has no windows, and its positions begin at the tail of `old`.
     """
     position = 0
     if old is not None and is_copied:
-        position, start_scn = old._windows_that_fit(layout.capacity_bytes)
+        position, start_scn, damage = windows_that_fit(old._file, layout.capacity_bytes)
+        old.dropped = damage or old.dropped
     fd = make_locked(path)
     try:
         create_file(path, fd, layout, start_scn, old.tail if old and not is_copied else 0)
@@ -452,17 +473,12 @@ def _make(
         os.close(fd)
     try:
         if former is not None:
-            for window in former.windows():
-                ring.append((window,))
-            for mark in former.marks():
-                ring.note_mark(mark)
+            _fill(ring, former.windows(), former.marks())
         if old is not None:
             if is_copied:
-                for window in windows_between(old._file, position, old.tail):
-                    ring.append((window,))
-                for mark in old.log_marks():
-                    ring.note_mark(mark)
+                _fill(ring, windows_between(old._file, position, old.tail), old.log_marks())
                 ring.dropped = old.dropped
+                ring.seal_sources(old.sources_crc)
             # Notifies its readers to open the ring again. It is set before the name is taken:
             # a reader notified too early finds the old file again and retries, but one never
             # notified would read the old file for ever.
@@ -475,3 +491,10 @@ def _make(
         discard(path)
         raise
     return ring
+
+
+def _fill(ring: Ring, windows: Iterable[EncodedWindow], marks: Iterable[LogMark]) -> None:
+    for window in windows:
+        ring.append((window,))
+    for mark in marks:
+        ring.note_mark(mark)

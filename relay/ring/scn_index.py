@@ -87,6 +87,16 @@ class ScnIndex:
         prev_scn = self._cells[at + 2]
         return self._cells[at + 1], prev_scn if prev_scn < 1 << 63 else UNKNOWN_SCN
 
+    def next_begin(self, position: int, first: int, end: int, tail: int) -> int:
+        """Return where the first entry of [first, end) begins that is not before `position`.
+
+        It is `tail` if all of them begin before.
+        """
+        for number in range(self.find_position(position, first, end), end):
+            if (begin := self.begin_of(number)[0]) >= position:
+                return begin
+        return tail
+
     def wipe(self, number: int) -> None:
         """Erase the slot of entry `number`."""
         at = self._at(number)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, TypeVar
 
 from databus.daemon.log_setup import about
@@ -57,15 +57,8 @@ class FormerRing:
         self._file = RingFile(path, layout, fd, writable=False)
         self._ids = ids
 
-    def __enter__(self) -> FormerRing:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Unmap the file."""
         self._file.close()
 
     @property
@@ -125,7 +118,7 @@ def upgraded(
         layout = _layout(path, fd, wanted.name)
         log.warning("ring %s is of an earlier version: its events get new CRCs", path, extra=said)
         try:
-            with FormerRing(path, fd, layout, ids) as former:
+            with closing(FormerRing(path, fd, layout, ids)) as former:
                 newest_scn = former.newest_scn
                 ring = make(path, wanted, former.prev_scn(), None, former=former)
         except DatabusError as error:

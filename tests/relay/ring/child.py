@@ -21,7 +21,13 @@ from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.schemas.errors import ScnNotFoundError
 from tests.relay.ring.compiled import ring_work
-from tests.relay.ring.model import append_in_pieces, batch_of, split_events, window_of
+from tests.relay.ring.model import (
+    append_in_pieces,
+    append_placed,
+    batch_of,
+    split_events,
+    window_of,
+)
 
 
 def append_for_ever(path: Path, capacity_bytes: int) -> None:
@@ -30,7 +36,8 @@ def append_for_ever(path: Path, capacity_bytes: int) -> None:
     while True:
         windows = [window_of(scn + step) for step in range(1, 6)]
         ring.append(windows[:2])
-        ring.append_batch(batch_of(windows[2:4]))
+        if not append_placed(ring, windows[2:4]):
+            ring.append_batch(batch_of(windows[2:4]))
         append_in_pieces(ring, windows[4], 50)
         scn += len(windows)
         os.write(1, b"%d\n" % scn)

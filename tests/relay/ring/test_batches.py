@@ -13,6 +13,7 @@ from databus.relay.ring.ring import Ring, WindowBatch
 from databus.schemas.errors import ProtocolError, RingError, TransactionTooLargeError
 from tests.relay.ring.model import (
     append_in_pieces,
+    append_placed,
     batch_of,
     extend,
     make_event,
@@ -76,6 +77,68 @@ def test_a_batch_lands_as_its_windows_do(ring: Ring, reader: RingReader) -> None
         position = reader.find(window.scn - 1, -1)
         assert position is not None
         assert reader.read(position, len(window.data)) == window.data
+
+
+def test_placed_windows_are_read_like_any_others(tmp_path: Path) -> None:
+    ring = Ring.open(tmp_path / "large.ring", "shop", 100_000, start_scn=0)
+    reader, scn, placed = RingReader.open(tmp_path / "large.ring"), 0, 0
+    while ring.head < 200_000:
+        windows = [make_window(scn + step, [300, 10 * step]) for step in (1, 2, 3)]
+        tail, scn = ring.tail, scn + 3
+        is_placed = append_placed(ring, windows)
+        if not is_placed:  # at the end of the file
+            ring.append_batch(batch_of(windows))
+        placed += is_placed
+        assert reader.read(tail, 1 << 16) == b"".join(window.data for window in windows)
+        assert reader.max_scn == scn
+        assert ring.tail - ring.head >= min(ring.tail, 90_000)
+    assert placed * 3 > scn * 0.9
+    reader.close()
+    ring.close()
+
+
+def test_room_that_was_given_twice_or_taken_by_another_window_is_as_it_was_written_last(
+    ring: Ring, reader: RingReader
+) -> None:
+    assert append_placed(ring, [window_of(1)])
+    first, second = batch_of([window_of(2)]), batch_of([window_of(3), window_of(4)])
+    position, room = ring.reserve(1000) or (0, memoryview(b""))
+    with room:
+        whole = first.data + second.data
+        room[: len(whole)] = whole
+    # Of the first one nothing is taken: the second one is moved to the tail.
+    second = second._replace(data=b"", place=position + len(first.data))
+    assert ring.lift(second) == batch_of([window_of(3), window_of(4)])
+    ring.append_batch(second)
+    tail = ring.tail
+    assert reader.read(position, 1000) == b"".join(window_of(scn).data for scn in (3, 4))
+    with pytest.raises(RingError, match="no windows were written at"):
+        ring.append_batch(second)
+    extend(ring, unstamped(make_window(9, [100])), 50)
+    with pytest.raises(RingError, match="no windows were written at"):
+        ring.append_batch(second._replace(place=tail))
+    assert (ring.max_scn, ring.tail) == (4, tail)
+
+
+def test_room_is_not_where_an_unfinished_window_lies(ring: Ring, reader: RingReader) -> None:
+    whole = unstamped(make_window(1, [100, 200]))
+    ring.extend(0, whole[:150])
+    assert ring.reserve(1000) is None
+    ring.extend(150, whole[150:])
+    ring.finish(len(whole), 1, 7)
+    assert ring.max_scn == 1
+    assert ring.reserve(1000) is not None
+
+
+def test_room_is_not_made_by_evicting_a_window_much_larger_than_it(tmp_path: Path) -> None:
+    ring = Ring.open(tmp_path / "large.ring", "shop", 100_000, start_scn=0)
+    try:
+        ring.append([make_window(1, [30_000]), make_window(2, [60_000]), make_window(3, [20_000])])
+        assert ring.min_scn == 2
+        assert ring.reserve(30_000) is None
+        assert (ring.prev_scn, ring.min_scn) == (1, 2)
+    finally:
+        ring.close()
 
 
 def test_an_scn_of_a_batch_that_does_not_rise_is_refused_after_the_windows_before_it(

@@ -18,6 +18,7 @@ from tests.relay.ring.compiled import ring_work
 from tests.relay.ring.model import (
     RingModel,
     append_in_pieces,
+    append_placed,
     batch_of,
     extend,
     make_window,
@@ -50,17 +51,17 @@ class RingMachine(RuleBasedStateMachine):
     @rule(
         steps=st.lists(STEPS, min_size=1, max_size=5),
         sizes=st.lists(SIZES, min_size=5),
-        in_one_piece=st.booleans(),
+        way=st.sampled_from(["placed", "in one piece", "one by one"]),
     )
-    def append(self, steps: list[int], sizes: list[list[int]], in_one_piece: bool) -> None:
+    def append(self, steps: list[int], sizes: list[list[int]], way: str) -> None:
         windows, scn = [], self.model.newest_scn
         for step, event_sizes in zip(steps, sizes, strict=False):
             scn += step
             windows.append(make_window(scn, event_sizes))
-        if in_one_piece:
-            self.ring.append_batch(batch_of(windows))
-        else:
+        if way == "one by one":
             self.ring.append(windows)
+        elif way == "in one piece" or not append_placed(self.ring, windows):
+            self.ring.append_batch(batch_of(windows))
         self.model.append(windows)
 
     @rule(count=st.integers(10, 30), sizes=SIZES)

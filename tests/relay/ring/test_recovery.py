@@ -40,6 +40,7 @@ from tests.relay.instructions import looks_at_each_instruction
 from tests.relay.ring.model import (
     RingModel,
     append_in_pieces,
+    append_placed,
     batch_of,
     make_window,
     split_events,
@@ -449,6 +450,16 @@ def append_batches(ring: Ring, windows: list[EncodedWindow]) -> None:
     ring.append_batch(batch_of(windows[4:]))
 
 
+def append_placed_batches(ring: Ring, windows: list[EncodedWindow]) -> None:
+    """Between them, room that is written and comes to nothing."""
+    for begin in range(0, len(windows), 3):
+        _, room = ring.reserve(500) or (0, memoryview(bytearray(9)))
+        with room:
+            room[:] = bytes([begin + 1]) * len(room)
+        if not append_placed(ring, windows[begin : begin + 3]):
+            ring.append_batch(batch_of(windows[begin : begin + 3]))
+
+
 def extend_and_finish(ring: Ring, windows: list[EncodedWindow]) -> None:
     """Between them, windows that come to nothing: one evicts all there is."""
     for window in windows[:-1]:
@@ -459,10 +470,13 @@ def extend_and_finish(ring: Ring, windows: list[EncodedWindow]) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 5, 30])
-@pytest.mark.parametrize("append", [append_singly, append_batches, extend_and_finish])
+@pytest.mark.parametrize(
+    "append", [append_singly, append_batches, append_placed_batches, extend_and_finish]
+)
 def test_a_writer_killed_at_any_instruction_of_append_loses_no_published_window(
-    tmp_path: Path, append: Append, before: int
+    tmp_path: Path, append: Append, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("databus.relay.ring.ring.RESERVED_PART", 2)
     image = RingImage(tmp_path / "shop.ring", before)
     new = [make_window(scn, [scn % 50] * (scn % 4)) for scn in range(before + 1, before + 9)]
     new.append(make_window(before + 9, [CAPACITY - 140]))  # evicts all

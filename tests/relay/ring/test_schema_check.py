@@ -52,9 +52,9 @@ def test_a_registry_with_other_ids_stops_the_ring(tmp_path: Path, folder: Path) 
         path.unlink()
     other = SqliteStore(folder / "schemas.db")
     for name, src_id in ids.items():
-        other.save_source(name, src_id + 14)
+        other.save_sources({name: src_id + 14})
     for version in versions:
-        other.save_version(StoredVersion(*version))
+        other.save_versions([StoredVersion(*version)])
     with pytest.raises(RingError, match="the two were not written together"):
         start_again(tmp_path)
 
@@ -64,7 +64,7 @@ def test_a_registry_of_another_relay_beside_the_right_copy_stops_the_relay(
 ) -> None:
     (tmp_path / "other").mkdir()
     other = SqliteStore(tmp_path / "other" / "schemas.db")
-    other.save_source(PERSON.source, 77)
+    other.save_sources({PERSON.source: 77})
     other.path.replace(folder / "schemas.db")
     with pytest.raises(SchemaError, match="two different relays"):
         start_again(tmp_path)

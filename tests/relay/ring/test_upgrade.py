@@ -92,7 +92,7 @@ def test_an_empty_ring_keeps_where_it_begins(path: Path) -> None:
 def test_schema_ids_become_those_of_now(path: Path) -> None:
     make_former(path, [make_window(10)])
     ids = {SCHEMA_ID: NOW}
-    with closing(Ring.open(path, "shop", CAPACITY, 512, former_ids=ids)) as ring:
+    with closing(Ring.open(path, "shop", CAPACITY, 512, former_ids=lambda: ids)) as ring:
         event, _ = decode(content(ring))
         assert event.schema_id == NOW
 

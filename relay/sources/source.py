@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from databus.conf.units import size_text
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.metadata import Notes, Op
@@ -53,6 +54,7 @@ class RowChange:
     the row before an update, or None. `table` has the columns as they were at
     this SCN: a table object never seen before makes a new schema version.
     Columns that `notes` says are absent have no key in `row` (or `before`).
+    `scn` is the row's own position, if the log has one for each row; errors name it.
     """
 
     table: Table
@@ -61,6 +63,7 @@ class RowChange:
     before: Row | None = None
     comment: str | None = None  # of the statement, when the server logs it
     notes: Notes | None = None
+    scn: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,25 @@ class Findings:
     warnings: tuple[str, ...] = ()
 
 
+class LogSearch(NamedTuple):
+    """A search of the log for which `open` or `read` waits."""
+
+    purpose: str
+    done_bytes: int
+    total_bytes: int
+
+    def __str__(self) -> str:
+        done, total = size_text(self.done_bytes), size_text(self.total_bytes)
+        return f"searching {done} of {total} of the log: {self.purpose}"
+
+
+TellSearch = Callable[[LogSearch | None], None]
+
+
+def tell_nobody(_search: LogSearch | None) -> None:
+    """Do nothing with the progress of a search."""
+
+
 class UnfitRowError(ValueError):
     """A row cannot be encoded with its table's schema. Never leaves the relay."""
 
@@ -181,6 +203,17 @@ class EventEncoder(Protocol):
         ...
 
 
+class WindowRoom(Protocol):
+    """Room for windows in a ring, behind those that it has."""
+
+    def reserve(self, size_bytes: int) -> tuple[int, memoryview] | None:
+        """Return the position of room for windows, and its bytes to write to; None without any.
+
+        What is written there counts once it is handed over as a placed batch, before any other.
+        """
+        ...
+
+
 # What a source hands over.
 Captured = WindowBatch | WindowPiece | WindowEnd | EmptyWindow
 # What it reads: transactions yet to be written, or windows that its decoder has written.
@@ -196,6 +229,8 @@ class Source(ABC):
 
     name: str
     _encoder: EventEncoder | None = None
+    _tell_search: TellSearch = staticmethod(tell_nobody)
+    _room: WindowRoom | None = None
 
     def write_with(self, encoder: EventEncoder) -> None:
         """Write windows with `encoder` from the next `open` on.
@@ -203,6 +238,20 @@ class Source(ABC):
         Without an encoder, `read` says how far the log was read, by empty windows.
         """
         self._encoder = encoder
+
+    def tell_searches(self, tell: TellSearch) -> None:
+        """Call `tell` with the progress of long searches of the log, and None at their ends.
+
+        It is called on the capture thread, and may raise an error to end the search.
+        """
+        self._tell_search = tell
+
+    def write_into(self, room: WindowRoom) -> None:
+        """Write windows into `room` from the next `open` on, where a source can do that.
+
+        Their batches are placed; all others are handed over with their data.
+        """
+        self._room = room
 
     def expect(self, marks: Sequence[LogMark]) -> None:  # noqa: B027 - not every source can tell
         """Take what was kept of the log, before `open`.

@@ -11,12 +11,12 @@ consistent read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from databus.relay.sources.source import Row
+from databus.relay.sources.source import Row, TableEncoder
 from databus.schemas.table import Table
 
 NO_KEY_RANGES = (
@@ -39,6 +39,26 @@ class KeyRange(NamedTuple):
         return [KeyRange(a, b - 1) for a, b in pairwise(bounds)]
 
 
+class SnapshotForm(NamedTuple):
+    """What the snapshot events of one scan have in common.
+
+    `metadata` is the part of that name without its length, up to the row's index; what follows
+    the index is `metadata_end`.
+    """
+
+    encoder: TableEncoder
+    scn: int
+    timestamp_ns: int
+    metadata: bytes
+    metadata_end: bytes
+
+
+Key = int | bytes
+# Writes the key and the snapshot event of each row of a chunk, in order; the index of a row is
+# its number. Returns None where only Python can.
+WriteEvents = Callable[[SnapshotForm], list[tuple[Key, bytes]] | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Rows that were read together.
@@ -46,12 +66,14 @@ class Chunk:
     `rows` have the columns of `table`, in Avro's value space, like a `RowChange.row` of the same
     source; `table` is a new object only if the definition has changed. `resume` continues after
     these rows in `TableScan.chunks`. It is None at the end of the table, and "" if more rows
-    follow but only this read can continue.
+    follow but only this read can continue. `write_events` is faster than the encoding of `rows`;
+    it is None for a scan that cannot do it. Reading `rows` may raise what the scan raises.
     """
 
     table: Table
     rows: Sequence[Row]
     resume: str | None
+    write_events: WriteEvents | None = None
 
 
 class TableScan(Protocol):

@@ -14,8 +14,7 @@ from databus.doctor.checks import Check, error, errors, ok, warning
 from databus.doctor.servers import check_clock
 from databus.relay.sources.kind import CheckRequest
 from databus.relay.sources.log_status import Holding
-from databus.relay.sources.mysql.replication.dump import BinlogDump
-from databus.relay.sources.mysql.replication.log_search import events_to_the_end
+from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
 from databus.relay.sources.mysql.rows.layout import Definition
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (
@@ -36,7 +35,7 @@ from databus.relay.sources.mysql.server.log_retention import (
 from databus.relay.sources.mysql.server.replica import clash_text, replica_host, replica_id
 from databus.relay.sources.mysql.server.start_position import LogFile, Start, start_at_setting
 from databus.relay.sources.mysql.server.variables import gtid_start_problem, read_facts
-from databus.relay.sources.mysql.tables.captured_tables import Names
+from databus.relay.sources.mysql.tables.names import Names
 from databus.schemas.errors import DatabusError, ProtocolError, SettingsError, SourceError
 from databus.schemas.scn import binlog_position
 from databus.schemas.table import Column, Table

@@ -10,19 +10,21 @@ from pathlib import Path
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.kind import Repaired
+from databus.relay.sources.mysql.replication.definition_scan import log_scanner
 from databus.relay.sources.mysql.replication.dump import BinlogDump
-from databus.relay.sources.mysql.replication.log_search import log_scanner
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.initial_history import rules_of, table_versions
 from databus.relay.sources.mysql.server.replica import replica_id
 from databus.relay.sources.mysql.server.start_position import Start
 from databus.relay.sources.mysql.tables.alter import TableVersion
-from databus.relay.sources.mysql.tables.captured_tables import Names, ScanLog, SchemaAt
+from databus.relay.sources.mysql.tables.captured_tables import ScanLog
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl import apply_ddl, prepare
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.names import Names
+from databus.relay.sources.mysql.tables.schema_at import SchemaAt
 from databus.schemas.errors import SettingsError, SourceError, UnknownSourceError
 
 

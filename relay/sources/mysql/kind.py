@@ -42,7 +42,7 @@ def _check(request: CheckRequest) -> list[Check]:
 def _read_columns(settings: PhysicalSourceSettings, source: str) -> Table:
     from databus.relay.sources.mysql.server.catalog import ServerCatalog
     from databus.relay.sources.mysql.server.connection import address_of
-    from databus.relay.sources.mysql.tables.captured_tables import Names
+    from databus.relay.sources.mysql.tables.names import Names
 
     catalog = ServerCatalog(address_of(settings), settings, 0)
     catalog.names = Names((source,))

@@ -13,7 +13,7 @@ added to `acknowledged_scns`, and capture passes that one position.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,11 @@ from databus.relay.sources.mysql.binlog.packets import SAME_ID, StreamBrokenErro
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import PreparedTransactions
 from databus.relay.sources.mysql.replication.assembler import Assembler
+from databus.relay.sources.mysql.replication.definition_scan import log_scanner
 from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.replication.log_identities import Identities
 from databus.relay.sources.mysql.replication.log_identity import AnotherLogError
-from databus.relay.sources.mysql.replication.log_search import (
-    PreparedInLog,
-    log_scanner,
-)
+from databus.relay.sources.mysql.replication.log_search import PreparedInLog
 from databus.relay.sources.mysql.replication.same_log import SameLog, wrong_connection
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
@@ -60,7 +58,8 @@ from databus.relay.sources.mysql.server.variables import (
     read_facts,
     with_log_ends,
 )
-from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables, split_name
+from databus.relay.sources.mysql.tables.captured_tables import WatchedTables
+from databus.relay.sources.mysql.tables.names import Names, split_name
 from databus.relay.sources.source import (
     Captured,
     Findings,
@@ -314,9 +313,7 @@ class MysqlSource(Source):
     def _begin(self, catalog: ServerCatalog, after_scn: int | None) -> None:
         variables = catalog.variables()
         is_mariadb = "mariadb" in variables.get("version", "").lower()
-        any_row_image = self._settings.partial_rows == "deliver"
-        self._stop_on(variable_problems(variables, any_row_image=any_row_image))
-        self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
+        self._check_server(variables)
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         names = catalog.names = Names(self._sources, fold_case=fold_case)
         self._stop_on(catalog.table_problems(self._history.asked_for(names)))
@@ -335,7 +332,8 @@ class MysqlSource(Source):
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         open_dump = self._open_dump_to_scan(is_mariadb)
         rules = rules_of(variables, dialect)
-        scan = log_scanner(names, rules, self._settings.epoch, catalog.log_files, open_dump)
+        epoch, tell = self._settings.epoch, self._tell_search
+        scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, tell)
         self._tables = WatchedTables(
             names,
             rules,
@@ -362,6 +360,11 @@ class MysqlSource(Source):
         self._seeks_gtids = bool(start.gtids)
         self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
 
+    def _check_server(self, variables: Mapping[str, str]) -> None:
+        any_row_image = self._settings.partial_rows == "deliver"
+        self._stop_on(variable_problems(variables, any_row_image=any_row_image))
+        self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
+
     def _dialect(self, catalog: ServerCatalog, is_mariadb: bool) -> Dialect:
         settings = self._settings
         dialect = catalog.dialect(
@@ -384,7 +387,10 @@ class MysqlSource(Source):
     def _make_assembler(self, *arguments: Any, **more: Any) -> Assembler:
         if CompiledAssembler is None or self._encoder is None:
             return Assembler(*arguments, **more)
-        return CompiledAssembler(*arguments, encoder=self._encoder, **more)
+        assembler = CompiledAssembler(*arguments, encoder=self._encoder, **more)
+        if self._room is not None:
+            assembler.write_into(self._room)
+        return assembler
 
     def _request(
         self, start: Start, is_mariadb: bool, server_id: int, *, follows: bool

@@ -34,6 +34,7 @@ cdef extern from *:
     }
     """
     void copy_bytes(uint8_t* to, const uint8_t* begin, Py_ssize_t size) noexcept nogil
+    int __builtin_clzll(unsigned long long number) noexcept nogil
     uint32_t __builtin_bswap32(uint32_t number) noexcept nogil
     uint64_t __builtin_bswap64(uint64_t number) noexcept nogil
 
@@ -42,14 +43,21 @@ cdef struct Bytes:
     uint8_t* data
     Py_ssize_t size
     Py_ssize_t room
+    int is_lent  # the memory is not its own: it does not grow
+    int is_short  # more would have been needed
 
 
-cdef int reserve(Bytes* into, Py_ssize_t more) noexcept nogil:
+cdef inline int reserve(Bytes* into, Py_ssize_t more) noexcept nogil:
     """Reserve room for `more` bytes at the end."""
+    return 0 if into.size + more <= into.room else _grow(into, more)
+
+
+cdef int _grow(Bytes* into, Py_ssize_t more) noexcept nogil:
     cdef Py_ssize_t room
     cdef uint8_t* data
-    if into.size + more <= into.room:
-        return 0
+    if into.is_lent:
+        into.is_short = True
+        return -1
     room = into.room * 2 if into.room > 256 else 512
     if room < into.size + more:
         room = into.size + more
@@ -62,7 +70,7 @@ cdef int reserve(Bytes* into, Py_ssize_t more) noexcept nogil:
 
 cdef void release(Bytes* of) noexcept nogil:
     free(of.data)
-    of.data, of.size, of.room = NULL, 0, 0
+    of.data, of.size, of.room, of.is_lent, of.is_short = NULL, 0, 0, False, False
 
 
 cdef inline int put(Bytes* into, const uint8_t* data, Py_ssize_t size) noexcept nogil:
@@ -82,6 +90,39 @@ cdef inline Py_ssize_t write_varint(uint8_t* at, uint64_t number) noexcept nogil
         size += 1
     at[size] = <uint8_t>number
     return size + 1
+
+
+cdef inline uint8_t* varint_at(uint8_t* at, uint64_t number) noexcept nogil:
+    """Write a varint and return its end. May change 8 bytes at `at`, or its 10."""
+    cdef Py_ssize_t size
+    if number < 1 << 7:
+        at[0] = <uint8_t>number
+        return at + 1
+    if number < 1 << 14:
+        at[0], at[1] = <uint8_t>number | 0x80, <uint8_t>(number >> 7)
+        return at + 2
+    if number >> 56:
+        return at + write_varint(at, number)
+    # Each step moves the upper half of a group up, until each byte has seven bits.
+    size = (70 - __builtin_clzll(number)) // 7
+    number = (number & 0x0FFFFFFF) | (number & <uint64_t>0x00FFFFFFF0000000) << 4
+    number = (number & <uint64_t>0x00003FFF00003FFF) | (number & <uint64_t>0x0FFFC0000FFFC000) << 2
+    number = (number & <uint64_t>0x007F007F007F007F) | (number & <uint64_t>0x3F803F803F803F80) << 1
+    number |= <uint64_t>0x8080808080808080 & ((<uint64_t>1 << 8 * (size - 1)) - 1)
+    memcpy(at, &number, 8)
+    return at + size
+
+
+cdef inline uint8_t* long_at(uint8_t* at, int64_t number) noexcept nogil:
+    """Write a number as Avro does, as `varint_at`."""
+    return varint_at(at, zigzag(number))
+
+
+cdef inline uint8_t* sized_at(uint8_t* at, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Write bytes as Avro does and return their end; may change 8 bytes more."""
+    at = varint_at(at, <uint64_t>size << 1)
+    copy_bytes(at, data, size)
+    return at + size
 
 
 cdef inline uint64_t zigzag(int64_t number) noexcept nogil:
@@ -115,9 +156,14 @@ cdef inline uint64_t little(const uint8_t* at, Py_ssize_t size) noexcept nogil:
         return at[0]
     elif size == 2:
         return at[0] | <uint32_t>at[1] << 8
+    elif size == 3:
+        return at[0] | <uint32_t>at[1] << 8 | <uint32_t>at[2] << 16
     elif size == 4:
         memcpy(&low, at, 4)
         return low
+    elif size == 6:
+        memcpy(&low, at, 4)
+        return low | <uint64_t>(at[4] | <uint32_t>at[5] << 8) << 32
     elif size == 8:
         memcpy(&number, at, 8)
         return number
@@ -155,18 +201,54 @@ cdef inline void write_big(uint8_t* at, uint64_t number, Py_ssize_t size) noexce
             at[size - 1 - place] = <uint8_t>(number >> 8 * place)
 
 
-cdef int put_digits(Bytes* into, uint64_t number, int width) noexcept nogil:
+cdef inline int put_digits(Bytes* into, uint64_t number, int width) noexcept nogil:
     """Write a number's decimal digits, zeros in front up to `width`."""
-    cdef uint8_t text[24]
-    cdef int at = 24
-    while number or at == 24:
+    cdef int digits = 1
+    cdef uint64_t rest = number // 10
+    while rest:
+        digits += 1
+        rest //= 10
+    if digits < width:
+        digits = width
+    if reserve(into, digits) < 0:
+        return -1
+    into.size += digits
+    cdef uint8_t* at = into.data + into.size
+    while digits:
+        digits -= 1
         at -= 1
-        text[at] = <uint8_t>(48 + number % 10)
+        at[0] = <uint8_t>(48 + number % 10)
         number //= 10
-    while 24 - at < width:
-        at -= 1
-        text[at] = 48
-    return put(into, text + at, 24 - at)
+    return 0
+
+
+cdef inline int is_ascii(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Return whether no byte has its high bit set."""
+    cdef uint64_t four[4]
+    cdef uint64_t all_of = 0
+    cdef uint32_t low
+    cdef const uint8_t* end = data + size
+    if size >= 8:
+        while end - data >= 32:
+            memcpy(four, data, 32)
+            all_of |= four[0] | four[1] | four[2] | four[3]
+            data += 32
+        while end - data >= 8:
+            memcpy(four, data, 8)
+            all_of |= four[0]
+            data += 8
+        memcpy(four, end - 8, 8)
+        all_of |= four[0]
+    elif size >= 4:
+        memcpy(&low, data, 4)
+        all_of = low
+        memcpy(&low, end - 4, 4)
+        all_of |= low
+    else:
+        while data < end:
+            all_of |= data[0]
+            data += 1
+    return not all_of & <uint64_t>0x8080808080808080
 
 
 cdef Py_ssize_t skip_utf8(const uint8_t* data, Py_ssize_t size) noexcept nogil:

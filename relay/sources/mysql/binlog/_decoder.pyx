@@ -18,27 +18,26 @@ called once for each buffer.
 
 from array import array
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memset
 
 include "_byte_buffer.pxi"
 include "../../../../schemas/event/crc32.pxi"
 include "../../../../schemas/event/layout.pxi"
+include "_packets.pxi"
 include "_row_plan.pxi"
+include "_row_image.pxi"
 
-# The reason for which `run` returned, and the method to call next.
-MORE = 0  # more bytes are needed: `feed`
-EVENT = 1  # an event for Python: `next_event`
-PACKET = 2  # a packet that is not an event: `next_event`
-FULL = 3  # complete windows: `take_batch`
-LARGE = 4  # complete windows, and a piece of the current one: `take_batch`, `take_piece`
-EMPTY = 5  # a transaction without a watched row: `empty`
-FINISHED = 6  # the end of a window that was delivered in pieces: `take_end`
-BROKEN = 7  # a packet with a wrong sequence number
+# Further reasons for which `run` returns, and the method to call next.
+FULL = 4  # complete windows: `take_batch`
+LARGE = 5  # complete windows, and a piece of the current one: `take_batch`, `take_piece`
+EMPTY = 6  # a transaction without a watched row: `empty`
+FINISHED = 7  # the end of a window that was delivered in pieces: `take_end`
 
 cdef enum:
-    _MORE, _EVENT, _PACKET, _FULL, _LARGE, _EMPTY, _FINISHED, _BROKEN
+    _FULL = 4
+    _LARGE, _EMPTY, _FINISHED
     _DONE  # the event is handled
     _ODD  # the event is left to Python
 
@@ -47,14 +46,9 @@ PIECE_BYTES = 4 << 20
 cdef enum:
     _BATCH_BYTES = 1 << 20
     _PIECE_BYTES = 4 << 20
-    _KEPT_BYTES = 32 << 20  # a larger buffer is freed once it is empty
-    _CONTINUED = 0xFFFFFF
-    _LENGTH_END = 14  # end of the event's length field in a payload
-    HEADER_BYTES = 19
-    CHECKSUM_BYTES = 4
+    _MOST_MOVED = 256 << 10  # of an unfinished window, to where `run_into` writes
     QUERY = 2, XID = 16, TABLE_MAP = 19, ROWS_QUERY = 29, ANNOTATE = 160
     GTID_MARIADB = 162, GTID_MYSQL = 33, GTID_ANONYMOUS = 34
-    ARTIFICIAL = 0x20
     STATEMENT_END = 1
     STANDALONE = 0x01, GROUP_COMMIT = 0x02, DDL = 0x20, XA = 0x40 | 0x80
     SLOTS = 4096  # for tables; at most half of them are used
@@ -69,7 +63,6 @@ cdef enum Operation:
 cdef enum Kind:
     UNKNOWN, UNWATCHED, PLANNED, FOR_PYTHON
 
-cdef int64_t MAX_OFFSET = 0xFFFFFFFF
 cdef int64_t NS = 1000000000
 cdef int64_t MOST_MICROS = 9223372036854775  # nanoseconds have 63 bits
 cdef int64_t NEVER = 0x7FFFFFFFFFFFFFFF
@@ -103,7 +96,7 @@ cdef struct Said:
     int64_t end_offset
 
 
-cdef class BinlogDecoder:
+cdef class BinlogDecoder(EventReader):
     """Turns the bytes of one stream into windows. Used by one thread.
 
     The public attributes are the state shared with the Python assembler: the position in
@@ -127,8 +120,6 @@ cdef class BinlogDecoder:
     cdef public int64_t trail_begin
     cdef public uint64_t trail_digest
     cdef public int64_t expected_scn
-    cdef readonly int sequence
-    cdef int event_sequence
     cdef Ended last_full
     cdef Ended last_empty
     cdef Ended passed
@@ -138,13 +129,11 @@ cdef class BinlogDecoder:
     cdef int64_t ended_scn
     cdef int64_t ended_ns
     cdef int64_t taken
-    cdef Bytes input
-    cdef Py_ssize_t input_at
-    cdef const uint8_t* event
-    cdef Py_ssize_t event_size
-    cdef Py_ssize_t event_end
     cdef Bytes output
+    cdef Bytes own_output  # what `output` is, apart from a call of `run_into`
     cdef Py_ssize_t window_at
+    cdef Py_ssize_t placed  # bytes of the windows that `run_into` placed
+    cdef Py_ssize_t placed_marks
     cdef Bytes marks
     cdef Bytes file_name
     cdef Bytes origin
@@ -153,6 +142,10 @@ cdef class BinlogDecoder:
     cdef bint has_comment
     cdef Bytes key
     cdef Bytes end_event
+    cdef Bytes head  # of an event that is written at once, up to the number of its row
+    cdef Bytes tail  # and from there to its row
+    cdef int64_t head_bytes  # the length of metadata that `head_crc` has seen
+    cdef uint32_t head_crc
     cdef uint8_t metadata_head[METADATA_HEAD_BYTES]
     cdef Binding* bindings
     cdef int bound
@@ -181,13 +174,11 @@ cdef class BinlogDecoder:
         self.yielded_second = self.held_scn = -1
         self.last_full.scn = self.last_empty.scn = self.passed.scn = -1
         self.expected_scn = NEVER
-        self.sequence = 1  # the request has 0
         self.transactions = 1
         self.kept = []
         self.comment_of = comment_of
 
     def __dealloc__(self):
-        release(&self.input)
         release(&self.output)
         release(&self.marks)
         release(&self.file_name)
@@ -196,8 +187,10 @@ cdef class BinlogDecoder:
         release(&self.comment)
         release(&self.key)
         release(&self.end_event)
-        release(&self.row.avro)
-        release(&self.before.avro)
+        release(&self.head)
+        release(&self.tail)
+        release(&self.row.own)
+        release(&self.before.own)
         free(self.row.keys)
         free(self.before.keys)
         free(self.bindings)
@@ -205,31 +198,41 @@ cdef class BinlogDecoder:
 
     # Input, and the output that Python takes.
 
-    def feed(self, const uint8_t[::1] chunk not None, Py_ssize_t size):
-        """Add the first `size` bytes of a chunk from the socket."""
-        if size > chunk.shape[0]:
-            raise ValueError("a chunk has no more bytes than it has")
-        if self.input_at:
-            self.input.size -= self.input_at
-            memmove(self.input.data, self.input.data + self.input_at, self.input.size)
-            self.input_at = 0
-        if self.input.size == 0 and self.input.room > _KEPT_BYTES:
-            release(&self.input)
-        if size and put(&self.input, &chunk[0], size) < 0:
-            raise MemoryError
-
     def run(self):
-        """Decode until Python has to act; return the reason, MORE to BROKEN."""
+        """Decode until Python has to act; return the reason, MORE to FINISHED."""
         cdef int status
         with nogil:
             status = self._run()
         return status
 
-    def next_event(self):
-        """Consume and return the event, or other packet, before which `run` stopped."""
-        cdef bytes data = PyBytes_FromStringAndSize(<const char*>self.event, self.event_size)
-        self.input_at, self.sequence = self.event_end, self.event_sequence
-        return data
+    def run_into(self, uint8_t[::1] room not None):
+        """As `run`; also return the size of the windows that were written into `room`, and marks.
+
+        The marks are None without any. These windows are before those of `take_batch`. What is
+        written there of a later window does not count.
+        """
+        cdef Py_ssize_t unfinished = self.output.size
+        cdef int status
+        if self.taken or self.window_at or unfinished > _MOST_MOVED or room.shape[0] < unfinished:
+            return self.run(), 0, None
+        self.own_output = self.output
+        self.output.data, self.output.room = &room[0], room.shape[0]
+        self.output.is_lent, self.output.is_short = True, False
+        if unfinished:
+            memcpy(self.output.data, self.own_output.data, unfinished)
+        self.placed = self.placed_marks = 0
+        with nogil:
+            status = self._run()
+            if self.output.is_lent and self._take_home() < 0:
+                status = -1
+        if status < 0:
+            raise MemoryError
+        if self.placed_marks == 0:
+            return status, 0, None
+        cdef bytes marks = PyBytes_FromStringAndSize(<const char*>self.marks.data, self.placed_marks)
+        self.marks.size -= self.placed_marks
+        memmove(self.marks.data, self.marks.data + self.placed_marks, self.marks.size)
+        return status, self.placed, marks
 
     def take_ended(self):
         """Return the identities of transactions that `run` has ended, in their order.
@@ -457,14 +460,19 @@ cdef class BinlogDecoder:
         cdef int status
         while True:
             status = self._find_packet()
-            if status != _DONE:
+            if status != _EVENT:
                 return status
             if self.cuts_only:
                 return _EVENT
             status = self._take(self.event, self.event_size)
+            if status == _ODD and self.output.is_short and self.output.is_lent:
+                # Nothing is left of the event: it is written again where there is more room.
+                status = self._take(self.event, self.event_size) if self._take_home() == 0 else -1
+            if status < 0:
+                return status
             if status == _ODD:
                 return _EVENT
-            self.input_at, self.sequence = self.event_end, self.event_sequence
+            self._consume()
             if status != _DONE:
                 return status
             if self.window_at >= _BATCH_BYTES or self.passed.scn >= 0:
@@ -472,54 +480,15 @@ cdef class BinlogDecoder:
             if self.output.size - self.window_at >= _PIECE_BYTES:
                 return _LARGE
 
-    cdef int _find_packet(self) noexcept nogil:
-        """Find the next packet, and join its parts if it has several."""
-        cdef Py_ssize_t at = self.input_at, size, whole = 0
-        cdef uint8_t* data = self.input.data
-        cdef int sequence = self.sequence
-        while True:
-            if self.input.size - at < 4:
-                return _MORE
-            if data[at + 3] != sequence:
-                return _BROKEN
-            sequence = (sequence + 1) & 0xFF
-            size = <Py_ssize_t>little(data + at, 3)
-            if self.input.size - at - 4 < size:
-                return _BROKEN if whole == 0 and self._is_misframed(at, size) else _MORE
-            at += 4 + size
-            whole += size
-            if size != _CONTINUED:
-                break
-        self.event_end, self.event_sequence = at, sequence
-        if whole >= _CONTINUED:
-            self._join(whole)
-        data += self.input_at + 4
-        if whole == 0 or data[0] != 0:
-            self.event, self.event_size = data, whole
-            return _PACKET
-        self.event, self.event_size = data + 1, whole - 1
-        return _DONE
-
-    cdef bint _is_misframed(self, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-        """Return whether a packet's length contradicts its event's: it would never be complete."""
-        cdef uint8_t* payload = self.input.data + at + 4
-        cdef Py_ssize_t whole
-        if self.input.size - at - 4 < _LENGTH_END or payload[0] != 0:
-            return False
-        whole = 1 + <Py_ssize_t>little(payload + _LENGTH_END - 4, 4)
-        return size != (whole if whole < _CONTINUED else _CONTINUED)
-
-    cdef void _join(self, Py_ssize_t whole) noexcept nogil:
-        """Remove the headers of a packet's further parts, so that its payload is contiguous."""
-        cdef uint8_t* into = self.input.data + self.input_at + 4 + _CONTINUED
-        cdef uint8_t* part = into
-        cdef Py_ssize_t left = whole - _CONTINUED, size
-        while left > 0:
-            size = <Py_ssize_t>little(part, 3)
-            memmove(into, part + 4, size)
-            into += size
-            part += 4 + size
-            left -= size
+    cdef int _take_home(self) noexcept nogil:
+        """End writing into lent memory: complete windows stay there, the current one does not."""
+        cdef const uint8_t* begin = self.output.data + self.window_at
+        cdef Py_ssize_t size = self.output.size - self.window_at
+        self.output = self.own_output
+        self.output.size = 0
+        self.placed, self.placed_marks = self.window_at, self.marks.size
+        self.window_at = 0
+        return put(&self.output, begin, size)
 
     cdef int _take(self, const uint8_t* event, Py_ssize_t size) noexcept nogil:
         """Handle an event; _ODD, with nothing changed, when it is left to Python."""
@@ -833,6 +802,8 @@ cdef class BinlogDecoder:
             return -1
         if not is_full and not has_any(present, plan.count):
             return -1
+        if is_full and is_full_after:
+            return self._put_full_rows(plan, operation, at, end)
         while at < end:
             at = take_image(plan, at, end, present, is_full, self.spans, said.body)
             if at == NULL:
@@ -846,26 +817,59 @@ cdef class BinlogDecoder:
                 if at == NULL or self._put_update(plan, said.body) < 0:
                     return -1
             else:
-                if put_row(plan, &self.row, self.spans, NULL, said.body) < 0:
+                if put_row(plan, _emptied(&self.row), self.spans, NULL, said.body) < 0:
                     return -1
                 if self._put_event(plan, &self.row, NULL, operation, self.spans, NULL) < 0:
                     return -1
         return 0
 
+    cdef int _put_full_rows(
+        self, const Plan* plan, int operation, const uint8_t* at, const uint8_t* end
+    ) noexcept nogil:
+        """Write the row events of images that have all columns."""
+        cdef int is_written_at_once = operation != UPDATE and plan.key_kind == KEY_LONG
+        cdef const uint8_t* behind
+        if is_written_at_once and self._write_head(plan, operation) < 0:
+            return -1
+        while at < end:
+            if is_written_at_once:
+                behind = self._put_at_once(plan, at, end)
+                if behind != NULL:
+                    at = behind
+                    continue
+                is_written_at_once = False
+            if operation == UPDATE:
+                at = put_image(plan, _emptied(&self.before), at, end)
+                if at == NULL or at == end:
+                    return -1
+            at = put_image(plan, _emptied(&self.row), at, end)
+            if at == NULL:
+                return -1
+            if operation == UPDATE:
+                if self._put_changed(plan, NULL, NULL) < 0:
+                    return -1
+            elif self._put_event(plan, &self.row, NULL, operation, NULL, NULL) < 0:
+                return -1
+        return 0
+
     cdef int _put_update(self, const Plan* plan, const uint8_t* base) noexcept nogil:
-        """Write an update, or a delete and an insert where the key changed."""
+        """Write an update of which not all columns are there."""
         cdef Span* old = self.spans
         cdef Span* new = self.spans + plan.count
-        cdef int is_other, index
-        if put_row(plan, &self.before, old, NULL, base) < 0:
+        cdef int index
+        if put_row(plan, _emptied(&self.before), old, NULL, base) < 0:
             return -1
-        if put_row(plan, &self.row, new, old, base) < 0:
+        if put_row(plan, _emptied(&self.row), new, old, base) < 0:
             return -1
         for index in range(plan.count):
             # Columns absent from the row after are unchanged.
             if new[index].start == ABSENT:
                 new[index] = old[index]
-        is_other = has_other_key(plan, &self.before, &self.row)
+        return self._put_changed(plan, new, old)
+
+    cdef int _put_changed(self, const Plan* plan, const Span* new, const Span* old) noexcept nogil:
+        """Write an update, or a delete and an insert where the key changed."""
+        cdef int is_other = has_other_key(plan, &self.before, &self.row)
         if is_other < 0:
             return -1
         if not is_other and self.before_images:
@@ -875,6 +879,80 @@ cdef class BinlogDecoder:
         if self._put_event(plan, &self.before, NULL, DELETE, old, NULL) < 0:
             return -1
         return self._put_event(plan, &self.row, NULL, INSERT, new, NULL)
+
+    cdef int _write_head(self, const Plan* plan, int operation) noexcept nogil:
+        """Write what the events of a rows event have in common, for `_put_at_once`."""
+        cdef Bytes* into = &self.head
+        cdef uint8_t code = <uint8_t>(2 * operation)
+        cdef uint8_t* at
+        into.size = self.tail.size = 0
+        self.head_bytes = -1
+        if reserve(into, LONG_KEY_HEADER_BYTES + CRC32_PART_BYTES) < 0:
+            return -1
+        at = into.data
+        memset(at, 0, LONG_KEY_HEADER_BYTES)
+        at[VERSION_AT] = VERSION
+        write_big(at + MAGIC_AT, <uint32_t>MAGIC, 4)
+        write_big(at + HEADER_LENGTH_AT, LONG_KEY_HEADER_BYTES, 4)
+        write_big(at + ATTRIBUTES_AT, PLAIN_DELETE if operation == DELETE else PLAIN_UPSERT, 2)
+        write_big(at + SRC_ID_AT, <uint32_t>plan.src_id, 4)
+        at += LONG_KEY_HEADER_BYTES + PART_ATTRIBUTES_AT
+        memcpy(at, self.metadata_head, METADATA_HEAD_BYTES)
+        into.size = LONG_KEY_HEADER_BYTES + CRC32_PART_BYTES
+        if put(into, self.origin.data, self.origin.size) < 0 or put(into, &code, 1) < 0:
+            return -1
+        into = &self.tail
+        # No row before the change, perhaps a comment, nothing to note.
+        if put(into, b"\x00", 1) < 0 or self._put_comment(into) < 0 or put(into, b"\x00", 1) < 0:
+            return -1
+        if reserve(into, MD5_PART_BYTES) < 0:
+            return -1
+        at = into.data + into.size
+        write_big(at + PART_ATTRIBUTES_AT, MD5_DIGEST, 2)
+        memcpy(at + PART_MD5_AT, plan.digest, MD5_PART_BYTES - PART_MD5_AT)
+        into.size += MD5_PART_BYTES
+        return 0
+
+    cdef const uint8_t* _put_at_once(
+        self, const Plan* plan, const uint8_t* at, const uint8_t* end
+    ) noexcept nogil:
+        """Write a row image's event in one pass; return the image's end.
+
+        NULL, with nothing written, for a row that takes more: then `_put_event` writes it.
+        """
+        cdef Bytes* into = &self.output
+        cdef Py_ssize_t begin = into.size, row_at, metadata_bytes
+        cdef int64_t key = 0
+        cdef uint8_t* event
+        if reserve(into, self.head.size + self.tail.size + 16) < 0:
+            return NULL
+        event = into.data + begin
+        copy_bytes(event, self.head.data, self.head.size)
+        row_at = long_at(event + self.head.size, self.rows) - event
+        copy_bytes(event + row_at, self.tail.data, self.tail.size)
+        row_at += self.tail.size
+        into.size = begin + row_at
+        self.row.into = into
+        at = put_image(plan, &self.row, at, end)
+        if at == NULL or self.row.raw_count or put_key(plan, &self.row, &self.key, &key) != 1:
+            into.size = begin
+            return NULL
+        event = into.data + begin
+        metadata_bytes = row_at - LONG_KEY_HEADER_BYTES - CRC32_PART_BYTES - MD5_PART_BYTES
+        write_big(event + LONG_KEY_HEADER_BYTES + PART_LENGTH_AT, metadata_bytes, 4)
+        write_big(event + row_at - MD5_PART_BYTES + PART_LENGTH_AT, self.row.size, 4)
+        write_big(event + LONG_KEY_AT, <uint64_t>key, 8)
+        if metadata_bytes != self.head_bytes:
+            self.head_bytes = metadata_bytes
+            self.head_crc = event_crc32(
+                event + LONG_KEY_HEADER_BYTES, self.head.size - LONG_KEY_HEADER_BYTES
+            )
+        write_big(event + LENGTH_AT, into.size - begin, 4)
+        write_big(event + BODY_CRC_AT, event_crc32(
+            event + self.head.size, into.size - begin - self.head.size, self.head_crc
+        ), 4)
+        self.rows += 1
+        return at
 
     cdef int _put_event(
         self, const Plan* plan, const Row* row, const Row* before, int operation,
@@ -890,7 +968,7 @@ cdef class BinlogDecoder:
         if is_long < 0:
             return -1
         header = LONG_KEY_HEADER_BYTES if is_long else SMALLEST_BYTES + self.key.size
-        if reserve(into, header + self.origin.size + row.avro.size + 128) < 0:
+        if reserve(into, header + self.origin.size + row.size + 128) < 0:
             return -1
         at = into.data + begin
         memset(at, 0, header)
@@ -918,14 +996,14 @@ cdef class BinlogDecoder:
             return -1
         write_big(into.data + body + PART_LENGTH_AT, into.size - body - CRC32_PART_BYTES, 4)
         part = into.size
-        if reserve(into, MD5_PART_BYTES + row.avro.size) < 0:
+        if reserve(into, MD5_PART_BYTES + row.size) < 0:
             return -1
         at = into.data + part
-        write_big(at + PART_LENGTH_AT, row.avro.size, 4)
+        write_big(at + PART_LENGTH_AT, row.size, 4)
         write_big(at + PART_ATTRIBUTES_AT, MD5_DIGEST, 2)
         memcpy(at + PART_MD5_AT, plan.digest, MD5_PART_BYTES - PART_MD5_AT)
-        copy_bytes(at + MD5_PART_BYTES, row.avro.data, row.avro.size)
-        into.size = part + MD5_PART_BYTES + row.avro.size
+        copy_bytes(at + MD5_PART_BYTES, avro_of(row), row.size)
+        into.size = part + MD5_PART_BYTES + row.size
         at = into.data + begin
         write_big(at + BODY_CRC_AT, event_crc32(into.data + body, into.size - body), 4)
         write_big(at + LENGTH_AT, into.size - begin, 4)
@@ -945,18 +1023,29 @@ cdef class BinlogDecoder:
         if before == NULL:
             if put(into, b"\x00", 1) < 0:
                 return -1
-        elif put(into, b"\x02", 1) < 0 or put_sized(into, before.avro.data, before.avro.size) < 0:
+        elif put(into, b"\x02", 1) < 0 or put_sized(into, avro_of(before), before.size) < 0:
             return -1
-        if not self.has_comment:
-            if put(into, b"\x00", 1) < 0:
-                return -1
-        elif put(into, b"\x02", 1) < 0 or put_sized(into, self.comment.data, self.comment.size) < 0:
+        if self._put_comment(into) < 0:
             return -1
         return _put_notes(into, plan, row, before, spans, before_spans)
+
+    cdef inline int _put_comment(self, Bytes* into) noexcept nogil:
+        if not self.has_comment:
+            return put(into, b"\x00", 1)
+        if put(into, b"\x02", 1) < 0:
+            return -1
+        return put_sized(into, self.comment.data, self.comment.size)
 
 
 cdef int _put_bytes(Bytes* into, bytes data) except -2:
     return put(into, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef inline Row* _emptied(Row* row) noexcept nogil:
+    """Return a row, to be written into its own buffer."""
+    row.into = &row.own
+    row.own.size = 0
+    return row
 
 
 cdef tuple _ended(const Ended* ended):

@@ -46,6 +46,9 @@ cdef struct Column:
     int scale
     int key_place  # position in the key, from 0; -1 when it is not in the key
     int zero_is_null
+    int branch_bytes  # 1 when `put_image` writes the branch of a union before the value
+    int group_count  # of a decimal's digits that `decimal_at` reads; 0 when it has too many
+    uint8_t groups[4]  # digits of each group
     int member_count
     const uint8_t* members  # the members' names, concatenated
     const int32_t* member_ends
@@ -62,6 +65,7 @@ cdef struct Plan:
     int* key_columns
     int has_inexact_key  # equal values may differ in Avro, and different ones may be equal there
     int delivers_partial
+    Py_ssize_t room  # that `put_image` needs, besides the size of the image
     int32_t src_id
     uint8_t digest[16]
     void* owner
@@ -80,8 +84,11 @@ cdef enum:
     MOST_RAW = 64
 
 cdef struct Row:
-    Bytes avro
-    Span* keys  # where the key's values are in `avro`, in the key's order
+    Bytes own  # where it is written, unless it goes into a window at once
+    Bytes* into  # where it is written: `size` bytes of Avro from `begin` on
+    Py_ssize_t begin
+    Py_ssize_t size
+    Span* keys  # where the key's values are in the Avro, in the key's order
     int raw_count
     Raw raw[MOST_RAW]
 
@@ -111,8 +118,11 @@ cdef class RowPlan:
         self.plan.owner = <void*>self
         self.make_key = make_key
         self.converters, self.kept = [], []
+        self.plan.room = 16  # `varint_at` and `decimal_at` write 8 bytes at once
         for index in range(self.plan.count):
             self._fill(&self.plan.columns[index], columns[index])
+            # The branch of a union; the length or the number; a decimal has no more.
+            self.plan.room += 1 + 10
         for place, index in enumerate(key_columns):
             if not 0 <= index < self.plan.count:
                 raise ValueError("a key of columns that are not there")
@@ -136,6 +146,8 @@ cdef class RowPlan:
         column.precision, column.scale = given.get("precision", 0), given.get("scale", 0)
         if not 0 <= column.scale <= column.precision <= MOST_DIGITS:
             raise ValueError("a decimal of impossible digits")
+        self._group_digits(column)
+        column.branch_bytes = column.nullable or STEP_DATE <= column.step <= STEP_TIMESTAMP
         column.zero_is_null = given.get("zero_is_null", False)
         column.key_place = -1
         column.name, column.name_size = <const uint8_t*>PyBytes_AS_STRING(name), len(name)
@@ -143,6 +155,18 @@ cdef class RowPlan:
         self._keep_members(column, given.get("members"))
         self._keep_table(column, given.get("table"))
         self.converters.append(given.get("convert"))
+        return 0
+
+    cdef int _group_digits(self, Column* column) except -1:
+        """Keep the digits of each group of a decimal whose unscaled number has 63 bits."""
+        cdef int whole = column.precision - column.scale
+        if column.step != STEP_DECIMAL or column.precision > 18:
+            return 0
+        digits = [whole % 9, *[9] * (whole // 9), *[9] * (column.scale // 9), column.scale % 9]
+        for count in digits:
+            if count:
+                column.groups[column.group_count] = count
+                column.group_count += 1
         return 0
 
     cdef int _keep_members(self, Column* column, members) except -1:
@@ -295,7 +319,7 @@ cdef int put_zero_date(
         return -1
     raw = &row.raw[row.raw_count]
     raw.column = index
-    text.data, text.size, text.room = raw.text, 0, 32
+    text.data, text.size, text.room, text.is_lent = raw.text, 0, 32, True
     put_digits(&text, year, 4)
     put(&text, b"-", 1)
     put_digits(&text, month, 2)
@@ -316,7 +340,7 @@ cdef int put_zero_date(
     raw.size = <int>text.size
     row.raw_count += 1
     # Avro's null: the first branch of its union.
-    return put(&row.avro, b"\x00", 1)
+    return put(row.into, b"\x00", 1)
 
 
 cdef int put_date(Row* row, const Column* column, int index, const uint8_t* data) noexcept nogil:
@@ -326,9 +350,9 @@ cdef int put_date(Row* row, const Column* column, int index, const uint8_t* data
         return put_zero_date(row, column, index, year, month, day, 0, 0, False)
     if not is_date(year, month, day):
         return -1
-    if put(&row.avro, b"\x02", 1) < 0:
+    if put(row.into, b"\x02", 1) < 0:
         return -1
-    return put_long(&row.avro, days_of(year, month, day))
+    return put_long(row.into, days_of(year, month, day))
 
 
 cdef int put_datetime(Row* row, const Column* column, int index, const uint8_t* data) noexcept nogil:
@@ -344,10 +368,10 @@ cdef int put_datetime(Row* row, const Column* column, int index, const uint8_t* 
         return put_zero_date(row, column, index, year, month, day, clock_s, micros, True)
     if not is_date(year, month, day):
         return -1
-    if put(&row.avro, b"\x02", 1) < 0:
+    if put(row.into, b"\x02", 1) < 0:
         return -1
     return put_long(
-        &row.avro, (days_of(year, month, day) * 86400 + clock_s) * 1000000 + micros
+        row.into, (days_of(year, month, day) * 86400 + clock_s) * 1000000 + micros
     )
 
 
@@ -358,9 +382,9 @@ cdef int put_timestamp(Row* row, const Column* column, int index, const uint8_t*
         return -1
     if seconds == 0 and micros == 0:
         return put_zero_date(row, column, index, 0, 0, 0, 0, 0, True)
-    if put(&row.avro, b"\x02", 1) < 0:
+    if put(row.into, b"\x02", 1) < 0:
         return -1
-    return put_long(&row.avro, seconds * 1000000 + micros)
+    return put_long(row.into, seconds * 1000000 + micros)
 
 
 cdef int put_time(Bytes* into, const Column* column, const uint8_t* data) noexcept nogil:
@@ -475,7 +499,7 @@ cdef int put_value(
 ) noexcept nogil:
     """Write one value, of `size` bytes at `at` with its length prefix."""
     cdef const Column* column = &plan.columns[index]
-    cdef Bytes* into = &row.avro
+    cdef Bytes* into = row.into
     cdef int step = column.step
     cdef int shift
     cdef const uint8_t* data = at + column.width
@@ -539,15 +563,15 @@ cdef int put_filler(const Plan* plan, Row* row, int index) noexcept nogil:
     cdef const Column* column = &plan.columns[index]
     cdef int place
     if column.nullable:
-        return put(&row.avro, b"\x00", 1)
+        return put(row.into, b"\x00", 1)
     if column.step == STEP_COPIED:
         for place in range(column.size):
-            if put(&row.avro, b"\x00", 1) < 0:
+            if put(row.into, b"\x00", 1) < 0:
                 return -1
         return 0
     if column.step == STEP_DECIMAL or column.step == STEP_UINT64:
-        return put(&row.avro, b"\x02\x00", 2)
-    return put(&row.avro, b"\x00", 1)
+        return put(row.into, b"\x02\x00", 2)
+    return put(row.into, b"\x00", 1)
 
 
 cdef inline int has_any(const uint8_t* present, int count) noexcept nogil:
@@ -599,26 +623,31 @@ cdef int put_row(
     cdef int index, place
     cdef Py_ssize_t begin
     cdef const Span* span
-    row.avro.size = 0
+    row.begin = row.into.size
     row.raw_count = 0
     for index in range(plan.count):
         span = &spans[index]
         if span.start == ABSENT and others != NULL:
             span = &others[index]
-        begin = row.avro.size
+        begin = row.into.size
         if span.start >= 0:
             if put_value(plan, row, index, base + span.start, span.size) < 0:
                 return -1
         elif span.start == ABSENT:
             if put_filler(plan, row, index) < 0:
                 return -1
-        elif not plan.columns[index].nullable or put(&row.avro, b"\x00", 1) < 0:
+        elif not plan.columns[index].nullable or put(row.into, b"\x00", 1) < 0:
             return -1
         place = plan.columns[index].key_place
         if place >= 0:
-            row.keys[place].start = begin if span.start != ABSENT else ABSENT
-            row.keys[place].size = row.avro.size - begin
+            row.keys[place].start = begin - row.begin if span.start != ABSENT else ABSENT
+            row.keys[place].size = row.into.size - begin
+    row.size = row.into.size - row.begin
     return 0
+
+
+cdef inline const uint8_t* avro_of(const Row* row) noexcept nogil:
+    return row.into.data + row.begin
 
 
 cdef int put_escaped(Bytes* into, const uint8_t* data, Py_ssize_t size) noexcept nogil:
@@ -696,7 +725,7 @@ cdef int put_key(const Plan* plan, const Row* row, Bytes* key, int64_t* number) 
     if plan.key_kind == KEY_MADE:
         return make_key(plan, row, key)
     if plan.key_kind == KEY_LONG:
-        column, avro = &plan.columns[plan.key_columns[0]], row.avro.data + row.keys[0].start
+        column, avro = &plan.columns[plan.key_columns[0]], avro_of(row) + row.keys[0].start
         if not (column.nullable and avro[0] == 0):
             avro = read_long(avro + column.nullable, number)
             if column.step != STEP_UINT64:
@@ -708,7 +737,7 @@ cdef int put_key(const Plan* plan, const Row* row, Bytes* key, int64_t* number) 
         if place and put(key, b",", 1) < 0:
             return -1
         column = &plan.columns[plan.key_columns[place]]
-        if put_key_text(key, column, row.avro.data + row.keys[place].start) < 0:
+        if put_key_text(key, column, avro_of(row) + row.keys[place].start) < 0:
             return -1
     return 0
 
@@ -717,7 +746,7 @@ cdef int make_key(const Plan* plan, const Row* row, Bytes* key) noexcept with gi
     """Ask Python for a key of types whose text forms only it knows."""
     cdef bytes made
     try:
-        made = (<RowPlan>plan.owner).make_key(PyBytes_FromStringAndSize(<const char*>row.avro.data, row.avro.size))
+        made = (<RowPlan>plan.owner).make_key(PyBytes_FromStringAndSize(<const char*>avro_of(row), row.size))
     except:  # as above
         return -1
     key.size = 0
@@ -736,7 +765,7 @@ cdef int has_other_key(const Plan* plan, const Row* before, const Row* after) no
         if old.start == ABSENT or new.start == ABSENT:
             return -1
         if old.size == new.size and memcmp(
-            before.avro.data + old.start, after.avro.data + new.start, old.size
+            avro_of(before) + old.start, avro_of(after) + new.start, old.size
         ) == 0:
             continue
         return -1 if plan.has_inexact_key else 1

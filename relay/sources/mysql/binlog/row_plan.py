@@ -8,7 +8,7 @@ is read in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pymysqlreplication.constants import FIELD_TYPE as T
@@ -19,15 +19,16 @@ from databus.relay.sources.mysql.rows.charsets import byte_table
 from databus.relay.sources.mysql.rows.columns import COMPRESSED_BLOB, COMPRESSED_VARCHAR, VECTOR
 from databus.relay.sources.mysql.rows.decimals import decimal_size
 from databus.relay.sources.source import TableEncoder
+from databus.schemas.table import Table
 
 _INT_SIZES = {T.TINY: 1, T.SHORT: 2, T.INT24: 3, T.LONG: 4, T.LONGLONG: 8}
 # Bytes without the fraction.
 _TEMPORAL = {T.TIME2: ("time", 3), T.DATETIME2: ("datetime", 5), T.TIMESTAMP2: ("timestamp", 4)}
-_UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8"})
+UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 _LONG_STEPS = frozenset({"int", "uint", "uint64", "year"})
 _TEXT_STEPS = _LONG_STEPS | {"utf8", "table", "enum", "set", "bytes", "bits", "padded", "uuid"}
 
-_Step = dict[str, Any]
+Step = dict[str, Any]
 
 
 def plan_of(layout: RowLayout, encoder: TableEncoder) -> RowPlan | None:
@@ -42,21 +43,21 @@ def plan_of(layout: RowLayout, encoder: TableEncoder) -> RowPlan | None:
         assert step is not None
         named = {"name": column.name, "nullable": column.nullable}
         columns.append({**step, **named, "zero_is_null": column.name in layout.dates})
-    key, key_columns = _key(layout, columns)
+    key, key_columns = choose_key(layout.table, columns)
     return RowPlan(
         columns,
         src_id=encoder.src_id,
         digest=encoder.digest,
         key=key,
         key_columns=key_columns,
-        make_key=_key_maker(encoder),
+        make_key=key_from_avro(encoder),
         delivers_partial=layout.delivers_partial,
     )
 
 
-def _key(layout: RowLayout, columns: list[_Step]) -> tuple[str, list[int]]:
+def choose_key(table: Table, columns: Sequence[Step]) -> tuple[str, list[int]]:
     """Return the kind of the rows' key, and its columns."""
-    places = [column.position for column in layout.table.key_columns]
+    places = [column.position for column in table.key_columns]
     steps = {columns[place]["step"] for place in places}
     # Without a primary key, the key is a digest of the whole row: made in Python.
     if not places:
@@ -66,7 +67,9 @@ def _key(layout: RowLayout, columns: list[_Step]) -> tuple[str, list[int]]:
     return "text" if steps <= _TEXT_STEPS else "made", places
 
 
-def _key_maker(encoder: TableEncoder) -> Callable[[bytes], bytes]:
+def key_from_avro(encoder: TableEncoder) -> Callable[[bytes], bytes]:
+    """Return the function that makes the key of a row that is written already."""
+
     def make(avro: bytes) -> bytes:
         key = encoder.key_of(encoder.codec.decode(avro))
         assert isinstance(key, bytes)
@@ -75,7 +78,7 @@ def _key_maker(encoder: TableEncoder) -> Callable[[bytes], bytes]:
     return make
 
 
-def _step(column: PackedColumn) -> _Step | None:
+def _step(column: PackedColumn) -> Step | None:
     logged, sql = column.logged, column.sql
     code, length = logged.type_code, logged.length
     if code in _INT_SIZES:
@@ -97,7 +100,7 @@ def _step(column: PackedColumn) -> _Step | None:
     return _PLAIN[code](length) if code in _PLAIN else _variable_step(column)
 
 
-_PLAIN: dict[int, Callable[[int], _Step]] = {
+_PLAIN: dict[int, Callable[[int], Step]] = {
     T.FLOAT: lambda length: {"step": "copied", "size": length},
     T.DOUBLE: lambda length: {"step": "copied", "size": length},
     T.YEAR: lambda _: {"step": "year", "size": 1},
@@ -109,7 +112,7 @@ _PLAIN: dict[int, Callable[[int], _Step]] = {
 }
 
 
-def _fixed_step(column: PackedColumn) -> _Step:
+def _fixed_step(column: PackedColumn) -> Step:
     length = column.logged.length
     width = 2 if length > 255 else 1
     if column.charset not in (None, "binary"):
@@ -121,7 +124,7 @@ def _fixed_step(column: PackedColumn) -> _Step:
     return {"step": "padded", "width": width, "size": length}
 
 
-def _variable_step(column: PackedColumn) -> _Step | None:
+def _variable_step(column: PackedColumn) -> Step | None:
     code, length = column.logged.type_code, column.logged.length
     is_varchar = code in (T.VARCHAR, COMPRESSED_VARCHAR)
     width = (2 if length > 255 else 1) if is_varchar else length
@@ -134,18 +137,18 @@ def _variable_step(column: PackedColumn) -> _Step | None:
     return _text_step(column, width)
 
 
-def _text_step(column: PackedColumn, width: int) -> _Step:
+def _text_step(column: PackedColumn, width: int) -> Step:
     charset = column.charset or ""
-    if charset in _UTF8:
+    if charset in UTF8:
         return {"step": "utf8", "width": width}
     # Only single-byte sets have a table; texts of the others are decoded in Python.
     table = byte_table(charset)
     if table is None:
         return _converted(column, width)
-    return {"step": "table", "width": width, "table": _utf8_table(table)}
+    return {"step": "table", "width": width, "table": utf8_table(table)}
 
 
-def _utf8_table(table: str) -> bytes:
+def utf8_table(table: str) -> bytes:
     """Return four bytes for each byte of the set: the size in UTF-8 (0 = none), and the text."""
     packed = bytearray()
     for character in table:
@@ -155,7 +158,7 @@ def _utf8_table(table: str) -> bytes:
     return bytes(packed)
 
 
-def _converted(column: PackedColumn, width: int) -> _Step:
+def _converted(column: PackedColumn, width: int) -> Step:
     read = column.read
 
     def convert(data: bytes) -> bytes:

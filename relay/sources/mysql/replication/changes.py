@@ -85,7 +85,7 @@ class ChangeList:
         self, layout: RowLayout, type_code: int, body: bytes, comment: str | None, scn: int
     ) -> None:
         """Add the changes of a rows event."""
-        self.add(row_changes(layout, type_code, body, comment), scn)
+        self.add(row_changes(layout, type_code, body, comment, scn), scn)
 
     def mark(self) -> int:
         """Return the number of changes."""

@@ -33,6 +33,7 @@ from databus.relay.sources.source import (
     ReadItem,
     TableDefined,
     Transaction,
+    WindowRoom,
 )
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.control import end_of_period
@@ -46,6 +47,9 @@ _TYPE_AT = 4  # in an event's header
 _STATEMENTS = frozenset(
     {B.QUERY_EVENT, QUERY_COMPRESSED, B.EXECUTE_LOAD_QUERY_EVENT, TRANSACTION_PAYLOAD}
 )
+# Windows are about twice as large as their part of the log; what has no room goes another way.
+_ROOM_FACTOR = 4
+_LEAST_ROOM = 1 << 16
 _BEGIN = (0, 0, 0)  # the mark before the first change of a window
 
 
@@ -80,7 +84,7 @@ class _EncodedChanges:
         decoder, plan = self._windows.decoder, self._windows.plan(layout, self._origin, scn)
         decoder.statement_comment = comment
         if plan is None or not decoder.put_rows(plan, type_code, body):
-            self.add(row_changes(layout, type_code, body, comment), scn)
+            self.add(row_changes(layout, type_code, body, comment, scn), scn)
         self._windows.hand_over()
 
     def mark(self) -> tuple[int, int, int]:
@@ -227,6 +231,11 @@ class CompiledAssembler(Assembler):
         self._encoded = EncodedWindows(self._decoder, encoder)
         super().__init__(*arguments, epoch=epoch, windows=self._encoded, **more)
         self._transactions = self._decoder.transactions
+        self._room: WindowRoom | None = None
+
+    def write_into(self, room: WindowRoom) -> None:
+        """Write windows into the room of a ring, as far as there is any."""
+        self._room = room
 
     def receive_bytes(self, chunk: memoryview | bytes, size: int) -> Iterator[ReadItem]:
         """Take the first `size` bytes of a chunk; yield the items that they complete.
@@ -235,12 +244,44 @@ class CompiledAssembler(Assembler):
         server ends the stream. Items yielded before the error are valid.
         """
         self._decoder.feed(chunk, size)
-        status = _decoder.FULL
+        reserved = self._room.reserve(_ROOM_FACTOR * size + _LEAST_ROOM) if self._room else None
+        if reserved is None:
+            yield from self._run()
+            return
+        position, room = reserved
+        with room:
+            yield from self._run_into(position, room) if len(room) >= _LEAST_ROOM else self._run()
+
+    def _run(self, status: int = _decoder.FULL) -> Iterator[ReadItem]:
+        """Decode all that was fed, from where a status stopped."""
         while status != _decoder.MORE:
             self._enter()
             status = self._decoder.run()
             self._leave()
             yield from self._outcome(status)
+
+    def _run_into(self, position: int, room: memoryview) -> Iterator[ReadItem]:
+        """Decode all that was fed, into room behind the ring's newest window.
+
+        Windows that are handed over with their data take the place of what is written later.
+        So from the first of them on none is placed.
+        """
+        status, at = _decoder.FULL, 0
+        while status != _decoder.MORE:
+            self._enter()
+            with room[at:] as left:
+                status, size, marks = self._decoder.run_into(left)
+            self._leave()
+            if marks is not None:
+                yield WindowBatch(b"", marks, position + at)
+                at += size
+            is_placed = True
+            for item in self._outcome(status):
+                is_placed = is_placed and isinstance(item, Transaction) and not item.changes
+                yield item
+            if not is_placed or at > len(room) - _LEAST_ROOM:
+                yield from self._run(status)
+                return
 
     def _outcome(self, status: int) -> Iterator[ReadItem]:
         """Yield the finished items, and handle the reason for which the decoder stopped."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from socket import SHUT_RDWR
 from threading import Thread
@@ -34,6 +34,9 @@ HEARTBEAT_S = 1.0
 # A live server sends a heartbeat each second; one that is silent for so long is gone.
 SILENCE_S = 10.0
 _DRAIN_WAIT_S = 1.0
+# How long a reader to the end of the log waits before it is asked whether to go on.
+_END_WAIT_S = 0.5
+_NO_CHUNK = memoryview(b""), 0
 
 _NON_BLOCKING, _WITH_STATEMENTS, _BY_GTID = 1, 2, 4
 
@@ -211,11 +214,28 @@ class BinlogDump:
             return ours
 
 
+def chunks_to_the_end(dump: BinlogDump) -> Iterator[tuple[memoryview, int]]:
+    """Yield the chunks of a dump, and empty ones while none arrives; raises SourceError."""
+    while True:
+        yield dump.receive_chunk(_END_WAIT_S) or _NO_CHUNK
+
+
+def events_to_the_end(dump: BinlogDump) -> Iterator[bytes]:
+    """Yield the events of a dump that does not follow the log; raises SourceError."""
+    while True:
+        try:
+            yield from dump.receive(_END_WAIT_S) or ()
+        except StreamEnded as ended:
+            if ended.code:
+                raise dump.explain(ended) from ended
+            return
+
+
 class _Drain:
     """A thread that reads a socket into a fixed set of chunks, ahead of the decoder.
 
-    The server waits only when all chunks are full. Chunks are reused, because allocating one
-    costs more than receiving into it.
+    The server waits only when all chunks are full. Chunks are made as they are needed, and
+    reused, because allocating one costs more than receiving into it.
     """
 
     def __init__(self, sock: Any) -> None:
@@ -225,8 +245,7 @@ class _Drain:
         self._free: SimpleQueue[memoryview | None] = SimpleQueue()
         self._full: SimpleQueue[tuple[memoryview, int] | Exception] = SimpleQueue()
         self._taken: memoryview | None = None
-        for _ in range(CHUNKS):
-            self._free.put(memoryview(bytearray(CHUNK_BYTES)))
+        self._made = 0
         self._thread = Thread(target=self._run, name="binlog-drain", daemon=True)
         self._thread.start()
 
@@ -253,13 +272,22 @@ class _Drain:
 
     def _run(self) -> None:
         try:
-            while (chunk := self._free.get()) is not None and not self._is_over:
+            while (chunk := self._next_chunk()) is not None and not self._is_over:
                 size = self._receive(chunk)
                 self._full.put((chunk, size))
                 if size == 0:
                     return
         except Exception as error:  # a TLS socket that is shut down raises other errors, too
             self._full.put(error if isinstance(error, OSError) else OSError(repr(error)))
+
+    def _next_chunk(self) -> memoryview | None:
+        """Return a free chunk, a new one if there may be more; None at the end."""
+        try:
+            # A log that is quiet needs few of them.
+            return self._free.get(block=self._made == CHUNKS)
+        except Empty:
+            self._made += 1
+            return memoryview(bytearray(CHUNK_BYTES))
 
     def _receive(self, chunk: memoryview) -> int:
         while not self._is_over:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -65,6 +65,9 @@ def first_event_crc(data: bytes) -> int:
     return crc32(head + data[HEADER_SIZE : _CREATED.start] + data[_CREATED.stop : -4])
 
 
+_encode_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class FileBeginning(NamedTuple):
     """A binlog file's first event: when it was written, and its digest."""
 
@@ -102,9 +105,17 @@ class Identity:
 
     def mark(self) -> LogMark:
         """Return the identity in its stored form."""
-        values = asdict(self)
-        values["digest"] = f"{self.digest:016x}"
-        return LogMark(values.pop("scn"), json.dumps(values, separators=(",", ":")))
+        # Not by `asdict`, which takes a quarter of the time of capturing a transaction.
+        values = {
+            "server": self.server,
+            "file": self.file,
+            "born_s": self.born_s,
+            "first": self.first,
+            "begin": self.begin,
+            "digest": f"{self.digest:016x}",
+            "gtid": self.gtid,
+        }
+        return LogMark(self.scn, _encode_json(values))
 
     @classmethod
     def of(cls, mark: LogMark) -> Identity:

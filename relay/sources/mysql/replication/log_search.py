@@ -1,21 +1,18 @@
-"""Searches parts of the binlog other than the one that is streamed.
+"""Searches the binlog behind the stream.
 
-Ahead of the stream: statements that change columns of watched tables. Behind it: prepared XA
-transactions that are committed now.
+For the place to which a saved mark belongs, and for prepared XA transactions that are committed
+now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.binlog import events
-from databus.relay.sources.mysql.binlog.compressed import events_inside, plain_query
 from databus.relay.sources.mysql.binlog.events import Event, EventReader, parse_query
-from databus.relay.sources.mysql.binlog.gtid import parse_mariadb_gtid
-from databus.relay.sources.mysql.binlog.packets import StreamEnded
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import (
     PreparedTransactions,
@@ -24,9 +21,10 @@ from databus.relay.sources.mysql.binlog.xa import (
     parse_xa_prepare,
 )
 from databus.relay.sources.mysql.replication.assembler import Assembler
-from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
 from databus.relay.sources.mysql.replication.log_cursor import LogCursor, is_made_up
 from databus.relay.sources.mysql.replication.log_identity import AnotherLogError, Proof
+from databus.relay.sources.mysql.replication.placed_events import placed
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
@@ -34,18 +32,10 @@ from databus.relay.sources.mysql.server.start_position import (
     Start,
     start_at_position,
 )
-from databus.relay.sources.mysql.tables.captured_tables import (
-    Names,
-    ScanLog,
-    WatchedTables,
-    redefined_by,
-)
-from databus.relay.sources.mysql.tables.column_spec import Rules
-from databus.relay.sources.mysql.tables.ddl_tokens import TableName
+from databus.relay.sources.mysql.tables.captured_tables import WatchedTables
 from databus.relay.sources.source import Change
-from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
+from databus.schemas.scn import MAX_OFFSET, binlog_position
 
-_WAIT_S = 10.0
 _GTIDS = frozenset(
     {
         B.MARIADB_GTID_EVENT,
@@ -54,17 +44,6 @@ _GTIDS = frozenset(
         events.GTID_TAGGED,
     }
 )
-
-
-def events_to_the_end(dump: BinlogDump) -> Iterator[bytes]:
-    """Yield the events of a dump that does not follow the log; raises SourceError."""
-    while True:
-        try:
-            yield from dump.receive(_WAIT_S) or ()
-        except StreamEnded as ended:
-            if ended.code:
-                raise dump.explain(ended) from ended
-            return
 
 
 def prove(stream: Iterable[bytes], proof: Proof) -> None:
@@ -81,49 +60,6 @@ def prove(stream: Iterable[bytes], proof: Proof) -> None:
     raise AnotherLogError(proof.kept, found)
 
 
-def last_definition_changes(
-    stream: Iterable[bytes], names: Names, rules: Rules, epoch: int, end: int
-) -> dict[TableName, int]:
-    """Return the SCN of the last statement that may have changed each table's definition.
-
-    Reads up to the SCN `end`; raises ValueError on damage.
-    """
-    found: dict[TableName, int] = {}
-    is_unfinished = False
-    for scn, event in _placed(stream, epoch):
-        if scn > end:
-            break
-        if event.type_code == B.MARIADB_GTID_EVENT:
-            # MariaDB 10.8 and later may log an ALTER in two halves; the first has no effect yet.
-            is_unfinished = parse_mariadb_gtid(event).is_unfinished_ddl
-        elif event.type_code == B.QUERY_EVENT and not is_unfinished:
-            query = parse_query(event.body, rules.dialect.collations)
-            found.update(dict.fromkeys(redefined_by(query, names, rules), scn))
-    return found
-
-
-def log_scanner(
-    names: Names,
-    rules: Rules,
-    epoch: int,
-    log_files: Callable[[], Sequence[LogFile]],
-    open_dump: Callable[[Start], BinlogDump],
-) -> ScanLog:
-    """Return a function that finds the tables redefined in a range of the server's log.
-
-    The function raises ValueError if the log does not have the range, and SourceError.
-    """
-
-    def scan(begin: int, end: int) -> Mapping[TableName, int]:
-        dump = open_dump(start_at_position(binlog_position(begin), epoch, log_files()))
-        try:
-            return last_definition_changes(events_to_the_end(dump), names, rules, epoch, end)
-        finally:
-            dump.close()
-
-    return scan
-
-
 def prepared_transactions(
     stream: Iterable[bytes], file_number: int, collations: Mapping[int, str], epoch: int, end: int
 ) -> dict[Xid, int | None]:
@@ -133,7 +69,7 @@ def prepared_transactions(
     """
     found: dict[Xid, int | None] = {}
     start = 0
-    for scn, event in _placed(stream, epoch):
+    for scn, event in placed(stream, epoch):
         if scn > end or binlog_position(scn).file_number != file_number:
             break
         if event.type_code in _GTIDS:
@@ -155,24 +91,6 @@ def prepared_transactions(
 def _start_scn(scn: int, event: Event) -> int:
     position = binlog_position(scn)
     return position._replace(offset=min(event.start_offset, MAX_OFFSET)).to_scn()
-
-
-def _placed(stream: Iterable[bytes], epoch: int) -> Iterator[tuple[int, Event]]:
-    """Yield the events that a file has, decompressed, with their SCN."""
-    reader, cursor = EventReader(), LogCursor(has_gaps=False)
-    for data in stream:
-        event = cursor.place(reader.read(data), is_inside=True)
-        if is_made_up(event) or event.type_code == B.ROTATE_EVENT:
-            continue
-        offset = min(cursor.offset, MAX_OFFSET)
-        scn = BinlogPosition(epoch, cursor.file_number, offset).to_scn()
-        if event.type_code == events.QUERY_COMPRESSED:
-            yield scn, plain_query(event)
-        elif event.type_code == events.TRANSACTION_PAYLOAD:
-            for inner in events_inside(event):
-                yield scn, inner
-        else:
-            yield scn, event
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
-from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
 from databus.relay.sources.mysql.replication.log_identities import Expected, Identities
 from databus.relay.sources.mysql.replication.log_identity import AnotherLogError, Identity, Proof
-from databus.relay.sources.mysql.replication.log_search import events_to_the_end, prove
+from databus.relay.sources.mysql.replication.log_search import prove
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,

@@ -143,28 +143,28 @@ def table_id(body: bytes) -> int:
 
 
 def row_changes(
-    layout: RowLayout, type_code: int, body: bytes, comment: str | None
+    layout: RowLayout, type_code: int, body: bytes, comment: str | None, scn: int
 ) -> list[RowChange]:
-    """Decode a rows event; raises ValueError that names the column."""
+    """Decode a rows event that ends at `scn`; raises ValueError that names the column."""
     start, present = _open(layout, type_code, body)
     if type_code == _PARTIAL:
         rows = _partial_rows(layout, present, body, start)
     else:
         rows = _rows(layout, present, body, start)
     if not layout.is_plain or not all(_is_complete(layout, columns) for columns in present):
-        return _noted_changes(layout, type_code, rows, comment)
+        return _noted_changes(layout, type_code, rows, comment, scn)
     table = layout.table
     if len(present) == 1:
         op = Op.INSERT if type_code in _WRITES else Op.DELETE
-        return [RowChange(table, op, row, None, comment) for row in rows]
+        return [RowChange(table, op, row, None, comment, None, scn) for row in rows]
     changes: list[RowChange] = []
     for before in rows:
         after = _next(rows)
         if _is_another(layout, before, after):
-            changes.append(RowChange(table, Op.DELETE, before, None, comment))
-            changes.append(RowChange(table, Op.INSERT, after, None, comment))
+            changes.append(RowChange(table, Op.DELETE, before, None, comment, None, scn))
+            changes.append(RowChange(table, Op.INSERT, after, None, comment, None, scn))
         else:
-            changes.append(RowChange(table, Op.UPDATE, after, before, comment))
+            changes.append(RowChange(table, Op.UPDATE, after, before, comment, None, scn))
     return changes
 
 
@@ -182,22 +182,26 @@ def _is_another(layout: RowLayout, before: Row, after: Row) -> bool:
 
 
 def _noted_changes(
-    layout: RowLayout, type_code: int, rows: Iterator[dict[str, Any]], comment: str | None
+    layout: RowLayout,
+    type_code: int,
+    rows: Iterator[dict[str, Any]],
+    comment: str | None,
+    scn: int,
 ) -> list[RowChange]:
     """Return changes with notes on absent columns and invalid dates."""
     table = layout.table
     if type_code not in _UPDATES:
         op = Op.INSERT if type_code in _WRITES else Op.DELETE
         images = (_image(layout, row) for row in rows if _is_current(layout, row))
-        return [RowChange(table, op, i.row, None, comment, i.notes) for i in images]
+        return [RowChange(table, op, i.row, None, comment, i.notes, scn) for i in images]
     changes: list[RowChange] = []
     for row in rows:
-        changes.extend(_noted_update(layout, row, _next(rows), comment))
+        changes.extend(_noted_update(layout, row, _next(rows), comment, scn))
     return changes
 
 
 def _noted_update(
-    layout: RowLayout, row: Row, changed: Row, comment: str | None
+    layout: RowLayout, row: Row, changed: Row, comment: str | None, scn: int
 ) -> tuple[RowChange, ...]:
     table = layout.table
     merged = {
@@ -208,19 +212,18 @@ def _noted_update(
     before, after = _image(layout, row), _image(layout, merged)
     was, is_one = _is_current(layout, row), _is_current(layout, merged)
     if not (was and is_one):
-        deleted = RowChange(table, Op.DELETE, before.row, None, comment, before.notes)
-        inserted = RowChange(table, Op.INSERT, after.row, None, comment, after.notes)
+        deleted = RowChange(table, Op.DELETE, before.row, None, comment, before.notes, scn)
+        inserted = RowChange(table, Op.INSERT, after.row, None, comment, after.notes, scn)
         return (deleted,) * was + (inserted,) * is_one
     # Compared before invalid dates become null: on the server they differ from each other.
     if _is_another(layout, row, merged):
         return (
-            RowChange(table, Op.DELETE, before.row, None, comment, before.notes),
-            RowChange(table, Op.INSERT, after.row, None, comment, after.notes),
+            RowChange(table, Op.DELETE, before.row, None, comment, before.notes, scn),
+            RowChange(table, Op.INSERT, after.row, None, comment, after.notes, scn),
         )
-    notes = Notes(after.absent, before.absent, after.raw, before.raw)
-    return (
-        RowChange(table, Op.UPDATE, after.row, before.row, comment, notes if any(notes) else None),
-    )
+    found = Notes(after.absent, before.absent, after.raw, before.raw)
+    notes = found if any(found) else None
+    return (RowChange(table, Op.UPDATE, after.row, before.row, comment, notes, scn),)
 
 
 # The row end of current rows; the second is that of MariaDB 11.5 and later (64-bit).

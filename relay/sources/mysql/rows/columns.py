@@ -18,8 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pymysqlreplication.constants import FIELD_TYPE as T
+
+from databus.schemas.table import UNKNOWN_CHARACTER
 
 COMPRESSED_BLOB, COMPRESSED_VARCHAR, VECTOR = 140, 141, 242
 
@@ -101,6 +104,7 @@ def clean_sql_type(column_type: str) -> str:
     return _COMMENT.sub("", column_type).strip().lower()
 
 
+@lru_cache(maxsize=4096)
 def parse_sql_type(text: str) -> SqlType:
     """Parse a declared type; raises ValueError."""
     match = _DECLARED.fullmatch(text)
@@ -116,9 +120,12 @@ def parse_sql_type(text: str) -> SqlType:
     return SqlType(name, arguments, is_unsigned="unsigned" in rest or "zerofill" in rest)
 
 
-# Replaces a `?` in a member that may stand for another character; see
-# `server/enum_members.py`.
-UNKNOWN_CHARACTER = "\ufffd"
+def has_unknown_members(sql: SqlType) -> bool:
+    """Return whether a member has a `?` in the catalogue that may stand for another character.
+
+    See `server/enum_members.py`.
+    """
+    return any(UNKNOWN_CHARACTER in member for member in sql.members)
 
 
 def check_members(sql: SqlType) -> None:

@@ -4,7 +4,7 @@ The server sends texts, in each column's own character set (the session says
 `character_set_results = NULL`), with times in UTC and no mode that changes what
 is shown. Values whose text is not exact are selected in another form: a FLOAT as a
 DOUBLE, because its own text has six digits; members of ENUM and SET by number, as in the
-binlog.
+binlog. Where the definition does not have all members, their texts are selected instead.
 
 Values are converted column by column, which is twice as fast as row by row.
 """
@@ -23,11 +23,11 @@ from uuid import UUID
 
 from pymysqlreplication.constants import FIELD_TYPE as T
 
-from databus.relay.sources.mysql.rows.charsets import exact_decoder
+from databus.relay.sources.mysql.rows.charsets import BINARY, exact_decoder
 from databus.relay.sources.mysql.rows.columns import (
     LoggedColumn,
     SqlType,
-    check_members,
+    has_unknown_members,
     parse_sql_type,
 )
 from databus.relay.sources.mysql.rows.layout import DefinedColumn
@@ -42,8 +42,8 @@ from databus.relay.sources.mysql.tables.ddl_tokens import quote
 Convert = Callable[[bytes], Any]
 RawRow = Sequence[bytes | None]
 
-_INTS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
-_TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+INTS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _BYTES = frozenset(
     {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit", "vector"}
     | {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"}
@@ -61,12 +61,14 @@ _CACHED_MEMBERS = 1024
 class SelectedColumn:
     """A column in a SELECT: its expression, and the conversion of the result to a value.
 
-    `convert` is None where the bytes are the value.
+    `convert` is None where the bytes are the value. An invalid date is null with
+    `zero_dates_are_null`, and otherwise an error.
     """
 
     defined: DefinedColumn
     expression: str
     convert: Convert | None
+    zero_dates_are_null: bool
 
 
 class MisfitError(ValueError):
@@ -84,7 +86,8 @@ def selected(column: DefinedColumn, *, zero_dates_are_null: bool) -> SelectedCol
         convert = _convert(sql, column.charset, zero_dates_are_null)
     except ValueError as error:
         raise ValueError(f"column {column.name!r} ({column.sql_type}): {error}") from error
-    return SelectedColumn(column, _expression(quote(column.name), sql), convert)
+    expression = _expression(quote(column.name), sql)
+    return SelectedColumn(column, expression, convert, zero_dates_are_null)
 
 
 def rows_of(columns: Sequence[SelectedColumn], raw: Sequence[RawRow]) -> list[dict[str, Any]]:
@@ -122,7 +125,7 @@ def _misfit(column: SelectedColumn, values: Sequence[bytes | None]) -> MisfitErr
 
 def _expression(name: str, sql: SqlType) -> str:
     if sql.name in ("enum", "set"):
-        return f"CAST({name} AS UNSIGNED)"
+        return name if has_unknown_members(sql) else f"CAST({name} AS UNSIGNED)"
     # Declared digits, as in FLOAT(7,2), also round the text.
     if sql.name == "float" or (sql.name == "double" and sql.arguments):
         return f"{name} * 1e0"
@@ -131,17 +134,16 @@ def _expression(name: str, sql: SqlType) -> str:
 
 
 def _convert(sql: SqlType, charset: str | None, zero_dates_are_null: bool) -> Convert | None:
-    if sql.name in _INTS:
+    if sql.name in INTS:
         return _decimal if sql.name == "bigint" and sql.is_unsigned else int
-    if sql.name in _TEXTS:
+    if sql.name in TEXTS:
         return exact_decoder(charset)
     if sql.name in _BYTES:
         return None
     if sql.name in ("date", "datetime", "timestamp"):
         return _dates(sql.name, zero_dates_are_null)
     if sql.name in ("enum", "set"):
-        check_members(sql)
-        return _members(sql)
+        return _member_texts(charset) if has_unknown_members(sql) else _members(sql)
     if sql.name in _ADDRESSES:
         return _address(sql)
     plain = _PLAIN.get(sql.name)
@@ -200,6 +202,11 @@ def _members(sql: SqlType) -> Convert:
         return read(int(raw).to_bytes(size, "little"), 0)[0]
 
     return convert
+
+
+def _member_texts(charset: str | None) -> Convert | None:
+    # Binary members are delivered as text too.
+    return exact_decoder("utf8mb4" if charset == BINARY else charset)
 
 
 def _address(sql: SqlType) -> Convert:

@@ -20,7 +20,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pymysql.constants.ER import NO_SUCH_TABLE, SPECIFIC_ACCESS_DENIED_ERROR
@@ -36,17 +36,26 @@ from databus.relay.sources.mysql.scan.columns import (
     rows_of,
     selected,
 )
-from databus.relay.sources.mysql.scan.key_order import KeyOrder, KeyPart, order_of
+from databus.relay.sources.mysql.scan.key_order import KeyPart, order_of
+from databus.relay.sources.mysql.scan.table_queries import TableQueries, sql_name
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import table_problems
 from databus.relay.sources.mysql.server.connection import address_of, connect, driver_errors
 from databus.relay.sources.mysql.server.start_position import file_number
-from databus.relay.sources.mysql.tables.captured_tables import Names, split_name
-from databus.relay.sources.mysql.tables.ddl_tokens import quote
+from databus.relay.sources.mysql.tables.names import Names, split_name
 from databus.relay.sources.table_scan import NO_KEY_RANGES, Chunk, KeyRange
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition
 from databus.schemas.table import Table
+
+read_texts: Callable[[Any, str], Any] | None
+try:
+    from databus.relay.sources.mysql.scan import chunk_rows
+except ImportError:  # not built: the driver reads every value
+    read_texts = None
+else:
+    read_texts = chunk_rows.read_texts
+    ChunkRows = chunk_rows.ChunkRows
 
 # How long to wait for open transactions to end before an error is raised.
 COMMIT_WAIT_S = 60.0
@@ -81,36 +90,6 @@ WHERE trx_id + 0 > 0 AND trx_id + 0 < 281474976710656
 _COUNTER = re.compile(rb" AUTO_INCREMENT=\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """The queries of a table, valid while its SHOW CREATE TABLE is `text`."""
-
-    text: bytes
-    source: str
-    table: Table
-    columns: tuple[SelectedColumn, ...]
-    order: KeyOrder | None
-    key: tuple[int, ...]  # the indexes of the key's columns
-
-    def select(self, condition: str, limit: int) -> str:
-        """Return the query of a chunk."""
-        assert self.order is not None
-        where = f" WHERE {condition}" if condition else ""
-        order = f" ORDER BY {self.order.terms} LIMIT {limit}"
-        return f"{self.select_all()} FORCE INDEX (PRIMARY){where}{order}"
-
-    def select_extent(self) -> str:
-        """Return the query of the smallest and the largest key, which is one integer."""
-        assert self.order is not None
-        key = self.order.terms
-        return f"SELECT MIN({key}), MAX({key}) FROM {_sql_name(self.source)}"
-
-    def select_all(self) -> str:
-        """Return the query of everything, in no order."""
-        columns = ", ".join(column.expression for column in self.columns)
-        return f"SELECT {columns} FROM {_sql_name(self.source)}"
-
-
 class MysqlTableScan:
     """Reads the tables of one server; implements `TableScan`.
 
@@ -135,7 +114,7 @@ class MysqlTableScan:
         self._catalog: ServerCatalog | None = None
         self._rows: Any = None
         self._is_mariadb = True
-        self._readings: dict[str, _Reading] = {}
+        self._readings: dict[str, TableQueries] = {}
 
     def open(self) -> None:
         """Connect, and check that the tables can be captured."""
@@ -228,10 +207,9 @@ class MysqlTableScan:
                 if reading.order is None or not reading.order.is_integer:
                     raise SourceStoppedError(self.name, 0, NO_KEY_RANGES.format(source))
                 condition = reading.order.within(first, within.last)
-                found = self._query(connection, reading.select(condition, rows + 1))
-            made = self._made(reading, found[:rows])
+                found = self._select(connection, reading, condition, rows + 1)
             first = int(found[rows][reading.key[0]]) if len(found) > rows else None
-            yield Chunk(reading.table, made, None if first is None else "")
+            yield self._chunk_of(reading, found, rows, None if first is None else "")
 
     def _chunk(self, source: str, rows: int, resume: str | None) -> Chunk | None:
         connection = self._connected()
@@ -240,14 +218,30 @@ class MysqlTableScan:
                 return None
             condition = self._condition(reading, resume)
             # One row more than requested tells whether more follow.
-            found = self._query(connection, reading.select(condition, rows + 1))
-        made = self._made(reading, found[:rows])
-        if len(found) <= rows:
-            return Chunk(reading.table, made, None)
-        last = found[rows - 1]
-        return Chunk(reading.table, made, reading.order.resume([last[at] for at in reading.key]))
+            found = self._select(connection, reading, condition, rows + 1)
+        following = None
+        if len(found) > rows:
+            last = found[rows - 1]
+            following = reading.order.resume([last[at] for at in reading.key])
+        return self._chunk_of(reading, found, rows, following)
 
-    def _condition(self, reading: _Reading, resume: str | None) -> str:
+    def _select(self, connection: Any, reading: TableQueries, condition: str, limit: int) -> Any:
+        """Return the rows of a chunk, by number: of `TextRows` where it is built, else raw."""
+        query = reading.select(condition, limit)
+        if read_texts is None:
+            return self._query(connection, query)
+        with driver_errors(self.name, 0, f"reading rows of {self._address}"):
+            return read_texts(connection, query)
+
+    def _chunk_of(self, reading: TableQueries, found: Any, rows: int, resume: str | None) -> Chunk:
+        """Return a chunk of the first `rows` rows that `_select` has returned."""
+        if read_texts is None:
+            return Chunk(reading.table, self._made(reading, found[:rows]), resume)
+        count = min(len(found), rows)
+        sent = ChunkRows(found, count, reading.columns, partial(self._made, reading))
+        return Chunk(reading.table, sent, resume, sent.write_events)
+
+    def _condition(self, reading: TableQueries, resume: str | None) -> str:
         assert reading.order is not None
         try:
             return reading.order.condition(resume)
@@ -273,7 +267,7 @@ class MysqlTableScan:
         finally:
             _abandon(connection)
 
-    def _made(self, reading: _Reading, raw: Sequence[RawRow]) -> list[dict[str, Any]]:
+    def _made(self, reading: TableQueries, raw: Sequence[RawRow]) -> list[dict[str, Any]]:
         try:
             return rows_of(reading.columns, raw)
         except MisfitError as error:
@@ -281,16 +275,16 @@ class MysqlTableScan:
             key = ", ".join(_shown(row[place]) for place in reading.key) or "none"
             raise self._stopped(reading.source, f"key ({key}): {error}") from error
 
-    def _read_now(self, source: str) -> _Reading:
+    def _read_now(self, source: str) -> TableQueries:
         with self._transaction(self._connected(), source) as reading:
             return reading
 
     @contextmanager
-    def _transaction(self, connection: Any, source: str) -> Iterator[_Reading]:
+    def _transaction(self, connection: Any, source: str) -> Iterator[TableQueries]:
         """Run the block in a transaction that blocks ALTER of the table."""
         with self._committed(connection, "START TRANSACTION READ ONLY"):
             # From here to the commit, an ALTER of the table waits.
-            self._query(connection, f"SELECT 1 FROM {_sql_name(source)} LIMIT 0", source=source)
+            self._query(connection, f"SELECT 1 FROM {sql_name(source)} LIMIT 0", source=source)
             yield self._reading_of(connection, source)
 
     @contextmanager
@@ -304,8 +298,8 @@ class MysqlTableScan:
             _abandon(connection)
             raise
 
-    def _reading_of(self, connection: Any, source: str) -> _Reading:
-        shown = self._query(connection, f"SHOW CREATE TABLE {_sql_name(source)}")
+    def _reading_of(self, connection: Any, source: str) -> TableQueries:
+        shown = self._query(connection, f"SHOW CREATE TABLE {sql_name(source)}")
         # Inserts change the counter, which is no change of the definition.
         text = _COUNTER.sub(b"", shown[0][1])
         known = self._readings.get(source)
@@ -318,7 +312,7 @@ class MysqlTableScan:
         table = definition.table(source)
         if known is not None and known.table == table:
             table = known.table  # caches are keyed by it
-        found = self._readings[source] = _Reading(
+        found = self._readings[source] = TableQueries(
             text,
             source,
             table,
@@ -435,10 +429,6 @@ class MysqlTableScan:
     def _stop_on(self, problems: Sequence[str]) -> None:
         if problems:
             raise SourceStoppedError(self.name, 0, "; ".join(problems))
-
-
-def _sql_name(source: str) -> str:
-    return quote(*split_name(source))
 
 
 def _key_parts(catalog: ServerCatalog, source: str, definition: Definition) -> list[KeyPart]:

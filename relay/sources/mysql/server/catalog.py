@@ -36,7 +36,7 @@ from databus.relay.sources.mysql.server.checks import (
 from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
 from databus.relay.sources.mysql.server.enum_members import with_members
 from databus.relay.sources.mysql.server.start_position import LogFile, file_number
-from databus.relay.sources.mysql.tables.captured_tables import Names, split_name
+from databus.relay.sources.mysql.tables.names import Names, split_name
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 
 _COLUMNS = """

@@ -2,8 +2,8 @@
 
 information_schema is in utf8mb3, and shows `?` for a character beyond it. On MariaDB a
 variable of the column's type gives the real member. MySQL has no such way, so the member
-is marked as unknown, and rows that need it are refused (`rows.columns.check_members`)
-unless the log itself has the members.
+is marked as unknown. Logged rows that need it are refused (`rows.columns.check_members`)
+unless the log itself has the members. A scan selects the texts of such a column.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from databus.relay.sources.mysql.rows.charsets import BINARY
-from databus.relay.sources.mysql.rows.columns import UNKNOWN_CHARACTER, SqlType, parse_sql_type
+from databus.relay.sources.mysql.rows.columns import SqlType, parse_sql_type
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, quoted_member
 from databus.relay.sources.mysql.tables.ddl_tokens import quote
+from databus.schemas.table import UNKNOWN_CHARACTER
 
 # Sets with characters beyond utf8mb3, and bytes.
 _BEYOND_CATALOGUE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", BINARY})

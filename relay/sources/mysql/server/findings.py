@@ -16,7 +16,7 @@ from databus.relay.sources.mysql.server.checks import (
 )
 from databus.relay.sources.mysql.server.log_retention import keeping_of
 from databus.relay.sources.source import Findings
-from databus.schemas.table import Table
+from databus.schemas.table import UNKNOWN_CHARACTER, Table
 
 _HOUR_S = 3600.0
 # Engine → which of its changes are not in this server's log.
@@ -79,6 +79,15 @@ def _warnings(facts: ServerFacts, tables: Sequence[Table], warning_hours: float)
         for table in tables
         if not table.key_columns
     ]
+    if facts.variables.get("binlog_row_metadata", "").upper() != "FULL":
+        found += [
+            f"{table.source}: information_schema shows members of column {column.name!r} with a "
+            "?, which may stand for another character, and logged rows of the table stop capture: "
+            "SET GLOBAL binlog_row_metadata = FULL before they are written"
+            for table in tables
+            for column in table.columns
+            if UNKNOWN_CHARACTER in column.sql_type
+        ]
     found += [
         f"{source} has ENGINE = {engine}: it {_ENGINES[engine]}"
         for source, engine in facts.engines.items()

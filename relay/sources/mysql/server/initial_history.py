@@ -25,10 +25,11 @@ from databus.relay.sources.mysql.rows.layout import (
 from databus.relay.sources.mysql.server.catalog import ServerCatalog, charset_name, hides_row_id
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, LogFile
 from databus.relay.sources.mysql.tables.alter import TableVersion
-from databus.relay.sources.mysql.tables.captured_tables import Names, ScanLog, split_name
+from databus.relay.sources.mysql.tables.captured_tables import ScanLog
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName, quote
 from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.names import Names, split_name
 from databus.schemas.scn import BinlogPosition, binlog_position
 
 _TABLES = """

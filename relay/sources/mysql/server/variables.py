@@ -11,7 +11,7 @@ from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import LogFilters, Replication
 from databus.relay.sources.mysql.server.findings import ServerFacts
 from databus.relay.sources.mysql.server.start_position import Start, reach_of
-from databus.relay.sources.mysql.tables.captured_tables import split_name
+from databus.relay.sources.mysql.tables.names import split_name
 from databus.schemas.errors import SourceError
 
 _ENGINE = """

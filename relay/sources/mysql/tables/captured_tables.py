@@ -1,9 +1,9 @@
 """Finds the row layouts of the watched tables, and follows changes of their definitions.
 
 Rows are read by the definition that their table had when they were written. The history
-has it, because it follows every DDL statement of the log. For rows from before the history
-began, the log is searched: a table not altered from there to the beginning had the same
-definition.
+has it, because it follows every DDL statement of the log. Before the history began, it has
+only what statements say by themselves. If rows or a statement of a watched table need more, the
+log is searched: a table not altered from there to the beginning had the same definition.
 
 Where the log carries full metadata (`binlog_row_metadata=FULL`), names and
 lengths are the log's own, and a definition only adds declared types.
@@ -34,9 +34,10 @@ from databus.relay.sources.mysql.tables.ddl import (
 )
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.mysql.tables.repair_advice import repair_advice
+from databus.relay.sources.mysql.tables.schema_at import NotReachedError, SchemaAt, redefined_by
 from databus.relay.sources.source import TableAltered
-from databus.schemas.errors import SettingsError
 from databus.schemas.table import Table
 from databus.schemas.table_change import TableChange as RowsAtRest
 
@@ -84,43 +85,6 @@ class TableChange(NamedTuple):
     text: str = ""
     table: Table | None = None
     altered: TableAltered | None = None
-
-
-class Names:
-    """The watched tables' names, compared by the server's rule for upper and lower case."""
-
-    def __init__(self, sources: Sequence[str], *, fold_case: bool = False) -> None:
-        self._fold_case = fold_case
-        self.sources = tuple(sources)
-        self.keys = {source: self.key(split_name(source)) for source in sources}
-        self._known = {key: source for source, key in self.keys.items()}
-        for source, key in self.keys.items():
-            if self._known[key] != source:
-                raise SettingsError(
-                    f"sources {source} and {self._known[key]} are one table: this server does not "
-                    "tell upper from lower case (lower_case_table_names); list it once"
-                )
-
-    @property
-    def databases(self) -> frozenset[str]:
-        """The databases of the watched tables."""
-        return frozenset(database for database, _ in self._known)
-
-    def find(self, database: str, table: str) -> str | None:
-        """Return a table's source name, or None when it is not watched."""
-        return self._known.get(self.key((database, table)))
-
-    def key(self, name: TableName) -> TableName:
-        """Return the form that all names of the same table share."""
-        return (name[0].lower(), name[1].lower()) if self._fold_case else name
-
-
-def split_name(source: str) -> TableName:
-    """Return a source's database and table; raises SettingsError."""
-    database, dot, table = source.partition(".")
-    if not database or not dot or not table:
-        raise SettingsError(f"source {source!r}: write database.table")
-    return database, table
 
 
 class WatchedTables:
@@ -197,9 +161,8 @@ class WatchedTables:
             return [TableChange(ChangeKind.LOST, s, _lost(what, s)) for s in watched]
         if not statement.is_ddl:
             return ()
-        before = self._schema_before(query, position)
         try:
-            outcome = apply_ddl(statement, query.database, query.server_charset, before, rules)
+            outcome = self._outcome(statement, query, position, rules)
         except ValueError as error:
             return self._not_understood(statement, query, position, error)
         changes = self._changes(outcome, position)
@@ -219,17 +182,41 @@ class WatchedTables:
             explicit = False if says else self._rules.explicit_timestamps
         return replace(self._rules, sql_mode=query.sql_mode, explicit_timestamps=explicit)
 
-    def _schema_before(self, query: Query, position: int) -> SchemaAt:
-        if position <= (self._history.begin_scn or 0):
+    def _outcome(self, statement: Prepared, query: Query, position: int, rules: Rules) -> Outcome:
+        """Return a statement's effects; before the history begins, search the log if they need it.
+
+        Raises ValueError.
+        """
+        before = self._schema_before(position)
+        if before.is_reached:
+            return apply_ddl(statement, query.database, query.server_charset, before, rules)
+        try:
+            outcome = apply_ddl(statement, query.database, query.server_charset, before, rules)
+            unknown = {n for n, version in outcome.versions.items() if _is_unknown(version)}
+        except NotReachedError:
             touched = redefined_by(query, self.names, self._rules)
-            self._reach_back(position - 1, dict.fromkeys(touched, position), position)
+            problem = "the character set of its database was first read later"
+            outcome = Outcome()
+            outcome.versions = {n: TableVersion(None, problem=problem) for n in touched if n[1]}
+            unknown = {*touched, *named_by(statement, query.database)}
+        if not self._watched(unknown):
+            return outcome
+        self._search_from(query, position)
+        before = self._schema_before(position)
+        return apply_ddl(statement, query.database, query.server_charset, before, rules)
+
+    def _search_from(self, query: Query, position: int) -> None:
+        touched = redefined_by(query, self.names, self._rules)
+        self._reach_back(position - 1, dict.fromkeys(touched, position), position)
+
+    def _schema_before(self, position: int) -> SchemaAt:
         # Two statements have one SCN where the log is longer than 4 GiB.
         is_second = self._added_at == position
         return SchemaAt(self._history, self.names, position if is_second else position - 1)
 
     def _reach_back(self, scn: int, last_changes: Mapping[TableName, int], scan_from: int) -> None:
         begin = self._history.begin_scn
-        if begin is None or scn >= begin:
+        if begin is None or self._history.reaches(scn):
             return
         found = {**last_changes, **self._scan(scan_from, begin)}
         followed = self.names.databases
@@ -259,14 +246,15 @@ class WatchedTables:
     ) -> Sequence[TableChange]:
         named = {self.names.key(name) for name in named_by(statement, query.database)}
         watched = self._watched(named)
+        if watched:
+            self._search_from(query, position)
         is_repaired = self._history.has_record(position) and all(
             self._table(source, position) is not None for source in watched
         )
         if watched and not is_repaired and self._ask_server(statement, named, query, position):
             return [self._asked_for(source, position) for source in watched]
         text = f"the statement at scn {position} could not be followed: {error}"
-        before = SchemaAt(self._history, self.names, position - 1)
-        known = [name for name in named if before.table(name) is not None]
+        known = [name for name in named if self._history.table(name, position - 1) is not None]
         # Also when capture stops here: acknowledging the SCN does not tell the columns.
         self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
         if watched and not is_repaired:
@@ -300,8 +288,8 @@ class WatchedTables:
         found = self._ask(frozenset(named), position)
         if found is None:
             return False
-        before = SchemaAt(self._history, self.names, position - 1)
-        versions = {n: v for n, v in found.items() if v is not None or before.table(n) is not None}
+        before = {n: self._history.table(n, position - 1) for n in found}
+        versions = {n: v for n, v in found.items() if v is not None or before[n] is not None}
         self._forget()
         self._history.add(Record(position, versions, text=shown(query.text)))
         self._added_at = position
@@ -344,7 +332,10 @@ class WatchedTables:
             rest = RowsAtRest.unknown(-1, "", outcome.lost[key])
         if rest is None and key not in outcome.versions:
             return change  # only an index or only rows changed
-        if rest is None and (before is None or key in outcome.emptied):
+        is_known = self._history.is_known(key, position - 1)
+        is_new = is_known and self._history.table(key, position - 1) is None
+        is_new = is_new or key in outcome.created
+        if rest is None and (is_new or key in outcome.emptied):
             rest = RowsAtRest(-1, "", is_emptied=True)
         return change._replace(
             altered=TableAltered(change.table, before, rest or RowsAtRest.unknown(-1, ""))
@@ -365,10 +356,11 @@ class WatchedTables:
         source = self.names.find(logged.database, logged.name)
         if source is None:
             return None
-        if not logged.has_names:
-            self._reach_back(position, {}, position)
         key = self.names.keys[source]
         version = self._history.table(key, position)
+        if not logged.has_names and (version is None or _is_unknown(version)):
+            self._reach_back(position, {}, position)
+            version = self._history.table(key, position)
         definition = version.definition if version is not None else None
         if definition is None:
             if not logged.has_names:
@@ -398,77 +390,8 @@ class WatchedTables:
         return self._tables.setdefault(table, table)
 
 
-class SchemaAt:
-    """The tables at an SCN, from the history."""
-
-    def __init__(self, history: History, names: Names, scn: int) -> None:
-        self._history = history
-        self._names = names
-        self._scn = scn
-
-    def table(self, name: TableName) -> TableVersion | None:
-        """Return a table; None when there is none of the name."""
-        if name[0] not in self._names.databases:
-            return TableVersion(None, problem=f"no table of database {name[0]} is watched")
-        return self._history.table(name, self._scn)
-
-    def tables_of(self, database: str) -> Collection[TableName]:
-        """Return the tables of a database."""
-        return self._history.tables_of(database, self._scn)
-
-    def charset(self, database: str) -> str:
-        """Return a database's default character set; raises ValueError."""
-        if database not in self._names.databases:
-            return "utf8mb4"  # of tables that are not captured
-        charset = self._history.charset(database, self._scn)
-        if charset is None:
-            raise ValueError(f"the character set of database {database} is not known")
-        return charset
-
-    def key(self, name: TableName) -> TableName:
-        """Return a name as the server compares it."""
-        return self._names.key(name)
-
-
-class _AnySchema:
-    """A schema with unknown tables."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-
-    def table(self, name: TableName) -> TableVersion | None:  # noqa: ARG002
-        """Return a table."""
-        return TableVersion(None, problem="it was not read")
-
-    def tables_of(self, database: str) -> Collection[TableName]:
-        """Return the tables of a database that matter."""
-        return [key for key in self._names.keys.values() if key[0] == database]
-
-    def charset(self, database: str) -> str:  # noqa: ARG002
-        """Return any character set: the result is not used for columns."""
-        return "utf8mb4"
-
-    def key(self, name: TableName) -> TableName:
-        """Return a name as the server compares it."""
-        return self._names.key(name)
-
-
-def redefined_by(query: Query, names: Names, rules: Rules) -> Collection[TableName]:
-    """Return the tables whose definition a statement may change, whatever they were before.
-
-    An empty table name stands for the database's default character set.
-    """
-    rules = replace(rules, sql_mode=query.sql_mode)
-    try:
-        statement = prepare(query.text, rules)
-        if not statement.is_ddl:
-            return ()
-        schema = _AnySchema(names)
-        outcome = apply_ddl(statement, query.database, query.server_charset, schema, rules)
-        return outcome.redefined | {(database, "") for database in outcome.charsets}
-    except ValueError:
-        named = named_by(Prepared("?", query.text, rules.sql_mode), query.database)
-        return {names.key(name) for name in named}
+def _is_unknown(version: TableVersion | None) -> bool:
+    return version is not None and version.definition is None
 
 
 def shown(text: str) -> str:

@@ -11,7 +11,7 @@ from databus.relay.sources.mysql.rows.charsets import (
     stored_bytes,
     stored_text,
 )
-from databus.relay.sources.mysql.rows.columns import UNKNOWN_CHARACTER, parse_sql_type
+from databus.relay.sources.mysql.rows.columns import parse_sql_type
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, quoted_member
 from databus.relay.sources.mysql.tables.column_spec import (
     BLOBS,
@@ -21,6 +21,7 @@ from databus.relay.sources.mysql.tables.column_spec import (
     of_size,
     text_type,
 )
+from databus.schemas.table import UNKNOWN_CHARACTER
 
 
 def converted(column: DefinedColumn, charset: str, rules: Rules) -> DefinedColumn:

@@ -79,7 +79,7 @@ class Outcome:
     `touched` has every table that the statement concerns. `lost` tells what happened to
     rows without being logged; `cascades` has rules of foreign keys that will change more
     rows unlogged. `rows_at_rest` describes the existing rows of tables whose rows come from a
-    known table.
+    known table. `created` has tables that did not exist before, or lost their rows.
     """
 
     versions: dict[TableName, TableVersion | None] = field(default_factory=dict)
@@ -89,6 +89,7 @@ class Outcome:
     cascades: dict[TableName, str] = field(default_factory=dict)
     rows_at_rest: dict[TableName, TableChange] = field(default_factory=dict)
     touched: set[TableName] = field(default_factory=set)
+    created: set[TableName] = field(default_factory=set)
     redefined: set[TableName] = field(default_factory=set)  # maybe; whatever they were before
 
 
@@ -250,6 +251,7 @@ def _create_table(run: _Run, *, replaces: bool) -> None:
         # does not have it, must take the statement for a change.
         run.outcome.redefined.add(name)
         return
+    run.outcome.created.add(name)
     if before is not None and replaces:
         run.empty(name)
     if words.accept("LIKE") or (words.peek(1) == "LIKE" and words.accept("(", "LIKE")):

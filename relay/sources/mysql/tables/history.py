@@ -101,8 +101,8 @@ class History:
     def reach_back(self, scn: int, last_changes: Mapping[TableName, int]) -> None:
         """Extend the history back to an earlier SCN, given the last changes of tables since then.
 
-        A changed table is known only from its last change on. An empty table name stands
-        for the database's character set.
+        A changed table is known only from its last change on, and where statements before the
+        beginning said what it was. An empty table name stands for the database's character set.
         """
         assert self.begin_scn is not None
         # A table without a change in between had the definition of the beginning already.
@@ -110,15 +110,22 @@ class History:
         records = []
         for name, changed_at in sorted(last_changes.items(), key=lambda item: item[1]):
             if not name[1]:
-                records.append(Record(changed_at, {}, {name[0]: charsets.pop(name[0], None)}))
+                database, now = name[0], charsets.pop(name[0], None)
+                records.append(Record(changed_at, {}, {database: now}))
+                before = self.charset(database, scn)
+                charsets |= {} if before is None else {database: before}
                 continue
             known = self.table(name, self.begin_scn)
             problem = f"it was altered later, at scn {changed_at}, before it was first read"
             versions[name] = TableVersion(None, problem=problem)
+            if self.is_known(name, scn):
+                versions[name] = self.table(name, scn)
             records.append(Record(changed_at, {name: known}))
         first = Record(scn, versions, charsets, is_beginning=True)
-        later = [record for record in self._records() if record.scn > self.begin_scn]
-        self._replace([first, *records, *later])
+        others = [record for record in self._records() if record.scn != self.begin_scn]
+        said = [record for record in others if scn < record.scn < self.begin_scn]
+        later = [record for record in others if record.scn > self.begin_scn]
+        self._replace([first, *said, *records, *later])
 
     def forget_before(self, scn: int) -> None:
         """Remove the records that no row at this SCN or later needs."""
@@ -128,9 +135,21 @@ class History:
         later = [record for record in self._records() if record.scn > scn]
         self._replace([Record(scn, *self._state_at(scn), is_beginning=True), *later])
 
+    def reaches(self, scn: int) -> bool:
+        """Whether all tables of an SCN are known; before the beginning, only some are."""
+        return self.begin_scn is None or scn >= self.begin_scn
+
+    def is_known(self, name: TableName, scn: int) -> bool:
+        """Whether it is known what a table was at an SCN, or that it did not exist."""
+        return self.reaches(scn) or _is_before(self._tables.get(name, []), scn)
+
+    def is_charset_known(self, database: str, scn: int) -> bool:
+        """Whether a database's default character set at an SCN is known."""
+        return self.reaches(scn) or _is_before(self._charsets.get(database, []), scn)
+
     def table(self, name: TableName, scn: int) -> TableVersion | None:
-        """Return a table's version at an SCN; None when it did not exist."""
-        return _at(self._tables.get(name, []), scn)
+        """Return a table's version at an SCN; None when it did not exist, or is not known."""
+        return self._at(self._tables.get(name, []), scn)
 
     def next_change(self, name: TableName, scn: int) -> int | None:
         """Return the SCN of a table's next change after an SCN; None when none is known."""
@@ -145,14 +164,14 @@ class History:
 
     def charset(self, database: str, scn: int) -> str | None:
         """Return a database's default character set at an SCN; None when not included."""
-        return _at(self._charsets.get(database, []), scn)
+        return self._at(self._charsets.get(database, []), scn)
 
     def tables_of(self, database: str, scn: int) -> list[TableName]:
         """Return the tables of a database at an SCN."""
         return [
             name
             for name, versions in self._tables.items()
-            if name[0] == database and _at(versions, scn) is not None
+            if name[0] == database and self._at(versions, scn) is not None
         ]
 
     def stretch(self, scn: int) -> tuple[int, int]:
@@ -187,12 +206,19 @@ class History:
     def _state_at(
         self, scn: int
     ) -> tuple[dict[TableName, TableVersion | None], dict[str, str | None]]:
-        tables = {name: _at(versions, scn) for name, versions in self._tables.items()}
-        charsets = {name: _at(versions, scn) for name, versions in self._charsets.items()}
+        tables = {name: self._at(versions, scn) for name, versions in self._tables.items()}
+        charsets = {name: self._at(versions, scn) for name, versions in self._charsets.items()}
         return (
             {name: version for name, version in tables.items() if version is not None},
             {name: charset for name, charset in charsets.items() if charset is not None},
         )
+
+    def _at(self, versions: list[tuple[int, T | None]], scn: int) -> T | None:
+        at = bisect_right(versions, scn, key=lambda version: version[0])
+        found = versions[at - 1] if at else (0, None)
+        # The beginning has everything: what was known before it, and is not there, is gone.
+        begin = self.begin_scn or 0
+        return None if found[0] < begin <= scn else found[1]
 
     def _records(self) -> Iterator[Record]:
         """Yield the history as one record for each SCN."""
@@ -229,9 +255,8 @@ def _file_errors(path: Path) -> Iterator[None]:
         raise ValueError(f"the history of table definitions in {path}: {error}") from error
 
 
-def _at(versions: list[tuple[int, T | None]], scn: int) -> T | None:
-    at = bisect_right(versions, scn, key=lambda version: version[0])
-    return versions[at - 1][1] if at else None
+def _is_before(versions: list[tuple[int, T | None]], scn: int) -> bool:
+    return bool(versions) and versions[0][0] <= scn
 
 
 def _put(versions: list[tuple[int, T | None]], scn: int, value: T | None) -> None:

@@ -20,7 +20,7 @@ from databus.schemas.event.event import Event
 from databus.schemas.event.metadata import Notes, decode_metadata
 from databus.schemas.event.v2 import decode
 from databus.schemas.windows import EmptyWindow, WindowBatch
-from tests.relay.sources.mysql.reading import READS, Seen
+from tests.relay.sources.mysql.reading import IDLE_READS, Seen
 
 
 class EncodedSource:
@@ -39,16 +39,19 @@ class EncodedSource:
         self.source.write_with(self._encoder)
         self.source.open(None)
         for table in self.source.tables():
-            self._encoder.publish_first(table)
+            self._encoder.publish_first([table])
 
     def read_seen(self, count: int) -> list[Seen]:
         """Read until there are `count` row changes; return what they say."""
         found: list[Seen] = []
-        for _ in range(READS):
+        idle = 0
+        while idle < IDLE_READS:
             if len(found) >= count:
                 return found
-            for captured in self.source.read():
+            read = self.source.read()
+            for captured in read:
                 found += self._seen(captured)
+            idle += not read
         raise AssertionError(f"still not enough: {len(found)} changes, {found[-3:]}")
 
     def _seen(self, captured: Captured) -> Iterator[Seen]:

@@ -14,9 +14,10 @@ from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.replication.assembler import Assembler
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql.tables.alter import TableVersion
-from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
+from databus.relay.sources.mysql.tables.captured_tables import WatchedTables
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.source import TableDefined, TableEmptied, Transaction
 from databus.schemas.event.metadata import Op
 from databus.schemas.scn import BinlogPosition

@@ -13,9 +13,12 @@ import pytest
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.event.metadata import Notes
+from databus.schemas.table_change import describes
+from databus.schemas.table_schema import avro_schema
 from tests.mariadb_server import Database, fresh_database
 from tests.relay.sources.mysql.encoded import encoded
-from tests.relay.sources.mysql.reading import opened, read_seen, watching
+from tests.relay.sources.mysql.reading import opened, read_changes, read_seen, watching
+from tests.relay.sources.mysql.test_table_scan import assert_written_alike, scanning
 
 pytest_plugins = ["tests.mariadb", "tests.mysql"]
 
@@ -158,6 +161,32 @@ def test_members_that_the_catalogue_cannot_say_are_asked_of_the_server(
         assert [change.row for change in read_seen(source, 2)] == [
             {"id": 1, "e": "?", "s": "😀?"}, {"id": 2, "e": "😀", "s": "x,😀?"},
         ]  # fmt: skip
+
+
+@pytest.mark.mysql
+def test_a_scan_has_the_members_that_the_catalogue_cannot_show(
+    mysql_database: Database, tmp_path: Path
+) -> None:
+    columns = "b ENUM('?', 'a') CHARACTER SET binary, g ENUM('😀') CHARACTER SET gb18030"
+    mysql_database.run(
+        "SET GLOBAL binlog_row_metadata = FULL",
+        "SET sql_mode = ''",
+        f"CREATE TABLE t (id INT PRIMARY KEY, {_MEMBERS}, {columns})",
+    )
+    settings = watching(mysql_database, tmp_path, "t")
+    try:
+        with opened(settings) as source, scanning(settings) as scan:
+            mysql_database.run(
+                "INSERT INTO t VALUES (1, 3, 3, 1, 1), (2, 2, 0, 2, NULL), (3, '', NULL, 1, 1)"
+            )
+            changes = read_changes(source, 3)
+            (chunk,) = scan.chunks(settings.source_names[0], 10)
+    finally:
+        mysql_database.run("SET GLOBAL binlog_row_metadata = MINIMAL")
+    assert list(chunk.rows) == [change.row for change in changes]
+    assert chunk.rows[0] == {"id": 1, "e": "😀", "s": "x,😀?", "b": "?", "g": "😀"}
+    assert describes(avro_schema(changes[0].table), avro_schema(chunk.table))
+    assert_written_alike(chunk.table, [chunk])
 
 
 @pytest.mark.mysql

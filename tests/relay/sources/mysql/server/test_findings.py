@@ -38,6 +38,7 @@ from tests.relay.sources.mysql.reading import (
 pytest_plugins = ["tests.mariadb", "tests.mysql", "tests.both_servers"]
 
 KEYED = Table("d.t", (Column("id", "int", 0, key_position=0),))
+DOUBTFUL = Table("d.t", (*KEYED.columns, Column("e", "enum('\ufffd')", 1)))
 KEYLESS = Table("d.loose", (Column("id", "int", 0),))
 PATIENCE_S = 20.0
 
@@ -109,6 +110,7 @@ def findings(
         ({"engines": {"d.t": "MEMORY"}}, "d.t has ENGINE = MEMORY: it is emptied"),
         ({"engines": {"d.t": "MRG_MYISAM"}}, "shows rows of other tables"),
         ({"engines": {"d.t": "FEDERATED"}}, "has its rows elsewhere"),
+        ({"tables": (DOUBTFUL,)}, "d.t: information_schema shows members of column 'e' with a ?"),
         ({"filters": LogFilters(ignored=frozenset({"x"}))}, "log is filtered"),
         (
             {"variables": {"binlog_expire_logs_seconds": "3600"}},
@@ -133,6 +135,7 @@ def test_what_somebody_should_know_is_a_warning(changes: dict[str, Any], says: s
     "changes",
     [
         {},
+        {"tables": (DOUBTFUL,), "variables": {"binlog_row_metadata": "FULL"}},
         {"variables": {"binlog_expire_logs_seconds": "864000"}},
         {"variables": {"log_slave_updates": "ON"}, "replication": Replication.UNKNOWN},
         # A MariaDB primary, asked by an account that may not see replication.

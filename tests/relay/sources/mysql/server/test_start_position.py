@@ -129,7 +129,7 @@ def encoded(source: ReadSource, transactions: list[Transaction]) -> list[bytes]:
     registry.add_source("d.t", 1)
     encoder = WindowEncoder(registry, {"d.t": 1})
     for table in source.tables():
-        encoder.publish_first(table)
+        encoder.publish_first([table])
     return [encoder.encode(transaction).data for transaction in transactions]
 
 

@@ -23,8 +23,9 @@ from databus.relay.sources.mysql.server.initial_history import (
     table_versions,
 )
 from databus.relay.sources.mysql.server.start_position import start_at_position
-from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
+from databus.relay.sources.mysql.tables.captured_tables import WatchedTables
 from databus.relay.sources.mysql.tables.history import History
+from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.source import Change, RowChange
 from databus.schemas.scn import binlog_position
 from tests.mariadb_server import Database

@@ -21,8 +21,9 @@ from databus.relay.sources.mysql.binlog.events import Query
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.initial_history import first_record, rules_of
-from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
+from databus.relay.sources.mysql.tables.captured_tables import WatchedTables
 from databus.relay.sources.mysql.tables.history import History
+from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.source import RowChange, Transaction
 from tests.mariadb_server import Database, connect
 from tests.relay.sources.mysql.reading import read_changes, row_changes_of, watching

@@ -12,10 +12,11 @@ from hypothesis import given, strategies as st
 from databus.relay.sources.mysql.binlog.events import Query
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql.tables.alter import TableVersion
-from databus.relay.sources.mysql.tables.captured_tables import ChangeKind, Names, WatchedTables
+from databus.relay.sources.mysql.tables.captured_tables import ChangeKind, WatchedTables
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.mysql.tables.sql_mode import ANSI_QUOTES
 from databus.schemas.errors import SettingsError
 

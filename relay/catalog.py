@@ -27,12 +27,13 @@ class Catalog:
 
     `ids` is in the order of the settings; `members` has the source names of each physical
     source. `former_ids` are those of sources that are no longer listed, whose events may still
-    be in a ring.
+    be in a ring. `new` has the names of sources that never were listed before.
     """
 
     ids: Mapping[str, int]
     members: Mapping[str, tuple[str, ...]]
     former_ids: frozenset[int] = frozenset()
+    new: frozenset[str] = frozenset()
 
     def src_ids_of(self, physical_source: str) -> dict[str, int]:
         """Return name → id of the sources of one physical source."""
@@ -74,7 +75,8 @@ def make_catalog(
     free = (src_id for src_id in range(1, SRC_ID_MAX + 1) if src_id not in taken)
     ids = {s.name: fixed[s.name] if s.name in fixed else next(free) for s in listed}
     members = {p.name: tuple(s.name for s in _listed(p)) for p in physical_sources}
-    return Catalog(ids, members, frozenset(known.values()) - frozenset(ids.values()))
+    former_ids = frozenset(known.values()) - frozenset(ids.values())
+    return Catalog(ids, members, former_ids, frozenset(ids) - frozenset(known))
 
 
 def check_tables(

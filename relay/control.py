@@ -97,6 +97,7 @@ class Control:
             # If the process is killed before this line, capture begins after the older of
             # the two SCNs and drops the windows before the ring's start.
             source.max_scn.save(scn, 0)
+            source.first_scns.clear()
             self._forget_ring(source.name)
         except BaseException:
             _put_back(capture, before)

@@ -12,6 +12,7 @@ from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.first_scns import FirstScns
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.source_status import RingStatus, SourceStatus
@@ -29,6 +30,7 @@ class PhysicalSource:
     capture: Capture
     log_monitor: LogMonitor
     notifier: Notifier
+    first_scns: FirstScns
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ from databus.daemon.log_setup import about
 from databus.registry.former_schemas import ids_of_now
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
+from databus.relay.capture.appended_sources import AppendedSources
 from databus.relay.capture.capture import Capture
 from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
@@ -29,6 +30,7 @@ from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.catalog import Catalog, check_tables, make_catalog
 from databus.relay.clock import Clock
 from databus.relay.control import Control
+from databus.relay.first_scns import FirstScns
 from databus.relay.monitoring.large_rows import LargeRows
 from databus.relay.monitoring.monitor import Monitor
 from databus.relay.monitoring.traffic import Traffic
@@ -36,6 +38,7 @@ from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring.schema_check import check_schemas
+from databus.relay.ring.shared_copies import SharedCopies
 from databus.relay.ring.watch import RingWatch
 from databus.relay.source_status import SourceStatus, Trouble, status_json
 from databus.relay.sources.kind import open_log_probe, open_source as open_kept_source
@@ -89,6 +92,7 @@ class Relay:
             self.registry = SchemaRegistry(open_store(settings.data_dir, settings.schema_dir))
             self.catalog = self._make_catalog()
             self.unusable: dict[str, UnusableSourceError] = {}
+            self._copies = SharedCopies()
             self.physical_sources: Mapping[str, PhysicalSource] = self._open_all(opened)
             self.ring_watch = self._make_ring_watch()
             self.control = Control(self.open_source, self.ring_watch.forget)
@@ -138,7 +142,7 @@ class Relay:
         """Answer all held requests now, and hold none from now on."""
         self.is_closing = True
         for source in self.physical_sources.values():
-            source.notifier.notify()
+            source.notifier.notify_all()
 
     def status_of(self, name: str) -> SourceStatus:
         """Return the current status of a usable physical source."""
@@ -209,8 +213,7 @@ class Relay:
     def _make_catalog(self) -> Catalog:
         catalog = make_catalog(self.settings.physical_sources, self.registry.sources())
         check_tables(self.settings.physical_sources, self.registry)
-        for name, src_id in catalog.ids.items():
-            self.registry.add_source(name, src_id)
+        self.registry.add_sources(catalog.ids)
         return catalog
 
     def _open_all(self, opened: contextlib.ExitStack) -> dict[str, PhysicalSource]:
@@ -241,26 +244,25 @@ class Relay:
         folder, name = self.settings.data_dir, settings.name
         max_scn = _max_scn_store(self.settings.max_scn, folder, name)
         path = folder / f"{name}.ring"
-        # A new ring begins after MaxSCN. Without one the SCN before the first window is
-        # unknown, even with `start = "earliest"`: the database may have purged its log.
-        saved = max_scn.load()
-        start_scn = UNKNOWN_SCN if saved is None else saved
-        ids = ids_of_now(self._schema_texts())
-        ring = Ring.open(path, name, settings.ring_bytes, start_scn=start_scn, former_ids=ids)
+        first_path = folder / f"{name}.sources.json"
+        if not path.exists():
+            first_path.unlink(missing_ok=True)  # of a ring that was removed, perhaps of another log
+        ring = self._open_ring(path, settings, max_scn.load())
         opened.callback(ring.close)
-        if ring.dropped:
-            self._note_problem(name, RingError(ring.dropped))
-        reader = RingReader.open(path, follows=True)
+        ids = self.catalog.src_ids_of(name)
+        first_scns = FirstScns(first_path, name, ids, ring, self.catalog.new)
+        first_scns.update()
+        reader = RingReader.open(path, follows=True, copies=self._copies)
         opened.callback(reader.close)
         check_schemas(reader, path, self.registry)
         encoder = WindowEncoder(
             self.registry,
-            self.catalog.src_ids_of(name),
+            ids,
             settings.before_images,
             settings.acknowledged_scns,
             settings.names,
         )
-        notifier = Notifier()
+        notifier = Notifier(AppendedSources(reader))
         capture = Capture(
             settings,
             self._open_source,
@@ -273,16 +275,36 @@ class Relay:
             partial(self._note_problem, name),
             LargeRows(self.settings.http.max_response_bytes, self.catalog.name_of),
         )
-        wall_ns = self._clock.wall_ns
-        log_monitor = LogMonitor(
-            name,
+        log_monitor = self._make_log_monitor(settings, capture)
+        return PhysicalSource(
+            settings, ring, reader, max_scn, capture, log_monitor, notifier, first_scns
+        )
+
+    def _make_log_monitor(self, settings: PhysicalSourceSettings, capture: Capture) -> LogMonitor:
+        return LogMonitor(
+            settings.name,
             self._open_log_probe(settings),
             lambda: capture.place.newest,
-            wall_ns=wall_ns,
+            wall_ns=self._clock.wall_ns,
             reading_at=lambda: capture.place.reading_at,
             on_doubt=capture.place.cast_doubt,
         )
-        return PhysicalSource(settings, ring, reader, max_scn, capture, log_monitor, notifier)
+
+    def _open_ring(
+        self, path: Path, settings: PhysicalSourceSettings, saved_scn: int | None
+    ) -> Ring:
+        ring = Ring.open(
+            path,
+            settings.name,
+            settings.ring_bytes,
+            # A new ring begins after MaxSCN. Without one the SCN before the first window is
+            # unknown, even with `start = "earliest"`: the database may have purged its log.
+            start_scn=UNKNOWN_SCN if saved_scn is None else saved_scn,
+            former_ids=lambda: ids_of_now(self._schema_texts()),
+        )
+        if ring.dropped:
+            self._note_problem(settings.name, RingError(ring.dropped))
+        return ring
 
     def _schema_texts(self) -> Iterator[str]:
         for source in self.registry.sources():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from databus.daemon.http import ApiHandler
-from databus.daemon.openapi import api_routes
+from databus.daemon.http.handlers import ApiHandler
+from databus.daemon.http.openapi import api_routes
 from databus.daemon.service import Health, Service
 from databus.relay.admin.api import RelayApi
 from databus.relay.admin.metrics import make_metrics

@@ -13,7 +13,7 @@ from typing import TypeVar
 from databus import __version__
 from databus.daemon.access import Role
 from databus.daemon.client_report import ClientReport
-from databus.daemon.openapi import Call, Endpoint, with_document
+from databus.daemon.http.openapi import Call, Endpoint, with_document
 from databus.registry.differences import differences, is_compatible
 from databus.registry.version import SchemaVersion
 from databus.relay.admin.client_status import client_view
@@ -259,7 +259,7 @@ class RelayApi:
         # The ring was emptied: the reader must reopen it before it is asked again.
         source.reader.follow()
         self._relay.monitor.clients.forget_positions(source.name)
-        source.notifier.notify()  # held requests read the new ring
+        source.notifier.notify_all()  # held requests read the new ring
         return self._view(source)
 
     async def _do(self, call: Call, act: Callable[[PhysicalSource], None]) -> PhysicalSourceView:

@@ -59,6 +59,11 @@ _KNOWN_GAUGES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ..
         "Unix time at which the database was last heard from",
         lambda s: s.capture.heard_at,
     ),
+    (
+        "log_search_left_bytes",
+        "Bytes of the log that a search has yet to read before capture continues",
+        lambda s: s.capture.search_left_bytes,
+    ),
     # From the last probe of the database's log, once a minute.
     (
         "log_behind_bytes",

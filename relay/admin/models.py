@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from databus.daemon.client_report import ClientReport
-from databus.daemon.openapi import ApiModel, Scn
+from databus.daemon.http.openapi import ApiModel, Scn
 
 CaptureState = Literal[
     "starting", "running", "unreachable", "retrying", "paused", "stopped", "error"

@@ -14,7 +14,7 @@ from typing import Any
 
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.http import ApiHandler
+from databus.daemon.http.handlers import ApiHandler
 from databus.schemas.errors import UnknownCommandError
 
 FOLDER = Path(__file__).parent / "static"

@@ -35,7 +35,7 @@ from databus.relay.capture.status import RESTING, TROUBLED, CaptureStatus, State
 from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
 from databus.relay.clock import SYSTEM_CLOCK, Clock
 from databus.relay.monitoring.large_rows import LargeRows
-from databus.relay.sources.source import Captured, Source
+from databus.relay.sources.source import Captured, LogSearch, Source
 from databus.schemas.errors import DatabusError
 from databus.schemas.log_mark import LogMark
 from databus.schemas.windows import EmptyWindow, WindowBatch, WindowEnd, WindowPiece
@@ -45,6 +45,10 @@ log = logging.getLogger(__name__)
 JITTER = 0.2
 # Sources are read, and servers send a sign of life, every second.
 HEARD_WITHIN_S = 4.0
+
+
+class _SearchEndedError(Exception):
+    """A search of the log was ended, because capture is to stop or to pause."""
 
 
 def _ignore(_problem: Exception) -> None:
@@ -92,6 +96,7 @@ class Capture:
         self._windows = self._events = self._size_bytes = self._reconnects = 0
         self._delay_s = 0.0
         self._warnings: tuple[str, ...] = ()
+        self._search: LogSearch | None = None  # for which the source waits
         self._was_opened = False
         self._thread: threading.Thread | None = None
         self._heartbeat = Heartbeat()
@@ -105,7 +110,7 @@ class Capture:
     @property
     def status(self) -> CaptureStatus:
         """Current status."""
-        heard_at_s, wall_s = self._heard_at_s, self._wall_s()
+        heard_at_s, wall_s, search = self._heard_at_s, self._wall_s(), self._search
         silence_s = None if heard_at_s is None else self._clock.monotonic_s() - heard_at_s
         return CaptureStatus(
             self._state,
@@ -117,13 +122,18 @@ class Capture:
             self._events,
             self._size_bytes,
             self._reconnects,
-            (*self._warnings, *(self._large_rows.warnings if self._large_rows else ())),
+            self._current_warnings(search),
             self._was_opened,
             self.place.is_proved and silence_s is not None and silence_s <= HEARD_WITHIN_S,
             self._since,
             self._next_try_at,
             None if silence_s is None else wall_s - silence_s,
+            None if search is None else search.total_bytes - search.done_bytes,
         )
+
+    def _current_warnings(self, search: LogSearch | None) -> tuple[str, ...]:
+        large_rows = self._large_rows.warnings if self._large_rows else ()
+        return (*self._warnings, *large_rows, *([] if search is None else [str(search)]))
 
     def start(self) -> None:
         """Start capturing, or continue after `stop`, `pause` or an error. Idempotent."""
@@ -176,6 +186,8 @@ class Capture:
                     self._capture()
                 else:
                     self._rest(State.PAUSED)
+            except _SearchEndedError:
+                continue  # another state is wanted
             except Exception as error:
                 self.place.failed()
                 if is_transient(error):
@@ -212,6 +224,8 @@ class Capture:
         self.place.connecting()
         source = self._open_source(self._settings)
         source.write_with(self._encoder)
+        source.tell_searches(self._note_search)
+        source.write_into(self._ring)
         try:
             begin = self._begin_scn()
             # Before `open`, which compares the log with these marks.
@@ -221,8 +235,7 @@ class Capture:
             self._saved_scn = -1  # the ring may have been emptied and restarted at an older SCN
             source.open(begin, newest_of(self._ring))
             self._note_findings(source)
-            for table in source.tables():
-                self._encoder.publish_first(table)
+            self._encoder.publish_first(source.tables())
             self._errors.opened()
             self._heard_at_s = self._clock.monotonic_s()
             while self._wanted is State.RUNNING:
@@ -236,10 +249,17 @@ class Capture:
         finally:
             # From here on the state of the database is unknown again.
             self.place.is_proved = False
+            self._search = None
             try:
                 source.close()
             finally:
                 self._save_max_scn()
+
+    def _note_search(self, search: LogSearch | None) -> None:
+        """Show the progress of a search of the log; end the search if another state is wanted."""
+        self._heard_at_s, self._search = self._clock.monotonic_s(), search
+        if search is not None and self._wanted is not State.RUNNING:
+            raise _SearchEndedError
 
     def _note_proof(self, *, is_at_end: bool) -> None:
         """Enter the running state at the first read that proves the connection."""
@@ -304,6 +324,8 @@ class Capture:
             return
         self.place.move_to(batch.first_scn)
         self.place.scn = batch.last_scn
+        if batch.is_placed and batch.first_scn <= self._ring.max_scn:
+            batch = self._ring.lift(batch)
         new = batch.after(self._ring.max_scn)
         if new.window_count:
             try:
@@ -315,9 +337,11 @@ class Capture:
 
     def _note_appended(self, batch: WindowBatch) -> None:
         if batch.window_count:
-            rows, size_bytes = batch.row_count, len(batch.data)
+            rows, size_bytes = batch.row_count, batch.size_bytes
             self._count(batch.window_count, rows, size_bytes, batch.last_timestamp_ns)
-            self._warn_of_large_rows(batch.data)
+            if self._large_rows is not None and self._large_rows.may_be_in(size_bytes):
+                whole = self._ring.lift(batch) if batch.is_placed else batch
+                self._warn_of_large_rows(whole.data)
 
     def _take_piece(self, piece: WindowPiece) -> None:
         # A window that the ring has already would evict others.

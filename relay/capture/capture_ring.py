@@ -36,6 +36,14 @@ class CaptureRing(Protocol):
     def append_batch(self, batch: WindowBatch) -> None:
         """Append a batch of whole windows; raise RingError."""
 
+    def reserve(self, size_bytes: int) -> tuple[int, memoryview] | None:
+        """Make room behind the newest window; return its position and its bytes, or None."""
+        ...
+
+    def lift(self, batch: WindowBatch) -> WindowBatch:
+        """Return a placed batch with its data."""
+        ...
+
     def extend(self, at: int, data: bytes) -> None:
         """Write a piece of an unfinished window; raise RingError."""
 

@@ -3,22 +3,46 @@
 The capture thread calls `notify`; requests subscribe on the event loop. Several
 notifications between two turns of the loop wake the subscribers once. A request must
 subscribe before it reads the ring: then a window appended after its read wakes it.
+
+A commit wakes the subscribers of its tables at once. The others are woken together, at most
+once in `OTHERS_EVERY_S`: their positions move with windows of other tables, too, but a
+thousand of them must not cost a commit more than ten.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+OTHERS_EVERY_S = 1.0
+
+
+class Appended(Protocol):
+    """The sources with rows in new windows."""
+
+    def begin(self) -> None:
+        """Skip what has been appended so far."""
+        ...
+
+    def take(self) -> frozenset[int] | None:
+        """Return the ids of sources with rows since the last call; None if it may be any."""
+        ...
 
 
 class Notifier:
-    """Wakes the waiting requests of one physical source."""
+    """Wakes the waiting requests of one physical source; all of them without `appended`."""
 
-    def __init__(self) -> None:
-        self._waiting: set[asyncio.Future[None]] = set()
+    def __init__(self, appended: Appended | None = None) -> None:
+        self._appended = appended
+        self._waiting: dict[asyncio.Future[None], frozenset[int] | None] = {}
+        # The same futures by the sources that they wait for; None: for any window.
+        self._by_source: dict[int | None, set[asyncio.Future[None]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_notifying = False
+        self._is_for_all = False
+        self._later: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
@@ -26,7 +50,7 @@ class Notifier:
         return len(self._waiting)
 
     def notify(self) -> None:
-        """Wake all subscribers. Thread-safe; never blocks."""
+        """Wake the subscribers of the windows that were appended. Thread-safe; never blocks."""
         # The check without a lock is safe: a request that subscribes after it reads the
         # ring after it too, and finds the new window there.
         if not self._waiting or self._is_notifying or self._loop is None:
@@ -36,23 +60,84 @@ class Notifier:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._wake)
 
-    @contextlib.contextmanager
-    def subscribe(self) -> Iterator[asyncio.Future[None]]:
-        """Yield a future that completes at the next `notify`. On the loop's thread only."""
+    def notify_all(self) -> None:
+        """Wake all subscribers. Thread-safe; never blocks."""
+        self._is_for_all = True
+        self.notify()
+
+    def add(
+        self,
+        future: asyncio.Future[None] | None = None,
+        src_ids: frozenset[int] | None = None,
+    ) -> asyncio.Future[None]:
+        """Return a future that completes at the next `notify`; `remove` must follow.
+
+        It is a new one, or the one that the caller waits for in other places, too. Windows
+        without rows of `src_ids` complete it a little later. On the loop's thread only.
+        """
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # Drop a wake-up queued on a closed loop: it would block all later ones.
-            self._loop, self._is_notifying = loop, False
-        future = loop.create_future()
-        self._waiting.add(future)
+            self._loop, self._is_notifying, self._later = loop, False, None
+        if future is None:
+            future = loop.create_future()
+        if not self._waiting and self._appended is not None:
+            self._appended.begin()
+        self._waiting[future] = src_ids
+        for src_id in _keys(src_ids):
+            self._by_source.setdefault(src_id, set()).add(future)
+        return future
+
+    def remove(self, future: asyncio.Future[None]) -> None:
+        """Forget a future; nothing completes it any more."""
+        self._forget(future)
+        future.cancel()
+
+    @contextlib.contextmanager
+    def subscribe(
+        self,
+        future: asyncio.Future[None] | None = None,
+        src_ids: frozenset[int] | None = None,
+    ) -> Iterator[asyncio.Future[None]]:
+        """Yield the future of `add`; remove it at the end."""
+        added = self.add(future, src_ids)
         try:
-            yield future
+            yield added
         finally:
-            self._waiting.discard(future)
-            future.cancel()
+            self.remove(added)
 
     def _wake(self) -> None:
+        # Before the new windows are looked at: a later one is notified again.
         self._is_notifying = False
-        for future in self._waiting:
+        is_for_all, self._is_for_all = self._is_for_all, False
+        found = None if self._appended is None else self._appended.take()
+        if found is None or is_for_all:
+            self._complete(list(self._waiting))
+            return
+        for src_id in (None, *found):
+            self._complete(list(self._by_source.get(src_id, ())))
+        if self._waiting and self._later is None and self._loop is not None:
+            self._later = self._loop.call_later(OTHERS_EVERY_S, self._wake_others)
+
+    def _wake_others(self) -> None:
+        self._later = None
+        self._complete(list(self._waiting))
+
+    def _complete(self, futures: list[asyncio.Future[None]]) -> None:
+        for future in futures:
+            self._forget(future)
             if not future.done():
                 future.set_result(None)
+
+    def _forget(self, future: asyncio.Future[None]) -> None:
+        if future not in self._waiting:
+            return
+        for src_id in _keys(self._waiting.pop(future)):
+            futures = self._by_source[src_id]
+            futures.discard(future)
+            if not futures:
+                del self._by_source[src_id]
+
+
+def _keys(src_ids: frozenset[int] | None) -> Iterable[int | None]:
+    return (None,) if src_ids is None else src_ids

@@ -42,12 +42,13 @@ class CaptureStatus:
     events: int = 0
     size_bytes: int = 0
     reconnects: int = 0
-    warnings: tuple[str, ...] = ()  # found by the source at its last open
+    warnings: tuple[str, ...] = ()  # found by the source at its last open, and its search
     was_opened: bool = False  # and proved, at least once since the start
     is_connected: bool = False
     since: float | None = None  # when this state began
     next_try_at: float | None = None  # if it is retried
     heard_at: float | None = None  # when the database was last heard from
+    search_left_bytes: int | None = None  # of the log, which a search has yet to read
 
     @property
     def is_well(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -46,6 +46,7 @@ from databus.schemas.table_change import (
     TableChange,
     change_of,
     changes_nothing,
+    describes,
     shape,
     shape_id,
     with_change,
@@ -142,17 +143,18 @@ class WindowEncoder:
 
     def settle(self) -> None:
         """Register the versions made by a window, before it is published."""
-        for version in self._made:
+        if self._made:
             # No compatibility check: rows must be captured whatever was altered.
-            self._registry.register(version.source, version.text, version.start_scn, check=False)
-        self._made.clear()
+            made = [(version.source, version.text, version.start_scn) for version in self._made]
+            self._registry.register_unchecked(made)
+            self._made.clear()
 
-    def publish_first(self, table: Table) -> None:
-        """Register a table that has no schema, so that clients get it before the first row."""
-        named = self._named(table)
-        if not self._registry.versions(named.source):
-            self._add(named, avro_schema(named), 0)
-            self.settle()
+    def publish_first(self, tables: Iterable[Table]) -> None:
+        """Register tables that have no schema, so that clients get it before the first row."""
+        new = [t for t in map(self._named, tables) if not self._registry.versions(t.source)]
+        for table in new:
+            self._src_id(table)
+        self._registry.register_unchecked([(t.source, avro_schema(t), 0) for t in new])
 
     def _named(self, table: Table) -> Table:
         """Return a table of a transaction under its source's name."""
@@ -160,7 +162,8 @@ class WindowEncoder:
 
     def _versions(self, source: str) -> Sequence[SchemaVersion]:
         versions = self._registry.versions(source)
-        return (*versions, *(made for made in self._made if made.source == source))
+        made = [version for version in self._made if version.source == source]
+        return (*versions, *made) if made else versions
 
     def _find(self, table: Table, text: str, origin: Origin, scn: int) -> SchemaVersion | None:
         """Return the version of a row: valid at `scn`, made by its window, or the newest."""
@@ -177,8 +180,12 @@ class WindowEncoder:
         versions = self._versions(table.source)
         if versions:
             # Its DDL statement was not parsed, or has been purged from the log.
-            before = shape_id(versions[-1].text)
-            text = with_change(text, TableChange.unknown(first_scn, before))
+            last = versions[-1].text
+            before = shape_id(last)
+            # The log has the characters that the catalogue could not show.
+            is_same = describes(text, last)
+            change = TableChange if is_same else TableChange.unknown
+            text = with_change(text, change(first_scn, before))
         return self._add(table, text, first_scn)
 
     def _add(self, table: Table, text: str, scn: int) -> SchemaVersion:
@@ -207,14 +214,17 @@ class WindowEncoder:
         if not versions:
             return self._add(table, avro_schema(table), scn)
         text, last = avro_schema(table), versions[-1].text
-        for version in versions:
+        # Only these: a table that is altered often has thousands.
+        first = bisect_left(versions, scn, key=attrgetter("start_scn"))
+        end = bisect_right(versions, scn, key=attrgetter("start_scn"))
+        for version in versions[first:end]:
             made = change_of(version.text)
             if made is not None and made.scn == scn and shape(version.text) == text:
                 return version  # the same statement, read a second time
         if versions[-1].start_scn > scn:
             return None
         before = shape_id(last)
-        is_known = before_it is not None and avro_schema(before_it) == shape(last)
+        is_known = before_it is not None and describes(last, avro_schema(before_it))
         if change.is_emptied or is_known:
             change = replace(change, scn=scn, before=before)
         else:
@@ -240,10 +250,13 @@ class WindowEncoder:
         except (RowError, SchemaError, ProtocolError) as error:
             if is_transient(error):  # such as a full disk of the registry: no fault of the row
                 raise
-            if scn not in self._acknowledged_scns:
-                raise UnfitRowError(scn, row_index, error) from error
+            # Not the transaction's end, which a large one has not reached yet.
+            own_scn = change.scn if isinstance(change, RowChange) else None
+            named = scn if own_scn is None else own_scn
+            if not self._acknowledged_scns & {scn, named}:
+                raise UnfitRowError(named, row_index, error) from error
             text = "scn %d: row %d was skipped because its SCN is acknowledged: %s"
-            log.warning(text, scn, row_index, error, extra=about(scn=scn))
+            log.warning(text, named, row_index, error, extra=about(scn=named))
             return None
 
     def _row_event(

@@ -168,6 +168,7 @@ def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[C
     yield from check_access(settings.relay_access, machine)
     yield from check_servers("relays", settings.relays, settings.relay_access, names, machine)
     for source in settings.physical_sources:
+        yield from check_names(source)
         yield from check_secrets(source, machine)
         yield from check_source(source, machine.now_s(), reads_log=False, newest_scn=None)
 
@@ -230,7 +231,7 @@ def check_names(source: PhysicalSourceSettings) -> Iterator[Check]:
     subject, tables = f"source {source.name}: sources", source.named_tables
     for problem in (*unclear_sources(tables, source.scheme), *name_warnings(tables)):
         yield warning(subject, problem)
-    refused = espresso_names(tables)
+    refused = espresso_names(table for table in tables if not table.has_own_name)
     if refused:
         rest = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
         text = (

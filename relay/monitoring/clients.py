@@ -26,6 +26,7 @@ FORGOTTEN_AFTER_S = 3600.0
 SILENT_AFTER_S = 30.0
 _REPORTS_MISSED = 3  # a report is valid for this many intervals, and at least SILENT_AFTER_S
 _STREAM_OVER_S = 2.5 * SILENT_AFTER_S  # the longest `wait`, plus SILENT_AFTER_S
+DOUBT_EVERY_S = 1.0
 MOST_FILTER_TEXT = 500
 _MOST_AGENT = 60
 _ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_ID}}}")
@@ -69,23 +70,35 @@ class Stream:
 
     `position` is the ring position at which that request began, or that of the checkpoint
     (`is_kept`); None if it is not in the ring. `scn` is None if the client requested the
-    oldest window, or has no checkpoint. The answer ended at `read_until`, -1 without one.
+    oldest window, or has no checkpoint. The answer began at `read_from` and ended at
+    `read_until`, -1 without one.
     `began` is where its first request began, or its first one after ScnNotFound.
     """
 
     scn: int | None = None
     position: int | None = None
+    read_from: int | None = None
     read_until: int = -1
     is_inside: bool = False  # it has only a part of window `scn`
     is_gone: bool = False  # the answer was ScnNotFound, or would be after a restart
     is_kept: bool = False
     began: int | None = None
     asked_s: float = 0.0
+    doubted_s: float = -DOUBT_EVERY_S
     progress: RateCounter = field(default_factory=RateCounter)
 
-    def comes_back(self, position: int) -> bool:
-        """Return whether a request repeats a part of the last answer, which thus failed."""
-        return self.position is not None and self.position <= position < self.read_until
+    def comes_back(self, position: int, now_s: float) -> bool:
+        """Return whether a request repeats a part of the last answer, which thus failed.
+
+        True at most once in DOUBT_EVERY_S: clients without an id that share an address look like
+        one that repeats itself.
+        """
+        if self.read_from is None or not self.read_from <= position < self.read_until:
+            return False
+        if now_s - self.doubted_s < DOUBT_EVERY_S:
+            return False
+        self.doubted_s = now_s
+        return True
 
     def has_read(self, scn: int, tail: int) -> bool:
         """Return whether it has all windows up to `scn`, the newest one, which ends at `tail`."""
@@ -265,6 +278,7 @@ class ClientTable:
             for name, stream in client.all_streams():
                 if name == physical_source:
                     stream.position, stream.began, stream.progress = None, None, RateCounter()
+                    stream.read_from = None
 
     def waiting_for(self, physical_source: str, scn: int, tail: int, now_s: float) -> list[str]:
         """Return the names of recent clients that have not consumed all windows up to `scn`.

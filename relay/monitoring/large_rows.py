@@ -28,7 +28,11 @@ class LargeRows:
 
         Usually a single comparison: data below the limit contains no larger row.
         """
-        return self._check_each(data) if len(data) > self._most_bytes else []
+        return self._check_each(data) if self.may_be_in(len(data)) else []
+
+    def may_be_in(self, size_bytes: int) -> bool:
+        """Return whether so many bytes of events can have a large row."""
+        return size_bytes > self._most_bytes
 
     def _check_each(self, data: bytes) -> list[str]:
         new: list[str] = []

@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from databus.conf.loading import build_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
-from databus.daemon.http_server import BoundedServer
+from databus.daemon.http.server import BoundedServer
 from databus.daemon.service import Service, serve
 from databus.relay.relay import Relay
 from databus.relay.service import make_service

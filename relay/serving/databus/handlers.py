@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.http import CommandHandler
+from databus.daemon.http.handlers import CommandHandler, accepts_gzip
 from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
-from databus.relay.ring.event_selector import Position
+from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.known_schemas import (
     end_at,
     find_ends,
@@ -37,8 +36,14 @@ from databus.relay.serving.databus.parameters import (
     parse_stream_request,
 )
 from databus.relay.serving.databus.request_tracker import RequestTracker
+from databus.relay.serving.databus.response_headers import response_headers
 from databus.relay.serving.databus.stream import StreamJob, StreamResponse
-from databus.schemas.errors import InvalidParameterError, ScnNotFoundError, UnknownCommandError
+from databus.schemas.errors import (
+    DatabusError,
+    InvalidParameterError,
+    ScnNotFoundError,
+    UnknownCommandError,
+)
 from databus.schemas.event.metadata import with_metadata_schemas
 from databus.schemas.parameters import parse_protocol_version
 from databus.schemas.protocol import Header, Parameter
@@ -114,25 +119,32 @@ class StreamHandler(RelayHandler):
     def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
         """Take the relay to serve."""
         super().initialize(limits, relay)
-        self._gone = asyncio.Event()  # set when the client has disconnected
+        self._is_disconnected = False
+        self._held: asyncio.Future[None] | None = None  # completes when there is something to do
 
     def on_connection_close(self) -> None:
         """End a held request whose client has disconnected."""
         super().on_connection_close()
-        self._gone.set()
+        self._is_disconnected = True
+        if self._held is not None:
+            _complete(self._held)
 
     async def answer(self, *_path: str) -> None:
         """Answer with events and the position to continue from."""
         with RequestTracker(self.relay, self._caller()) as self._tracker:
             parameters = self.event_parameters()
             request = parse_stream_request(parameters, self.relay.catalog, self.limits)
+            end = time.monotonic() + request.wait_ms / 1000
             self._tracker.asks(parameters.get(Parameter.FILTERS, ""))
             response, is_last = await self._respond_with_known(request)
-            if self._gone.is_set():
+            if self._is_disconnected:
                 return
             # A new connection makes LinkedIn's client register again, which sends it the schemas.
             if is_last:
                 self.set_header("Connection", "close")
+            elif isinstance(response, StreamResponse) and self._may_go_on(request, response):
+                await self._follow(request, response, end)
+                return
             for name, value in response_headers(response).items():
                 self.set_header(name, value)
             # Before the send, which may fail: what was read may have reached the client.
@@ -165,10 +177,12 @@ class StreamHandler(RelayHandler):
         registry = self.relay.registry
         render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
         size_bytes = request.form.size_bytes
-        return [
-            StreamJob(self.relay.physical_source(s.physical_source).reader, s, size_bytes, render)
-            for s in request.selections
-        ]
+        jobs = []
+        for selection in request.selections:
+            source = self.relay.physical_source(selection.physical_source)
+            first = source.first_scns.newest_of(selection.src_ids)
+            jobs.append(StreamJob(source.reader, selection, size_bytes, render, first))
+        return jobs
 
     async def _respond(self, request: StreamRequest) -> Response:
         jobs = self._make_jobs(request)
@@ -177,21 +191,73 @@ class StreamHandler(RelayHandler):
             return await self.in_time(self._read(jobs, request))
         end = time.monotonic() + request.wait_ms / 1000
         while True:
-            with contextlib.ExitStack() as subscribed:
-                # Before reading the ring, so that no window is missed in between.
-                news = [
-                    subscribed.enter_context(
-                        self.relay.physical_source(s.physical_source).notifier.subscribe()
-                    )
-                    for s in request.selections
-                ]
+            # Before reading the ring, so that no window is missed in between.
+            with self._subscribed(request.selections) as news:
                 response = await self.in_time(self._read(jobs, request))
                 left_s = end - time.monotonic()
                 if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
                     return response
                 await self._hold(news, left_s)
-                if self._gone.is_set():
+                if self._is_disconnected:
                     return response
+
+    def _may_go_on(self, request: StreamRequest, response: StreamResponse) -> bool:
+        """Return whether the response may be followed by the windows to come."""
+        is_packed = accepts_gzip(self.request.headers.get("Accept-Encoding", ""))
+        has_frames = self.request.version == "HTTP/1.1" and not is_packed
+        may_follow = request.may_follow and not self.versions_sent
+        return may_follow and has_frames and response.has_whole_windows
+
+    async def _follow(self, request: StreamRequest, first: StreamResponse, end: float) -> None:
+        """Send windows as they come, until `wait` is over or `size` is reached.
+
+        What is no whole window, and every error, is left to the client's next request.
+        """
+        (job,) = self._make_jobs(request)
+        source = self.relay.physical_source(job.selection.physical_source)
+        left_bytes, response = request.form.size_bytes, first
+        news = source.notifier.add(src_ids=job.selection.src_ids)
+        try:
+            while True:
+                if response.body:
+                    left_bytes -= len(response.body)
+                    self._tracker.serves(len(response.body))
+                    await self.send_part(response.body, request.form.content_type)
+                    job.go_on(response)
+                    self._tracker.goes_on(job)
+                if job.position == source.reader.tail:
+                    await self._hold(news, end - time.monotonic())
+                if self._is_disconnected or self.relay.is_closing or time.monotonic() >= end:
+                    break
+                if news.done():  # again before reading, so that no window is missed
+                    news = source.notifier.add(src_ids=job.selection.src_ids)
+                following = await self._read_on(job, left_bytes)
+                if following is None:
+                    break
+                response = following
+        finally:
+            source.notifier.remove(news)
+        await self.end_parts()
+
+    async def _read_on(self, job: StreamJob, size_bytes: int) -> StreamResponse | None:
+        """Return the next windows, or none yet; None if something else is to be answered."""
+        await self.fair_queue.take()
+        try:
+            job.start(size_bytes)
+            response = await self.in_steps(job.step)
+        except DatabusError:
+            return None
+        return response if response.is_caught_up or response.has_whole_windows else None
+
+    @contextlib.contextmanager
+    def _subscribed(self, selections: Iterable[Selection]) -> Iterator[asyncio.Future[None]]:
+        """Yield a future that completes when one of the rings has new windows."""
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with contextlib.ExitStack() as subscribed:
+            for selection in selections:
+                notifier = self.relay.physical_source(selection.physical_source).notifier
+                subscribed.enter_context(notifier.subscribe(news, selection.src_ids))
+            yield news
 
     async def _read(self, jobs: Sequence[StreamJob], request: StreamRequest) -> Response:
         """Read the rings, queueing with other requests."""
@@ -206,33 +272,21 @@ class StreamHandler(RelayHandler):
             self._tracker.looks(jobs)
         return await self.in_steps(job.step)
 
-    async def _hold(self, news: Sequence[asyncio.Future[None]], left_s: float) -> None:
-        # Otherwise the request of a disconnected client is held until its time is over.
-        gone = asyncio.ensure_future(self._gone.wait())
-        futures: list[asyncio.Future[Any]] = [*news, gone]
+    async def _hold(self, news: asyncio.Future[None], left_s: float) -> None:
+        """Wait for news, at most `left_s`; not for a client that disconnects."""
+        timer = asyncio.get_running_loop().call_later(left_s, _complete, news)
+        self._held = news
         try:
             with self.relay.traffic.holding():
-                await asyncio.wait(futures, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                await news
         finally:
-            gone.cancel()
+            self._held = None
+            timer.cancel()
 
 
-def response_headers(response: Response) -> dict[str, str]:
-    """Return the headers of a response that describe its body and the next request."""
-    headers = {}
-    if response.resume:
-        headers[Header.RESUME] = _resume_text(response.resume)
-    if response.pending_event_bytes is not None:
-        headers[Header.PENDING_EVENT_BYTES] = str(response.pending_event_bytes)
-    if response.is_ahead:
-        headers[Header.AHEAD] = "true"
-    return headers
-
-
-def _resume_text(resume: Position | Mapping[str, Position]) -> str:
-    if isinstance(resume, Mapping):
-        return json.dumps(resume, separators=(",", ":"))
-    return f"{resume[0]},{resume[1]}"
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class MeasureHandler(RelayHandler):
@@ -241,9 +295,11 @@ class MeasureHandler(RelayHandler):
     async def answer(self, *_path: str) -> None:
         """Answer with the window at which they end, and the number of rows."""
         request = parse_measure_request(self.event_parameters(), self.relay.catalog, self.limits)
-        reader = self.relay.physical_source(request.selection.physical_source).reader
+        source = self.relay.physical_source(request.selection.physical_source)
+        first = source.first_scns.newest_of(request.selection.src_ids)
         try:
-            measured = await self.in_time(self.in_steps(MeasureJob(reader, request).step))
+            job = MeasureJob(source.reader, request, first)
+            measured = await self.in_time(self.in_steps(job.step))
         except ScnNotFoundError:
             self.relay.traffic.not_found()
             raise

@@ -86,5 +86,7 @@ def _is_past(selection: Selection, ends: Ends, relay: Relay) -> bool:
     if end is None:
         return False
     if selection.checkpoint.is_flexible:
-        return relay.physical_source(selection.physical_source).reader.min_scn > end
+        source = relay.physical_source(selection.physical_source)
+        first = source.first_scns.newest_of(selection.src_ids)
+        return source.reader.min_scn > end or first.scn > end
     return selection.checkpoint.window_scn > end

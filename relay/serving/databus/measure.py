@@ -19,12 +19,13 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from databus.relay.ring.event_selector import NOTHING, EventSelector, Position
+from databus.relay.first_scns import NO_LIMIT, FirstScn
+from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector, Position
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
 from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.parameters import MeasureRequest
-from databus.relay.serving.databus.stream import COMPILED_STEP_BYTES, STEP_BYTES
+from databus.relay.serving.databus.stream import COMPILED_STEP_BYTES, STEP_BYTES, find_first
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 
@@ -104,8 +105,12 @@ class Measured:
 class MeasureJob:
     """One measurement of one ring, a bounded number of bytes per step."""
 
-    def __init__(self, reader: CountingReader, request: MeasureRequest) -> None:
+    def __init__(
+        self, reader: CountingReader, request: MeasureRequest, first: FirstScn = NO_LIMIT
+    ) -> None:
+        """`first` is the newest first SCN of the selected sources."""
         self._reader = reader
+        self._first = first
         self._selection = request.selection
         self._limits = request.limits
         self._since_ns = request.since_ns
@@ -178,6 +183,7 @@ class MeasureJob:
         if self._selection.from_latest:
             return _Begin(max_scn, tail)
         if self._asked is not None:
+            self._first.check(self._asked, self._reader.extent().min_scn)
             return _Begin(self._asked[0], self._reader.find(*self._asked))
         if self._since_ns is None:
             return self._oldest()
@@ -185,6 +191,11 @@ class MeasureJob:
 
     def _oldest(self) -> _Begin:
         extent = self._reader.extent()
+        if self._first.scn > extent.prev_scn:
+            position = find_first(self._reader, self._first.scn)
+            if position is not None:
+                return _Begin(self._first.scn, position, self._first.scn + 1)
+            extent = self._reader.extent()
         return _Begin(extent.prev_scn, extent.head, extent.min_scn)
 
     def _find_time(self, since_ns: int) -> Generator[None, None, _Begin]:
@@ -208,6 +219,7 @@ class MeasureJob:
                     yield  # overwritten meanwhile
                     continue
                 if scn != NOTHING:
+                    self._first.check((scn, WINDOW_DONE), self._reader.extent().min_scn)
                     return _Begin(scn, position)
             oldest = self._oldest()
             if oldest.scn > 0:

@@ -31,13 +31,15 @@ class StreamRequest:
     """A valid stream request.
 
     `is_together`: it has `checkPointMult`, so the position to continue from is sent per
-    physical source, however many there are.
+    physical source, however many there are. `may_follow`: the answer may go on with windows
+    that come while it is sent, until `wait_ms` is over.
     """
 
     selections: tuple[Selection, ...]
     form: AnswerForm
     wait_ms: int = 0
     is_together: bool = False
+    may_follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,12 @@ def parse_stream_request(
     selections = _parse_selections(parameters, catalog, limits)
     form = parse_form(parameters, Parameter.SIZE, limits.max_response_bytes)
     wait_ms = min(parse_number(parameters, Parameter.WAIT_MS, 0, least=0), limits.max_wait_ms)
-    return StreamRequest(
-        selections, form, wait_ms, is_together=Parameter.CHECKPOINT_MULT in parameters
-    )
+    is_together = Parameter.CHECKPOINT_MULT in parameters
+    # What has an end, or several positions, is answered as a whole.
+    has_end = selections[0].until_scn != MAX_SCN
+    wants_more = parse_bool(parameters, Parameter.FOLLOW) and wait_ms > 0
+    may_follow = wants_more and not is_together and not has_end
+    return StreamRequest(selections, form, wait_ms, is_together, may_follow)
 
 
 def parse_measure_request(

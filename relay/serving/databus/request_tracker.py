@@ -19,7 +19,7 @@ class RequestTracker:
         self._clients = relay.monitor.clients
         self._filters = ""
         self._jobs: Sequence[StreamJob] = ()
-        self._served_bytes = 0
+        self._streams: Sequence[Stream] = ()
         self._client = self._clients.begin(caller, self._now_s())
 
     def __enter__(self) -> RequestTracker:
@@ -40,7 +40,7 @@ class RequestTracker:
                 self._note(error)
             elif error.status >= 500:
                 self._note(error)
-        self._clients.end(self._client, now_s, self._served_bytes)
+        self._clients.end(self._client, now_s)
 
     def asks(self, filters: str) -> None:
         """Record that the request is valid, and its filters as they were sent."""
@@ -49,11 +49,15 @@ class RequestTracker:
 
     def looks(self, jobs: Sequence[StreamJob]) -> None:
         """Record the ring positions at which it begins to read, and each time it is woken."""
-        self._jobs = jobs
+        is_first, self._jobs = not self._jobs, jobs
         now_s = self._now_s()
-        for job in jobs:
-            stream = self._client.stream(self._key(job), now_s)
-            self._doubt(job, stream)
+        self._streams = [self._client.stream(self._key(job), now_s) for job in jobs]
+        for job, stream in zip(jobs, self._streams, strict=True):
+            if is_first:
+                self._doubt(job, stream)
+                stream.read_from = None
+            if stream.read_from is None:
+                stream.read_from = job.position
             begin = job.begin
             stream.scn, offset = (None, -1) if begin is None else begin
             stream.is_inside = offset >= 0
@@ -63,11 +67,19 @@ class RequestTracker:
             stream.is_gone = False
 
     def serves(self, size_bytes: int) -> None:
-        """Record the size of the answer."""
+        """Record the size of the answer, or of the next part of it."""
         self._relay.traffic.served(size_bytes)
-        self._served_bytes = size_bytes
-        for job in self._jobs:
-            self._client.stream(self._key(job), self._now_s()).read_until = job.read_until
+        self._client.served_bytes += size_bytes
+        for job, stream in zip(self._jobs, self._streams, strict=True):
+            stream.read_until = job.read_until
+
+    def goes_on(self, job: StreamJob) -> None:
+        """Record where the answer, which has one job, is continued."""
+        self._jobs, (stream,) = (job,), self._streams
+        stream.asked_s = self._now_s()
+        stream.scn = None if job.begin is None else job.begin[0]
+        stream.is_inside = False
+        stream.position = job.position
 
     def _doubt(self, job: StreamJob, stream: Stream) -> None:
         """Check the windows of the last answer again if the client requests them again.
@@ -75,7 +87,7 @@ class RequestTracker:
         Their bytes may be damaged: windows written since the start, or checked once, are
         normally sent without another check.
         """
-        if job.position is not None and stream.comes_back(job.position):
+        if job.position is not None and stream.comes_back(job.position, self._now_s()):
             reader = self._relay.physical_source(job.selection.physical_source).reader
             reader.check.distrust(job.position, stream.read_until)
         stream.read_until = -1

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from databus.relay.first_scns import NO_LIMIT, FirstScn
 from databus.relay.ring.event_selector import (
     NOTHING,
     WINDOW_DONE,
@@ -58,6 +59,11 @@ class WindowReader(Protocol):
     @property
     def min_scn(self) -> int:
         """SCN of the oldest window; negative without one."""
+        ...
+
+    @property
+    def prev_scn(self) -> int:
+        """Newest SCN no longer held; negative if unknown."""
         ...
 
     @property
@@ -123,6 +129,11 @@ class StreamResponse:
         """Whether the body ends inside a window."""
         return bool(self.body) and self.resume is not None and self.resume[1] != WINDOW_DONE
 
+    @property
+    def has_whole_windows(self) -> bool:
+        """Whether the body has windows, and ends with one."""
+        return bool(self.body) and self.resume is not None and self.resume[1] == WINDOW_DONE
+
 
 class StreamJob:
     """Reads one ring for one request.
@@ -133,9 +144,16 @@ class StreamJob:
     """
 
     def __init__(
-        self, reader: WindowReader, selection: Selection, size_bytes: int, render: Render | None
+        self,
+        reader: WindowReader,
+        selection: Selection,
+        size_bytes: int,
+        render: Render | None,
+        first: FirstScn = NO_LIMIT,
     ) -> None:
+        """`first` is the newest first SCN of the selected sources."""
         self._reader = reader
+        self._first = first
         self._selection = selection
         self._selector = EventSelector(selection, render)
         self._copies_bytes = render is None and self._selector.takes_all_rows
@@ -145,6 +163,12 @@ class StreamJob:
         self._end: _End | None = None
         self._opening = reader.opening
         self._copied_until = -1
+        checkpoint = selection.checkpoint
+        self._asked: Position | None = None  # the position to read from; None = the oldest window
+        if not checkpoint.is_flexible:
+            self._asked = checkpoint.window_scn, checkpoint.window_offset
+        self._is_from_latest = selection.from_latest
+        self._mark = checkpoint.mark
 
     @property
     def selection(self) -> Selection:
@@ -165,6 +189,16 @@ class StreamJob:
             self._place = self._find_place()
         if self._place is not None and self._end is None:
             self._end = self._find_end(self._place[0])
+
+    def go_on(self, response: StreamResponse) -> None:
+        """Continue after a response of whole windows, as the client's next request would."""
+        self._asked, self._is_from_latest, self._mark = response.resume, False, None
+        self._place = None
+        # Otherwise the position is looked up: a walk has read a part of the next window.
+        if self._walk is None and self._copied_until >= 0:
+            self._place = self._copied_until, response.resume
+        elif self._walk is not None and self._walk.place == response.resume:
+            self._place = self._walk.position, response.resume
 
     @property
     def begin(self) -> Position | None:
@@ -212,7 +246,7 @@ class StreamJob:
         except DamagedWindowsError:
             raise  # retrying does not help
         except ScnNotFoundError:
-            if self._asked is not None or self._selection.from_latest:
+            if self._asked is not None or self._is_from_latest:
                 raise
             # The oldest window was requested and has been overwritten: start again.
             self._place = None
@@ -235,26 +269,28 @@ class StreamJob:
             )
         return self._walk.step()
 
-    @property
-    def _asked(self) -> Position | None:
-        checkpoint = self._selection.checkpoint
-        if checkpoint.is_flexible:
-            return None
-        return checkpoint.window_scn, checkpoint.window_offset
-
     def _find_place(self) -> tuple[int, Position | None] | None:
-        if self._selection.from_latest:
+        if self._is_from_latest:
             # In a ring that never held a window the newest SCN is -1: a request that
             # continues there gets every window to come.
             scn, tail = self._reader.newest()
             return tail, (scn, WINDOW_DONE)
         asked = self._asked
         if asked is None:
-            return self._reader.head, None
+            return self._find_oldest()
+        self._first.check(asked, self._reader.min_scn)
         # Before the lookup: an SCN of another log may exist in this one by chance.
         self._check_mark()
         found = self._reader.find(*asked)
         return None if found is None else (found, asked)
+
+    def _find_oldest(self) -> tuple[int, Position | None]:
+        """Return the oldest position after which no change of the selected sources is missing."""
+        if self._first.scn > self._reader.prev_scn:
+            found = find_first(self._reader, self._first.scn)
+            if found is not None:
+                return found, (self._first.scn, WINDOW_DONE)
+        return self._reader.head, None
 
     def _check_mark(self) -> None:
         """Raise OtherLogError if the checkpoint's mark contradicts this log.
@@ -263,7 +299,7 @@ class StreamJob:
         nothing: another database has the same ones. Windows without rows are no marks, as
         each relay writes its own (heartbeat.py).
         """
-        mark = self._selection.checkpoint.mark
+        mark = self._mark
         held = None if mark is None else self._reader.window_at(mark[0])
         if mark is not None and held is not None and held != mark:
             raise OtherLogError.of(self._selection.physical_source, mark, held)
@@ -272,7 +308,7 @@ class StreamJob:
     def _is_done(self) -> bool:
         """Whether the checkpoint is at or after the end of the selection."""
         asked, until_scn = self._asked, self._selection.until_scn
-        if asked is None or self._selection.from_latest or until_scn == MAX_SCN:
+        if asked is None or self._is_from_latest or until_scn == MAX_SCN:
             return False
         return asked[0] > until_scn or asked == (until_scn, WINDOW_DONE)
 
@@ -288,9 +324,27 @@ class StreamJob:
         end = self._reader.find(until_scn, WINDOW_DONE)
         if end is None:
             return None
-        if end <= begin and self._asked is None and not self._selection.from_latest:
+        if end <= begin and self._asked is None and not self._is_from_latest:
             raise ScnNotFoundError(until_scn, self._reader.min_scn)
         return _End(end, (until_scn, WINDOW_DONE))
+
+
+class Finder(Protocol):
+    """Finds positions in a ring; `find` may raise ScnNotFoundError."""
+
+    def find(self, scn: int, window_offset: int) -> int | None:
+        """Return the position after (scn, window_offset); None if it is not in the ring yet."""
+        ...
+
+
+def find_first(reader: Finder, scn: int) -> int | None:
+    """Return the position after window `scn`, a first SCN; None if the ring does not have it."""
+    try:
+        return reader.find(scn, WINDOW_DONE)
+    except DamagedWindowsError:
+        raise
+    except ScnNotFoundError:
+        return None  # overwritten meanwhile: every window that is left is newer
 
 
 class _End(NamedTuple):
@@ -348,7 +402,7 @@ class _Walk:
         self._selector = selector
         self._size_bytes = size_bytes
         self._begin = begin
-        self._place = begin or (-1, 0)
+        self.place = begin or (-1, 0)
         self._pieces: list[bytes] = []
         self._piece_bytes = 0
         self._whole_bytes = 0
@@ -365,7 +419,7 @@ class _Walk:
             step_bytes = min(step_bytes, self._last.position - self.position)
         try:
             selected = self._reader.select(
-                self.position, step_bytes, self._selector, self._place, room_bytes
+                self.position, step_bytes, self._selector, self.place, room_bytes
             )
         except ScnNotFoundError:
             if self._whole_scn == NOTHING:
@@ -390,7 +444,7 @@ class _Walk:
         self._piece_bytes += len(selected.data)
         self._scanned_bytes += selected.position - self.position
         self.position = selected.position
-        self._place = selected.scn, selected.offset
+        self.place = selected.scn, selected.offset
         if selected.overflow_bytes != NOTHING:
             self._overflow_bytes = selected.overflow_bytes
 
@@ -399,7 +453,7 @@ class _Walk:
         # Whole windows only, if there is one. A window larger than the response is cut.
         if self._whole_scn != NOTHING:
             return StreamResponse(body[: self._whole_bytes], (self._whole_scn, WINDOW_DONE))
-        here = self._place if self._scanned_bytes else self._begin
+        here = self.place if self._scanned_bytes else self._begin
         if body:
             return StreamResponse(body, here)
         return StreamResponse(b"", here, self._overflow_bytes, is_caught_up=is_caught_up)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from databus.conf.loading import build_settings
 from databus.conf.settings import RelaySettings
-from databus.daemon.openapi import EndpointHandler
+from databus.daemon.http.openapi import EndpointHandler
 from databus.relay.relay import Relay
 from databus.relay.service import make_service, routes
 from databus.relay.serving.databus.handlers import COMMANDS
@@ -39,6 +39,7 @@ STREAM_PARAMETERS = (
         "streamFromLatestScn",
         "untilScn",
         "wait",
+        "follow",
         "ddl",
         "truncate",
         "rows",

@@ -31,7 +31,7 @@ from databus.schemas.errors import (
 from databus.schemas.event.metadata import Op
 from databus.schemas.event.v2 import Buffer
 from databus.schemas.log_mark import LogMark
-from databus.schemas.windows import MARK, WindowBatch, WindowEnd, WindowPiece
+from databus.schemas.windows import MARK, NO_PLACE, WindowBatch, WindowEnd, WindowPiece
 from tests.relay.fakes import ORDERS, PERSON, FakeSource, insert, transaction, wait_until
 
 
@@ -42,7 +42,7 @@ class FakeRing:
         self.scns = list(scns)
         self.errors: dict[int, Exception] = {}
         self.unfinished = b""
-        self.extended = 0
+        self.extended = self.lifted = 0
         self.finished: list[bytes] = []
         self.marks: list[LogMark] = []
 
@@ -70,6 +70,13 @@ class FakeRing:
 
     def append_batch(self, batch: WindowBatch) -> None:
         self.append(list(batch.windows()))
+
+    def reserve(self, size_bytes: int) -> tuple[int, memoryview] | None:
+        return 0, memoryview(bytearray(size_bytes))
+
+    def lift(self, batch: WindowBatch) -> WindowBatch:
+        self.lifted += 1
+        return batch._replace(data=bytes(batch.size_bytes), place=NO_PLACE)
 
     def extend(self, at: int, data: Buffer) -> None:
         assert at <= len(self.unfinished)
@@ -649,6 +656,18 @@ def test_of_windows_that_the_ring_has_in_part_the_rest_is_appended(bench: Bench)
     capture = bench.start()
     bench.wait_for(1, 2, 3, 4, 5)
     wait_until(lambda: capture.status.events == 2)
+
+
+def test_windows_that_are_in_the_ring_s_room_are_lifted_only_where_it_has_some(
+    bench: Bench,
+) -> None:
+    bench.ring, bench.max_scn = FakeRing(1, 2, 3), FakeMaxScn(0)
+    placed = [each._replace(data=b"", place=100) for each in (batch(2, 3, 4), batch(5, 6))]
+    bench.source.put(*placed)
+    capture = bench.start()
+    bench.wait_for(1, 2, 3, 4, 5, 6)
+    wait_until(lambda: capture.status.events == 3)
+    assert (bench.ring.lifted, capture.status.size_bytes) == (1, 30)
 
 
 def test_written_windows_that_go_back_stop_with_an_error(bench: Bench) -> None:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any
+
+import pytest
 
 from databus.relay.capture.notifier import Notifier
 
@@ -37,3 +42,94 @@ def test_a_bell_that_rang_as_its_loop_ended_wakes_those_on_the_next_loop() -> No
     loop.close()
     assert task.done()
     assert asyncio.run(subscribe())
+
+
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(test(*arguments, **named))
+
+    return run
+
+
+class Appended:
+    """What windows have rows of, as a test says."""
+
+    def __init__(self) -> None:
+        self.src_ids: frozenset[int] | None = frozenset()
+        self.begun = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def take(self) -> frozenset[int] | None:
+        return self.src_ids
+
+
+async def woken(notifier: Notifier, futures: Sequence[asyncio.Future[None]]) -> list[int]:
+    """Notify; return which futures are completed by it."""
+    notifier.notify()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return [number for number, future in enumerate(futures) if future.done()]
+
+
+@on_a_loop
+async def test_a_commit_wakes_only_those_who_wait_for_its_tables() -> None:
+    appended = Appended()
+    notifier = Notifier(appended)
+    ids = [frozenset({1}), frozenset({2}), frozenset({1, 2}), None]
+    futures = [notifier.add(src_ids=one) for one in ids]
+    appended.src_ids = frozenset({1})
+    assert await woken(notifier, futures) == [0, 2, 3]
+    assert notifier.waiting == 1
+    appended.src_ids = None  # of any table
+    assert await woken(notifier, futures) == [0, 1, 2, 3]
+    assert notifier.waiting == 0
+    assert appended.begun == 1
+
+
+@on_a_loop
+async def test_a_commit_costs_nothing_for_those_whom_it_does_not_concern(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    appended = Appended()
+    notifier = Notifier(appended)
+    completed: list[int] = []
+    complete = notifier._complete
+
+    def counted(futures: list[asyncio.Future[None]]) -> None:
+        completed.append(len(futures))
+        complete(futures)
+
+    monkeypatch.setattr(notifier, "_complete", counted)
+    waiting = [notifier.add(src_ids=frozenset({2})) for _ in range(1000)]
+    appended.src_ids = frozenset({1})
+    for _ in range(5):
+        await woken(notifier, [notifier.add(src_ids=frozenset({1}))])
+    assert sum(completed) == 5
+    for future in waiting:
+        notifier.remove(future)
+    assert notifier.waiting == 0
+
+
+@on_a_loop
+async def test_those_whom_no_commit_concerns_are_woken_together_a_little_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("databus.relay.capture.notifier.OTHERS_EVERY_S", 0.01)
+    notifier = Notifier(Appended())
+    futures = [notifier.add(src_ids=frozenset({2})) for _ in range(3)]
+    assert await woken(notifier, futures) == []
+    async with asyncio.timeout(10):
+        await asyncio.gather(*futures)
+    assert notifier.waiting == 0
+
+
+@on_a_loop
+async def test_all_are_woken_when_the_relay_lets_go() -> None:
+    notifier = Notifier(Appended())
+    future = notifier.add(src_ids=frozenset({2}))
+    notifier.notify_all()
+    async with asyncio.timeout(10):
+        await future

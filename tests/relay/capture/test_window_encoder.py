@@ -10,6 +10,7 @@ import pytest
 from databus.conf.source_names import NamedTable, SourceNames
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
+from databus.relay.capture import window_encoder
 from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
 from databus.relay.sources.source import (
     Change,
@@ -135,8 +136,8 @@ def test_reading_the_log_again_makes_no_new_version(registry: SchemaRegistry) ->
 
 def test_a_table_is_published_before_its_first_row(registry: SchemaRegistry) -> None:
     made = encoder(registry)
-    made.publish_first(PERSON)
-    made.publish_first(WIDER)
+    made.publish_first([PERSON])
+    made.publish_first([WIDER])
     assert [v.version for v in registry.versions(PERSON.source)] == [1]
 
 
@@ -165,7 +166,7 @@ def test_a_full_disk_under_the_registry_is_no_fault_of_the_row(
     def full(*_: object, **__: object) -> None:
         raise SchemaError("the schema cannot be saved") from OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(MemoryStore, "save_version", full)
+    monkeypatch.setattr(MemoryStore, "save_versions", full)
     ids = {PERSON.source: 1}
     with pytest.raises(SchemaError, match="cannot be saved"):
         WindowEncoder(registry, ids, acknowledged_scns=acknowledged).encode(
@@ -290,6 +291,19 @@ def test_a_change_that_is_left_out_as_told_is_no_event(registry: SchemaRegistry)
         made.encode_change(bad, Origin(), 3, 6)
 
 
+def test_a_row_is_named_and_acknowledged_by_its_own_position(registry: SchemaRegistry) -> None:
+    bad = RowChange(PERSON, Op.INSERT, {"id": Decimal("1.5"), "name": "x"}, scn=4)
+    told = transaction(5, insert(1), bad)
+    with pytest.raises(UnfitRowError, match="row 1 of the transaction at scn 4") as caught:
+        encoder(registry).encode(told)
+    assert caught.value.remedy.endswith("acknowledged_scns = [4]")
+    # Its window's SCN was named before, and stands in settings.
+    for scn in (4, 5):
+        made = WindowEncoder(registry, {PERSON.source: 1}, acknowledged_scns=(scn,))
+        rows = [e for e in walk(made.encode(told).data) if not e.is_control]
+        assert [event.key for event in rows] == [1]
+
+
 def test_how_a_tables_rows_are_written_can_be_asked_for(registry: SchemaRegistry) -> None:
     made = encoder(registry)
     assert made.known_table(PERSON, Origin(), 7) is None
@@ -393,6 +407,24 @@ def test_a_table_that_changed_without_a_statement_must_be_read_again(
     assert (change.scn, change.why_reload) == (8, UNSEEN)
 
 
+def moody(member: str) -> Table:
+    columns = (Column("id", "int", 0, nullable=False, key_position=0),)
+    return Table(PERSON.source, (*columns, Column("mood", f"enum('{member}')", 1)))
+
+
+def test_a_character_that_only_the_log_has_needs_no_reading_again(
+    registry: SchemaRegistry,
+) -> None:
+    made = encoder(registry)
+    made.publish_first([moody("\ufffd")])
+    logged = insert(1, "😊", moody("😊"))
+    made.encode(transaction(8, logged))
+    made.encode(altered(9, moody("\ufffd"), moody("x"), TableChange(-1, "")))
+    first, second, third = registry.versions(PERSON.source)
+    assert change_of(second.text) == TableChange(8, shape_id(first.text))
+    assert change_of(third.text) == TableChange(9, shape_id(second.text))
+
+
 def test_a_statement_on_a_table_that_is_not_the_last_one_known_must_be_read_again(
     registry: SchemaRegistry,
 ) -> None:
@@ -435,7 +467,7 @@ def named_encoder() -> tuple[SchemaRegistry, WindowEncoder]:
 
 def test_rows_of_a_table_are_those_of_the_source_with_its_own_name() -> None:
     registry, made = named_encoder()
-    made.publish_first(PERSON)
+    made.publish_first([PERSON])
     first, second, _ = walk(
         made.encode(transaction(7, insert(1, "Ann"), insert(2, "tea", ORDERS))).data
     )
@@ -450,7 +482,7 @@ def test_rows_of_a_table_are_those_of_the_source_with_its_own_name() -> None:
 
 def test_an_alter_of_a_table_makes_a_version_of_the_source_with_its_own_name() -> None:
     registry, made = named_encoder()
-    made.publish_first(PERSON)
+    made.publish_first([PERSON])
     made.encode(transaction(7, insert(1, "Ann")))
     altered = TableAltered(WIDER, PERSON, TableChange(-1, ""))
     statement = TableDefined((PERSON.source,), "shop", "ALTER TABLE person ADD age int", (altered,))
@@ -478,3 +510,21 @@ def test_an_emptied_table_is_the_source_with_its_own_name() -> None:
     _, made = named_encoder()
     event, _ = walk(made.encode(transaction(7, TableEmptied(PERSON))).data)
     assert event.src_id == 1
+
+
+def test_a_statement_looks_at_the_versions_of_its_scn_only(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = encoder(registry)
+    looked: list[str] = []
+
+    def counted(text: str) -> TableChange | None:
+        looked.append(text)
+        return change_of(text)
+
+    monkeypatch.setattr(window_encoder, "change_of", counted)
+    for scn in range(1, 41):
+        tables = (PERSON, WIDER) if scn % 2 else (WIDER, PERSON)
+        made.encode(altered(scn, *tables, TableChange(-1, "")))
+    assert len(registry.versions(PERSON.source)) > 20
+    assert len(looked) <= 40

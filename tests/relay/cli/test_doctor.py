@@ -101,10 +101,14 @@ def test_sources_that_stock_clients_cannot_read_are_named(tmp_path: Path, shop: 
     own = {"name": "shop.Orders", "table": "shop.orders"}
     file = write_relay(tmp_path, shop.settings(sources=[own]))
     assert "'shop.Orders' has two parts" in problems_of(file)
+    assert [c[0] for c in checks_of(file) if c[1] == "source shop: sources"] == ["warning"]
     assert doctor(file).exit_code == 0
-    file = write_relay(tmp_path, shop.settings())
-    (line,) = [text for _, subject, text in checks_of(file) if subject == "source shop: sources"]
-    assert "stock Databus 2 clients cannot read shop.orders, whose names have two parts" in line
+    pair = tmp_path / "bootstrap.toml"
+    options = {"data_dir": "pair", "relays": ["http://127.0.0.1:1"]}
+    pair.write_text(to_toml(options, {"port": 0}, [shop.settings()]))
+    for file in (write_relay(tmp_path, shop.settings()), pair):
+        (line,) = [t for _, subject, t in checks_of(file) if subject == "source shop: sources"]
+        assert "stock Databus 2 clients cannot read shop.orders, whose names have two parts" in line
     file = write_relay(tmp_path, shop.settings(sources=["com.shop.orders"]))
     assert "'com.shop.orders' is read as the name of table 'shop.orders'" in problems_of(file)
     assert doctor(file).exit_code == 1, "there is no such table"

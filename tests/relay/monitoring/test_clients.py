@@ -323,3 +323,11 @@ def test_a_ring_that_was_emptied_has_nobodys_place() -> None:
     clients.forget_positions("shop")
     assert client.kept[KEPT].position is None
     assert view_of(client, ring(), 0.0).positions[0].edge_share is None
+
+
+def test_a_stream_comes_back_for_its_last_answer_at_most_once_a_second() -> None:
+    stream = Stream(read_from=100, read_until=200)
+    assert [stream.comes_back(position, 0.0) for position in (99, 200)] == [False, False]
+    asked_s = (0.0, 0.0, 0.9, 1.0, 1.5, 60.0)
+    found = [now_s for now_s in asked_s if stream.comes_back(100, now_s)]
+    assert found == [0.0, 1.0, 60.0]

@@ -3,9 +3,12 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import socket
 import threading
 import time
 from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -274,6 +277,117 @@ def test_an_empty_body_has_a_length_and_an_error_is_sent_in_chunks(relay: Served
         head, body = exchange(relay, target, "1.1")
         assert "content-length" not in head
         assert set(json.loads(b"".join(chunks_of(body)))) == {"error", "message"}
+
+
+def test_a_small_answer_comes_in_one_packet(relay: ServedRelay) -> None:
+    put_some(relay)
+    with connect(relay.url) as connection:
+        for _ in range(2):
+            request = "GET /stream?sources=1&size=1000 HTTP/1.1\r\nHost: relay\r\n\r\n"
+            connection.sendall(request.encode())
+            answer = connection.recv(1 << 20)
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert answer.endswith(b"\r\n0\r\n\r\n")
+
+
+def test_an_answer_that_follows_goes_on_with_what_comes_and_ends_with_wait(
+    relay: ServedRelay,
+) -> None:
+    put_some(relay)
+    notifier = relay.relay.physical_sources["shop"].notifier
+    with following(relay, "&size=100000&wait=2000") as read:
+        body = read(5)
+        for scn in range(6, 9):
+            wait_until(lambda: notifier.waiting > 0)
+            relay.put(transaction(scn, insert(scn)))
+            body += read(scn)
+        (client,) = relay.relay.monitor.clients
+        assert (client.requests, client.open_requests) == (1, 1)
+        assert client.served_bytes == len(body)
+        wait_until(lambda: notifier.waiting == 0)
+        assert not read(0)
+    assert [event.scn for event in walk(body) if event.is_eop] == list(range(1, 9))
+    assert client.open_requests == 0
+
+
+def test_an_answer_that_follows_ends_before_it_is_larger_than_size(relay: ServedRelay) -> None:
+    put_some(relay, last=1)
+    notifier = relay.relay.physical_sources["shop"].notifier
+    with following(relay, "&size=1000&wait=20000") as read:
+        size_bytes = len(read(1))
+        for scn in range(2, 20):
+            wait_until(lambda: notifier.waiting > 0 or not read.is_open)
+            relay.put(transaction(scn, insert(scn)))
+            part = read(scn)
+            if not part:
+                break
+            size_bytes += len(part)
+    assert size_bytes <= 1000 < size_bytes + 500
+
+
+def test_who_does_not_ask_to_follow_or_cannot_is_answered_once(relay: ServedRelay) -> None:
+    put_some(relay)
+    for more, version in (("", "1.1"), ("&follow=true", "1.0"), ("&follow=true&untilScn=9", "1.1")):
+        target = f"/stream?sources=1&size=100000&maxev=2&wait=20000{more}"
+        head, _ = exchange(relay, target, version)
+        assert "x-databus-resume: 5,-1" in head
+    packed = exchange(
+        relay,
+        "/stream?sources=1&size=100000&maxev=2&wait=20000&follow=true",
+        "1.1",
+        "Accept-Encoding: gzip\r\n",
+    )
+    assert "x-databus-resume: 5,-1" in packed[0]
+
+
+def test_an_answer_that_follows_ends_when_the_relay_does(tmp_path: Path) -> None:
+    relay = ServedRelay(tmp_path)
+    try:
+        put_some(relay)
+        notifier = relay.relay.physical_sources["shop"].notifier
+        with following(relay, "&size=100000&wait=20000") as read:
+            read(5)
+            wait_until(lambda: notifier.waiting > 0)
+            relay.close()
+            assert not read(0)
+    finally:
+        relay.close()
+
+
+class Following:
+    """An open answer, read chunk by chunk."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._stream = sock.makefile("rb")
+        self.is_open = True
+
+    def read_head(self) -> str:
+        return b"".join(iter(self._stream.readline, b"\r\n")).decode().lower()
+
+    def __call__(self, scn: int) -> bytes:
+        """Return the chunks up to the end of a window, or what there is up to the end."""
+        body = b""
+        while self.is_open:
+            size = int(self._stream.readline(), 16)
+            body += self._stream.read(size)
+            assert self._stream.readline() == b"\r\n"
+            self.is_open = size > 0
+            if any(event.is_eop and event.scn == scn for event in walk(body)):
+                break
+        return body
+
+
+@contextmanager
+def following(relay: ServedRelay, more: str) -> Iterator[Following]:
+    """Ask to follow from the oldest window; yield the answer behind its headers."""
+    with connect(relay.url) as sock:
+        target = f"/stream?sources=1&maxev=2&follow=true{more}"
+        sock.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        read = Following(sock)
+        head = read.read_head()
+        assert "transfer-encoding: chunked" in head
+        assert "x-databus-resume" not in head
+        yield read
 
 
 def test_several_physical_sources_are_read_together(tmp_path: Path) -> None:

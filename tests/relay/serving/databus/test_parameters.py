@@ -173,6 +173,7 @@ NAMES = st.sampled_from(
         "checkPointMult",
         "filters",
         "wait",
+        "follow",
         "maxev",
         "output",
     ]

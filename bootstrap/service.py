@@ -9,8 +9,8 @@ from databus.bootstrap.admin.api import PairApi
 from databus.bootstrap.admin.metrics import make_metrics
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.server.handlers import COMMANDS
-from databus.daemon.http import ApiHandler
-from databus.daemon.openapi import api_routes
+from databus.daemon.http.handlers import ApiHandler
+from databus.daemon.http.openapi import api_routes
 from databus.daemon.service import Health, Service
 
 OWN_FILES = 32

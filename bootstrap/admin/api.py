@@ -27,7 +27,7 @@ from databus.bootstrap.server.checks import seeded_percent
 from databus.bootstrap.server.sessions import Session
 from databus.bootstrap.store.values import SourceSizes, SourceState, SourceStatus
 from databus.daemon.access import Role
-from databus.daemon.openapi import Call, Endpoint, with_document
+from databus.daemon.http.openapi import Call, Endpoint, with_document
 from databus.schemas.errors import UnknownSourceError
 
 ROOT = "/api/v1"

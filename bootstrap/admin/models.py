@@ -12,7 +12,7 @@ from pydantic import Field
 
 from databus.bootstrap.server.sessions import ServedPhase
 from databus.bootstrap.store.values import SourceStatus
-from databus.daemon.openapi import ApiModel, Scn
+from databus.daemon.http.openapi import ApiModel, Scn
 
 
 class PairProblem(ApiModel):

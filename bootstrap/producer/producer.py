@@ -7,6 +7,9 @@ stored before any event that uses them is requested.
 When no relay holds the next window any more, the producer has lagged out. It records
 that, the store is not served, and reading restarts at the oldest window that a relay
 holds; the seeder then reads the tables again.
+
+A source may be added to the relay at a newer SCN than the store's: with it, the relay refuses the
+store's position. It is left out, until the store has the other sources' windows up to there.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from databus.daemon.log_setup import about
 from databus.schemas.avro_rows import captured_table
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError, DatabusError, ScnNotFoundError
+from databus.schemas.scn import MAX_SCN
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +75,14 @@ class WindowWriter(Consumer):
         self._events: list[tuple[int, StoredEvent]] = []
         self._timestamp_ns = 0
         self._has_log = False  # whether the start of the log is recorded
+        self._goal = MAX_SCN, _do_nothing
         self.position = store.position()
         self.windows = 0
         self.event_count = 0
+
+    def call_at(self, scn: int, act: Callable[[], None]) -> None:
+        """Call a function, perhaps repeatedly, when the position has reached an SCN."""
+        self._goal = scn, act
 
     # The consumer interface
 
@@ -138,6 +147,13 @@ class WindowWriter(Consumer):
         _log_notes(self._store)
         for name in self._store.activate_caught_up():
             log.info("%s: seeded, and served from now on", name, extra=about(source=name, scn=scn))
+        goal, act = self._goal
+        if scn >= goal:
+            act()
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _log_notes(store: Store) -> None:
@@ -175,6 +191,8 @@ class Producer:
         self._writer: WindowWriter | None = None
         self._problem = self._retention_problem = self._fell_off = ""
         self._failed_scn: int | None = None  # the window that caused the problem, if any
+        # Up to which SCN the sources that are not seeded are left out; None: all are read.
+        self._left_out_until: int | None = None
         self._threads = [
             threading.Thread(target=target, name=f"{what}-{physical.name}", daemon=True)
             for what, target in (("producer", self._run), ("retention", self._retain))
@@ -262,13 +280,19 @@ class Producer:
     def _produce(self, store: Store) -> None:
         """Read until stopped; raise the error that ends the reading."""
         writer = WindowWriter(store)
+        seeded = [state.name for state in store.sources() if state.status in _SEEDED]
+        listed = [name for name in self._sources if name in seeded]
+        until, self._left_out_until = self._left_out_until, None
         client = DatabusClient(
             settings=_client_settings(self._settings),
             checkpoints=writer,
             on_registered=self._register,
             client_id=self._client_id,
         )
-        client.register(writer, self._sources, name=self._physical.name)
+        sources = self._sources if until is None else listed
+        if until is not None:
+            writer.call_at(until, client.stop)
+        client.register(writer, sources, name=self._physical.name)
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -281,7 +305,11 @@ class Producer:
                     client.pause()
             client.run()
         except ScnNotFoundError as error:
-            self._fall_off(store, error)
+            has_others = 0 < len(listed) < len(sources)
+            if has_others and error.oldest - 1 > store.position().scn:
+                self._leave_out(store, error, [name for name in sources if name not in listed])
+            else:
+                self._fall_off(store, error)
         finally:
             with self._lock:
                 self._client = None
@@ -309,6 +337,14 @@ class Producer:
             text = "the %s of %s has changed: it is seeded again"
             log.warning(text, changed, bound.name, extra=about(source=bound.name))
             store.reset_source(bound.name)
+
+    def _leave_out(self, store: Store, error: ScnNotFoundError, names: Sequence[str]) -> None:
+        """Read without some sources up to the oldest SCN that the relay has with them."""
+        self._left_out_until = error.oldest - 1
+        text = "%s: the relay has %s only after scn %d: the other sources are read up to there"
+        name, scn = self._physical.name, store.position().scn
+        known = about(physical_source=name, scn=scn)
+        log.info(text, name, ", ".join(names), self._left_out_until, extra=known)
 
     def _fall_off(self, store: Store, error: ScnNotFoundError) -> None:
         scn = store.position().scn

@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 
 from databus.bootstrap.seeder.rate_limiter import Progress, Report
+from databus.bootstrap.seeder.read_ahead import ReadAheadScan
 from databus.bootstrap.seeder.seeder import Seeder, has_log
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
@@ -121,6 +122,9 @@ class TableSeeding:
     def _seed_one(self, source: str) -> None:
         # One scan for each source: one that cannot be opened must not stop the others.
         scan = self._open_scan(self._physical.only([source]))
+        # With a limit, no row is read before its time.
+        if not self._settings.most_rows_per_s:
+            scan = ReadAheadScan(scan)
         try:
             scan.open()
             if self._store.source(source).problem:

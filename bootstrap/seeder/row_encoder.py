@@ -2,20 +2,24 @@
 
 The event is the one that the relay would have made of the row at that SCN, except for
 its metadata: `op` is snapshot, and there is no position in the change log. No I/O.
+
+A scan whose rows never were Python objects writes the same events itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from databus.bootstrap.store.values import StoredEvent
-from databus.relay.sources.source import Row
+from databus.relay.sources.source import Row, TableEncoder
+from databus.relay.sources.table_scan import Chunk, SnapshotForm
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.keys import key_maker
+from databus.schemas.event.layout import PART
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
-from databus.schemas.event.v2 import encode
+from databus.schemas.event.v2 import encode, encode_part
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 
@@ -40,6 +44,16 @@ class RowEvents:
         self._digest = schema_id(self.text)
         self._codec = row_codec(self.text)
         self._key_of = key_maker(table)
+        encoder = TableEncoder(table, src_id, self._digest, self._codec, self._key_of)
+        self._form = SnapshotForm(encoder, scn, timestamp_ns, *_around_index())
+
+    def encode_chunk(self, chunk: Chunk) -> Sequence[StoredEvent]:
+        """Return the events of a chunk, which may have to be read; raises as `encode` does."""
+        written = chunk.write_events and chunk.write_events(self._form)
+        if written is None:
+            return self.encode(chunk.rows)
+        scn = self._scn
+        return [StoredEvent(scn, key, False, event) for key, event in written]
 
     def encode(self, rows: Iterable[Row]) -> list[StoredEvent]:
         """Return the events of a chunk's rows in order; raises RowError when a row does not fit.
@@ -70,3 +84,12 @@ class RowEvents:
 @lru_cache(maxsize=8192)
 def _metadata_part(index: int) -> Part:
     return metadata_part(encode_metadata(EventMetadata(Op.SNAPSHOT, row_index=index)))
+
+
+def _around_index() -> tuple[bytes, bytes]:
+    """Return a snapshot's metadata part before and after the row's index, without the length.
+
+    The index is the fourth byte from the end: no value before, no comment and no notes follow.
+    """
+    part = encode_part(metadata_part(encode_metadata(EventMetadata(Op.SNAPSHOT))))
+    return part[PART.attributes.offset : -4], part[-3:]

@@ -33,7 +33,7 @@ from databus.relay.sources.table_scan import TableScan
 from databus.schemas.avro_rows import captured_table, schema_id
 from databus.schemas.errors import BootstrapError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.table import Table
-from databus.schemas.table_change import Versions, shape
+from databus.schemas.table_change import Versions, describes
 from databus.schemas.table_schema import avro_schema
 
 
@@ -152,7 +152,7 @@ class Seeder:
                 # At the end of the table the last position is kept: a crash then
                 # costs one chunk. Without a position it would cost the whole table.
                 place = _Place(_key_text(events.table), chunk.resume)
-            self._store.merge_chunk(source, events.encode(chunk.rows), place and place.text)
+            self._store.merge_chunk(source, events.encode_chunk(chunk), place and place.text)
             rows += len(chunk.rows)
             limiter.count(len(chunk.rows))
             self._report(Progress(source, rows, state.seed_estimate, limiter.rows_per_s))
@@ -185,7 +185,7 @@ class Seeder:
         self._check_table(table, [text for _, _, text in known])
         text = Versions(text for _, _, text in known).at(state.seed_scn)
         # The version in force at A, unless the table was altered since.
-        is_it = text is not None and shape(text) == avro_schema(table)
+        is_it = text is not None and describes(text, avro_schema(table))
         events = RowEvents(
             table, state.src_id, state.seed_scn, timestamp_ns, text if is_it else None
         )

@@ -25,9 +25,14 @@ from databus.bootstrap.server.sessions import Caller, ServedPhase, Session, call
 from databus.bootstrap.server.source_lookup import Stores, all_sources, choose_sources
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.http import CommandHandler
+from databus.daemon.http.handlers import CommandHandler
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.errors import DatabusError, InvalidParameterError
+from databus.schemas.errors import (
+    BootstrapError,
+    BootstrapTooOldError,
+    DatabusError,
+    InvalidParameterError,
+)
 from databus.schemas.event.metadata import with_metadata_schemas
 from databus.schemas.parameters import parse_protocol_version
 from databus.schemas.protocol import Header, Parameter
@@ -55,6 +60,16 @@ class BootstrapHandler(CommandHandler):
             refusals = self.pair.traffic.refusals
             refusals[error.wire_name] = refusals.get(error.wire_name, 0) + 1
             raise
+
+    def error_for_caller(self, error: DatabusError) -> DatabusError:
+        """Return an error that a caller of LinkedIn's asks again after.
+
+        "Not as far yet" suspends its client for ever. After a name that it does not know it
+        waits, with its back-off.
+        """
+        if isinstance(error, BootstrapTooOldError) and not self.is_own_client():
+            return BootstrapError(str(error))
+        return error
 
     @property
     def caller(self) -> Caller:

@@ -18,7 +18,7 @@ from typing import Final
 
 from sqlite_utils import Database
 
-from databus.registry.former_schemas import former_schema_id, renewed
+from databus.registry.former_schemas import former_schema_id, rewritten
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import BootstrapError, ProtocolError
 from databus.schemas.event.layout import V2
@@ -111,7 +111,7 @@ _RESTAMP = "update {table} set event = restamped(event) where id > ? and id <= ?
 def _restamp_store(database: Database) -> None:
     """Bring every event, every schema and its digest up to date."""
     versions = database.execute(_TEXTS).fetchall()
-    texts = renewed(text for _, _, text in versions)
+    texts = rewritten(text for _, _, text in versions)
     ids = {}
     for (src_id, version, former_text), text in zip(versions, texts, strict=True):
         former, ids[former] = former_schema_id(former_text), schema_id(text)

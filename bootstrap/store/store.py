@@ -52,7 +52,7 @@ from databus.bootstrap.store.values import (
     StoreRow,
     StoreSizes,
 )
-from databus.registry.former_schemas import renewed
+from databus.registry.former_schemas import rewritten
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import BootstrapError
 from databus.schemas.table_change import change_scn
@@ -162,7 +162,7 @@ class Store(StoreReading):
         free one: relays may count differently.
         """
         listed = list(versions)
-        texts = renewed(text for _, text in listed)  # of a relay that is not upgraded yet
+        texts = rewritten(text for _, text in listed)  # of a relay that is not upgraded yet
         known = {text for _, _, text in self.schemas([src_id])}
         numbered = zip((version for version, _ in listed), texts, strict=True)
         fresh = [(version, text) for version, text in numbered if text not in known]

@@ -120,7 +120,7 @@ def test_the_parts_of_a_pair_may_be_processes_of_their_own(shop: Shop) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         shop.get(f"/targetSCN?source={SOURCE}")
     with refused.value as answer:
-        assert answer.headers["x-dbus-error-cause"].endswith(".BootstrapDatabaseTooOldException")
+        assert answer.headers["x-dbus-error-cause"].endswith(".BootstrapProcessingException")
     seeder = shop.start("seeder", "seed")
     assert seeder.wait(30) == 0, seeder.log_tail()
     wait_until(shop.is_served, "the server", server.log_tail)

@@ -243,6 +243,48 @@ def test_falling_off_the_relay_is_noted_and_the_reading_begins_anew(
         assert set(rows_of(store)) == {600, 5000, 5100}  # the seeding will find out
 
 
+def test_a_source_that_the_relay_has_only_now_costs_the_others_nothing(
+    path: Path, relay: FakeRelay
+) -> None:
+    relay.windows = orders([5, 6])
+    with producing(path, relay.url, sources=BOTH[:1]), opened(path) as store:
+        at(store, 6)
+        store.begin_seeding("shop.orders", 6, 0)
+        store.end_seeding("shop.orders", 6)
+        store.activate_caught_up()
+    relay.windows += [*orders([7, 8]), [order(9), customer(9, 9)]]
+    relay.first_scns = {41: 8}
+    with producing(path, relay.url) as producer, opened(path) as store:
+        at(store, 9)
+        assert producer.status().fell_off == producer.problem == ""
+        assert len(log_of(store)) == 6
+        assert (store.source("shop.orders").status, store.source("shop.orders").floor_scn) == (
+            SourceStatus.ACTIVE,
+            6,
+        )
+        # It is seeded as of its first SCN or later: before that its log has a gap.
+        new = store.source("shop.customers")
+        assert (new.status, new.log_floor_scn >= 8) == (SourceStatus.NEW, True)
+
+
+def test_a_seeded_source_that_the_relay_did_not_have_for_a_time_is_seeded_anew(
+    path: Path, relay: FakeRelay
+) -> None:
+    relay.windows = orders([5, 6])
+    with producing(path, relay.url), opened(path) as store:
+        at(store, 6)
+        for name in BOTH:
+            store.begin_seeding(name, 6, 0)
+            store.end_seeding(name, 6)
+        store.activate_caught_up()
+    relay.windows += orders([7, 8, 9])
+    relay.first_scns = {41: 8}
+    with producing(path, relay.url) as producer, opened(path) as store:
+        at(store, 9)
+        assert "after scn 6; the oldest held was 9" in producer.status().fell_off
+        assert store.source("shop.customers").status is SourceStatus.NEW
+
+
 def test_a_relay_that_is_down_is_a_problem_until_it_is_up(path: Path) -> None:
     with FakeRelay() as relay:
         relay.windows = orders([5])

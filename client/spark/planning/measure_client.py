@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
-from typing import Any
-from urllib.parse import quote
 
 from databus.client.responses import read_scn
 from databus.client.spark.options import Named, SourceOptions, Start
-from databus.client.spark.planning.capture_states import STARTING, CaptureStates, Stopped
+from databus.client.spark.planning.capture_states import STARTING, Stopped
 from databus.client.spark.planning.offsets import AtScn, InSnapshot
 from databus.client.spark.planning.ranges import LogRange
+from databus.client.spark.planning.relay_windows import RelayWindows, find_windows
 from databus.client.spark.planning.requests import (
     LogMeasure,
     SnapshotMeasure,
@@ -25,7 +22,7 @@ from databus.client.spark.planning.requests import (
     catch_up,
     filters_text,
     log_measure,
-    online_at,
+    measure_parameters,
     snapshot,
     snapshot_measure,
 )
@@ -35,12 +32,10 @@ from databus.schemas.errors import (
     BootstrapTooYoungError,
     DatabusError,
     ScnNotFoundError,
-    UnknownSourceError,
 )
 from databus.schemas.protocol import Header, Parameter
 from databus.schemas.scn import MAX_SCN
 
-ALL_ROWS = 1 << 40
 _LOOK_S = 0.2
 
 
@@ -53,9 +48,7 @@ class MeasureClient:
         self._options = options
         self._relays = relays
         self._bootstraps = bootstraps
-        self._states = CaptureStates(relays)
-        self._src_ids: dict[str, int] = {}
-        self._by_physical: dict[str, tuple[str, ...]] = {}
+        self._found: RelayWindows | None = None
         # The newest windows that relays have reported.
         self.newest: dict[str, AtScn] = {}
         # The end and the row count of the last measured windows, by physical source.
@@ -70,9 +63,32 @@ class MeasureClient:
     @property
     def by_physical(self) -> Mapping[str, tuple[str, ...]]:
         """The query's sources by physical source; raises UnknownSourceError."""
-        if not self._by_physical:
-            self._by_physical = self._ask_for_sources()
-        return self._by_physical
+        return self._windows.by_physical
+
+    @property
+    def _windows(self) -> RelayWindows:
+        if self._found is None:
+            self._found = find_windows(self._options, self._relays)
+        return self._found
+
+    @property
+    def idle_s(self) -> float:
+        """How long an idle query pauses before it asks again."""
+        return self._windows.idle_s
+
+    @property
+    def gone_advice(self) -> str:
+        """What to do when no relay holds the next windows."""
+        return self._windows.gone_advice
+
+    @property
+    def tells_evicted(self) -> bool:
+        """Whether relays say that windows before their oldest one were evicted."""
+        return self._windows.tells_evicted
+
+    def check_start(self, start: Start) -> None:
+        """Raise SettingsError for a start that the relays cannot find."""
+        self._windows.check_start(start)
 
     def await_opened(self) -> None:
         """Wait, up to `retrySeconds`, for sources that their relay is opening.
@@ -93,7 +109,7 @@ class MeasureClient:
 
     def stopped(self, *, at_once: bool = False) -> Mapping[str, Stopped]:
         """Return the physical sources that are not captured now: their newest SCN is unknown."""
-        return self._states.look(self.by_physical, at_once=at_once)
+        return self._windows.stopped(at_once)
 
     @property
     def has_bootstrap(self) -> bool:
@@ -123,52 +139,20 @@ class MeasureClient:
         return self._catch_up(name, after, one.to_scn, rows)
 
     def ring_after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
-        """Measure a ring after a window, or else from the next SCN on.
-
-        The next SCN may be the first of a ring that has nothing older. This is not tried
-        after 0, which is no window: it asks for rows that no log has. Raises
-        ScnNotFoundError.
-        """
-        try:
-            return self._ring(name, online_at(scn), {}, rows, target)
-        except ScnNotFoundError:
-            if scn > 0:
-                with suppress(ScnNotFoundError):
-                    return self._ring(name, online_at(scn + 1, 0), {}, rows, target)
-            raise
+        """Measure a ring after a window; raises ScnNotFoundError."""
+        return self._noted(name, self._windows.after(name, scn, rows, target))
 
     def ring_from(
         self, name: str, start: Start, rows: int | None = None, target: int | None = None
     ) -> LogMeasure:
         """Measure a ring from the place that the option `start` names."""
-        words: dict[str, str] = {}
-        if start is Named.LATEST:
-            words[Parameter.FROM_LATEST] = "true"
-        elif isinstance(start, datetime):
-            words[Parameter.SINCE_MS] = str(int(start.timestamp() * 1000))
-        return self._ring(name, Checkpoint.flexible(), words, rows, target)
+        return self._noted(name, self._windows.from_start(name, start, rows, target))
 
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""
-        answer = self._relays.get(f"/bufferInfo/inbound/{quote(name)}/0", {})
-        return int(answer.json()["minScn"])
+        return self._windows.oldest(name)
 
-    def _ring(
-        self,
-        name: str,
-        checkpoint: Checkpoint,
-        words: Mapping[str, str],
-        rows: int | None,
-        target: int | None,
-    ) -> LogMeasure:
-        parameters = {**self._limits(name, checkpoint, rows), **words}
-        if target is not None:
-            parameters[Parameter.UNTIL_SCN] = str(target)
-        filters = filters_text(self._filters(name), self._src_ids)
-        if filters is not None:
-            parameters[Parameter.FILTERS] = filters
-        answer = self._relays.get("/measure", parameters, checkpoint.window_scn)
-        found = log_measure(answer.server, answer.json())
+    def _noted(self, name: str, found: LogMeasure) -> LogMeasure:
         self.newest[name] = AtScn(found.max_scn, found.max_time_ms)
         self._counted[name] = found.scn, found.rows
         return found
@@ -238,38 +222,10 @@ class MeasureClient:
         sources: Sequence[str] = (),
     ) -> Answer:
         assert self._bootstraps is not None
-        parameters = self._limits(name, checkpoint, rows)
-        filters = self._filters(name)
-        if sources:
-            parameters[Parameter.SOURCES] = ",".join(sources)
-            filters = {source: one for source, one in filters.items() if source in sources}
-        text = filters_text(filters, self._src_ids)
+        options, wanted = self._options, sources or self.by_physical[name]
+        parameters = measure_parameters(wanted, checkpoint, rows, options.max_bytes_per_trigger)
+        filters = {source: one for source, one in options.filters.items() if source in wanted}
+        text = filters_text(filters, self._windows.src_ids)
         if text is not None:
             parameters[Parameter.FILTER] = text
         return self._bootstraps.get("/measure", parameters, checkpoint.window_scn)
-
-    def _limits(self, name: str, checkpoint: Checkpoint, rows: int | None) -> dict[str, str]:
-        # A range that is planned already is counted whole, whatever its size.
-        is_all = rows is None
-        return {
-            Parameter.SOURCES: ",".join(self.by_physical[name]),
-            Parameter.CHECKPOINT: checkpoint.to_json(),
-            Parameter.TRUNCATE: "true",
-            Parameter.ROWS: str(ALL_ROWS if is_all else rows),
-            Parameter.BYTES: str(MAX_SCN if is_all else self._options.max_bytes_per_trigger),
-        }
-
-    def _filters(self, name: str) -> dict[str, Any]:
-        sources = self.by_physical[name]
-        return {source: f for source, f in self._options.filters.items() if source in sources}
-
-    def _ask_for_sources(self) -> dict[str, tuple[str, ...]]:
-        listed = self._relays.get("/physicalSources", {}).json()
-        homes = {s["name"]: (p["name"], int(s["id"])) for p in listed for s in p["sources"]}
-        found: dict[str, list[str]] = {}
-        for source in self._options.sources:
-            if source not in homes:
-                raise UnknownSourceError(source, sorted(homes))
-            physical, self._src_ids[source] = homes[source]
-            found.setdefault(physical, []).append(source)
-        return {name: tuple(found[name]) for name in sorted(found)}

@@ -25,6 +25,8 @@ from databus.schemas.errors import CheckpointError
 from databus.schemas.scn import MAX_SCN
 
 VERSION = 1
+# The physical source of LinkedIn's relays, which do not name theirs. Settings cannot give it.
+STOCK_RELAY = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,25 @@ def from_offset(offset: Mapping[str, Any], sources: Iterable[str]) -> Places:
             f"{', '.join(sorted(sources))}; start it with another checkpoint folder"
         )
     return places
+
+
+def check_physical(places: Mapping[str, Place], known: Iterable[str]) -> None:
+    """Raise CheckpointError if an offset has a physical source that the relays do not have."""
+    known = list(known)
+    strange = sorted(set(places) - set(known))
+    if not strange:
+        return
+    of_stock = "a LinkedIn relay, whose SCNs are not those of a relay of this project"
+    if STOCK_RELAY in strange:
+        problem = f"is of {of_stock}: start the query"
+    elif STOCK_RELAY in known:
+        problem = f"has physical source {', '.join(strange)}, but reads {of_stock}: start the query"
+    else:
+        problem = (
+            f"has physical source {', '.join(strange)}, but the relay has its sources in "
+            f"{', '.join(known)}: was it renamed? Start the query"
+        )
+    raise CheckpointError(f"the query's checkpoint {problem} with another checkpoint folder")
 
 
 def start_of(end: AtScn, start: Place | None) -> int:

@@ -50,7 +50,7 @@ class PartitionPlanner:
         planned = ranges_between(name, self._measure_client.by_physical[name], start, end)
         # Only windows vanish from servers: of a snapshot, a task finds out by itself.
         first = planned[0] if planned else None
-        if isinstance(first, LogRange) and not self._is_held(first):
+        if isinstance(first, LogRange) and not (first.is_stock or self._is_held(first)):
             begun = self._measure_client.begin_snapshot(name, first.from_scn)
             ends = [
                 after_rows(one, self._measure_client.snapshot_after(name, one, None).row)
@@ -95,6 +95,8 @@ class PartitionPlanner:
         try:
             # Usually the planner has just counted them.
             rows = self._measure_client.rows_until(one.physical_source, one.to_scn)
+            if rows is None and one.is_stock:
+                return []  # counting them means reading them
             if rows is None:
                 rows = self._measure_client.windows(one, one.from_scn, None).rows
             share = max(LEAST_TASK_ROWS, -(-rows // self._tasks))

@@ -17,12 +17,18 @@ from dataclasses import replace
 
 from databus.client.spark.options import Named, Start
 from databus.client.spark.planning.measure_client import MeasureClient
-from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, Places, after_rows
+from databus.client.spark.planning.offsets import (
+    AtScn,
+    InSnapshot,
+    Place,
+    Places,
+    after_rows,
+    check_physical,
+)
 from databus.client.spark.planning.requests import LogMeasure
 from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,
-    CheckpointError,
     DatabusError,
     ScnNotFoundError,
     SettingsError,
@@ -44,13 +50,7 @@ class Planner:
         The end does not pass `targets`, if given. Raises DatabusError.
         """
         sources = self._measure_client.by_physical
-        strange = sorted(set(places) - set(sources))
-        if strange:
-            raise CheckpointError(
-                f"the query's checkpoint has physical source {', '.join(strange)}, but the relay "
-                f"has its sources in {', '.join(sources)}: was it renamed? Start the query with "
-                "another checkpoint folder"
-            )
+        check_physical(places, sources)
         # An equal share for each, so that a busy physical source does not keep the others waiting.
         share = None if rows is None else max(1, rows // len(sources))
         further: Places = {}
@@ -86,6 +86,7 @@ class Planner:
 
     def _begin(self, name: str, rows: int | None, target: int | None) -> Place | None:
         start = self._start
+        self._measure_client.check_start(start)
         if isinstance(start, int) or start is Named.BEGINNING:
             place = AtScn(0 if start is Named.BEGINNING else int(start))
             if target is not None and place.scn > target:
@@ -103,6 +104,8 @@ class Planner:
                 f"option start = {start}: no relay holds the changes of {name} from then on "
                 f"({error}); choose a later time, earliest or beginning"
             ) from error
+        if found.scn < 0 and not self._measure_client.tells_evicted:
+            return None  # until there is a window, the place could not be told from a lost one
         return self._first(name, found)
 
     def _first(self, name: str, found: LogMeasure) -> AtScn:
@@ -143,7 +146,7 @@ class Planner:
         if not self._measure_client.has_bootstrap:
             raise SettingsError(
                 f"{name}: no relay holds the windows after scn {place.scn} any more ({error}); "
-                "give the option bootstrapServers, or start with another checkpoint folder"
+                f"{self._measure_client.gone_advice}"
             ) from error
         if place.scn > 0:
             try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
-from databus.client.spark.planning.offsets import InSnapshot, Place, start_of
+from databus.client.spark.planning.offsets import STOCK_RELAY, InSnapshot, Place, start_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,11 @@ class LogRange:
     sources: tuple[str, ...]
     from_scn: int
     to_scn: int
+
+    @property
+    def is_stock(self) -> bool:
+        """Whether LinkedIn's relays have the windows."""
+        return self.physical_source == STOCK_RELAY
 
 
 @dataclass(frozen=True, slots=True)

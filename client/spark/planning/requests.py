@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,8 +11,11 @@ from databus.client.machines.bootstrap_steps import STORE_ID_KEY
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ServerError
 from databus.schemas.filters import EventFilter, filters_to_json
+from databus.schemas.protocol import Parameter
+from databus.schemas.scn import MAX_SCN
 
 Parameters = dict[str, str]
+ALL_ROWS = 1 << 40
 
 
 class LogMeasure(NamedTuple):
@@ -86,6 +89,21 @@ def filters_text(
     """Return the text of a `filters` parameter; None without filters."""
     by_id = {src_ids[name]: one for name, one in filters.items() if one is not None}
     return filters_to_json(by_id) if by_id else None
+
+
+def measure_parameters(
+    sources: Sequence[str], checkpoint: Checkpoint, rows: int | None, max_bytes: int
+) -> Parameters:
+    """Return the parameters of `/measure`; without `rows` everything is counted."""
+    # A range that is planned already is counted whole, whatever its size.
+    is_all = rows is None
+    return {
+        Parameter.SOURCES: ",".join(sources),
+        Parameter.CHECKPOINT: checkpoint.to_json(),
+        Parameter.TRUNCATE: "true",
+        Parameter.ROWS: str(ALL_ROWS if is_all else rows),
+        Parameter.BYTES: str(MAX_SCN if is_all else max_bytes),
+    }
 
 
 def log_measure(server: str, value: Any) -> LogMeasure:

@@ -23,7 +23,7 @@ from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.subscription import find_ids
 from databus.conf.settings import BackOffSettings
 from databus.daemon.credentials import ServerAccess
-from databus.daemon.http_client import FAILURES, HttpClient
+from databus.daemon.http.client import FAILURES, HttpClient
 from databus.daemon.tls import explain_tls
 from databus.schemas.error_headers import read_error
 from databus.schemas.errors import (
@@ -176,6 +176,16 @@ class ServerPool:
             with suppress(DatabusError):
                 answers.append(server.get(path, {}))
         return answers
+
+    def ask_each(self, path: str) -> list[tuple[str, Answer | DatabusError]]:
+        """Ask every server, once; return the answers and errors by URL."""
+        found: list[tuple[str, Answer | DatabusError]] = []
+        for server in self._servers:
+            try:
+                found.append((server.url, server.get(path, {})))
+            except DatabusError as error:
+                found.append((server.url, error))
+        return found
 
     def register(self, sources: Sequence[str]) -> dict[str, list[WriterSchema]]:
         """Return all versions of each source's schema; raises UnknownSourceError too."""

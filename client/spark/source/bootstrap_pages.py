@@ -19,6 +19,7 @@ from databus.schemas.errors import (
     DatabusError,
     ProtocolError,
     ReadAgainError,
+    SchemaNotFoundError,
     ServerError,
 )
 from databus.schemas.protocol import Header, Parameter
@@ -125,7 +126,8 @@ def take_answer(
     """Decode all events of a response into `columns`.
 
     `newer_schemas` is called when an event has an unknown schema. Raises ServerError
-    for bytes that are not events; also the errors of `EventBatches.take`.
+    for bytes that are not events, SchemaNotFoundError if the schema is not among those it
+    returns; also the errors of `EventBatches.take`.
     """
     data, is_asked = memoryview(answer.body), False
     while data:
@@ -134,7 +136,10 @@ def take_answer(
         except UnknownSchemaError as unknown:
             # The schemas were just read: the server has rows of a version that it does not list.
             if is_asked:
-                raise
+                raise SchemaNotFoundError(
+                    f"{answer.server} sends rows of source id {unknown.src_id} with schema "
+                    f"{unknown.digest.hex()}, which is not listed at /register"
+                ) from unknown
             is_asked = True
             columns.add_schemas(newer_schemas())
             data = data[unknown.consumed :]

@@ -22,7 +22,14 @@ from databus.client.spark.arrow.row_types import (
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planning.capture_states import Stopped, stopped_error
 from databus.client.spark.planning.measure_client import MeasureClient
-from databus.client.spark.planning.offsets import AtScn, Place, Places, from_offset, to_offset
+from databus.client.spark.planning.offsets import (
+    AtScn,
+    Place,
+    Places,
+    check_physical,
+    from_offset,
+    to_offset,
+)
 from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import range_from_text, range_to_text
@@ -31,8 +38,6 @@ from databus.client.spark.source.range_reader import range_reader
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
 log = logging.getLogger(__name__)
-
-IDLE_S = 0.03
 
 
 class ChangeStream:
@@ -90,7 +95,7 @@ class ChangeStream:
     def _idle(self, places: Places) -> None:
         if self._targets is None:
             # Spark asks every 10 ms: without a pause, a hundred requests a second while idle.
-            time.sleep(IDLE_S)
+            time.sleep(self._measure_client.idle_s)
         else:
             report_stopped(self._options, self._stopped, places)
 
@@ -103,6 +108,7 @@ class ChangeStream:
         """Return the ranges between two offsets as texts; every call yields the same rows."""
         begins = from_offset(start, self._options.sources)
         ends = from_offset(end, self._options.sources)
+        check_physical(begins | ends, self._measure_client.by_physical)
         # The rows of the newest plan were available a moment ago: no need to check again.
         is_planned_now = end == self._planned
         ranges = self._ranges.planned_now if is_planned_now else self._ranges.planned_before

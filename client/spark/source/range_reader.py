@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +23,9 @@ from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
 from databus.client.spark.planning.requests import catch_up, filters_text, online_at, snapshot
 from databus.client.spark.planning.server_pool import Answer, ServerPool
+from databus.client.spark.planning.stock_stream import StockStream
 from databus.client.spark.source.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages, take_answer
+from databus.client.spark.source.stock_reader import read_stock_windows
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     BootstrapTooYoungError,
@@ -64,12 +67,23 @@ class RangeReader:
         if isinstance(one, SnapshotEnd):
             yield from self._end_snapshot(one, target)
             return
+        if isinstance(one, LogRange) and one.is_stock:
+            yield from self._read_stock_windows(one, target)
+            return
         sources = one.sources if isinstance(one, LogRange) else (one.source,)
         read = _RangeRead(self, one, sources, target)
         if isinstance(one, LogRange):
             yield from read.windows(one)
         else:
             yield from read.snapshot(one)
+
+    def _read_stock_windows(self, one: LogRange, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+        options, sources = self._options, one.sources
+        columns = self.columns(one, sources, target)
+        ids = self.src_ids(sources)
+        stream = StockStream(self._relays, ids, options.filters, options.fetch_bytes)
+        newer_schemas = partial(self.schemas, sources, is_again=True)
+        yield from read_stock_windows(one, stream, columns, newer_schemas, options)
 
     def columns(
         self,
@@ -278,7 +292,9 @@ class _RangeRead:
             return place
         if headers.resume is None:
             raise ServerError(
-                answer.server, f"/stream without header {Header.RESUME}: it is not a databus relay"
+                answer.server,
+                f"/stream without header {Header.RESUME}: it is not a relay of this project, on "
+                "which the batch was planned",
             )
         check_resume(answer.server, headers.resume, place, to_scn)
         schemas = self._reader.schemas

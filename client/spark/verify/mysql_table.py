@@ -24,8 +24,8 @@ from databus.relay.sources.mysql.scan.columns import MisfitError, rows_of, selec
 from databus.relay.sources.mysql.scan.tables import MysqlTableScan
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of, connect, driver_errors
-from databus.relay.sources.mysql.tables.captured_tables import split_name
 from databus.relay.sources.mysql.tables.ddl_tokens import quote
+from databus.relay.sources.mysql.tables.names import split_name
 from databus.schemas.errors import SettingsError, SourceStoppedError
 
 # A pass over a large table returns its first row late.

@@ -16,7 +16,7 @@ from databus.client.spark.verify.replay import NOWHERE, Changes, LastChange
 from databus.client.spark.verify.spark_texts import value_of
 from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.client.spark.verify.target_table import key_frame
-from databus.schemas.errors import SourceUnavailableError
+from databus.schemas.errors import SettingsError, SourceUnavailableError
 
 PATIENCE_S = 60.0
 _POLL_S = 0.05
@@ -53,7 +53,7 @@ class StreamChanges:
         """Return the last changes of keys after one SCN, up to another SCN or a later one.
 
         Waits until a relay has reached it. Raises SourceUnavailableError if none does,
-        and the data source's errors.
+        SettingsError for relays of another database, and the data source's errors.
         """
         until = self._newest(reach_scn)
         if until <= after_scn:
@@ -76,7 +76,14 @@ class StreamChanges:
         deadline = time.monotonic() + PATIENCE_S
         try:
             while True:
-                newest = measure_client.newest_scns()[self._physical_source]
+                found = measure_client.newest_scns()
+                if self._physical_source not in found:
+                    raise SettingsError(
+                        f"the relays do not have {self._shape.source} in physical source "
+                        f"{self._physical_source}, but in {', '.join(found)}: name relays of this "
+                        "project that read the same database"
+                    )
+                newest = found[self._physical_source]
                 if newest >= reach_scn:
                     return newest
                 if time.monotonic() > deadline:

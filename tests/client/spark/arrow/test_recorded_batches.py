@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from databus.client.spark.arrow.row_types import WriterSchema
 from tests.client.spark.arrow.made_events import WAYS, make_columns, read_by, rows_of
-from tests.promises.stock_databus.recordings import CODE, PERSON, recorded
+from tests.promises.stock_databus.recordings import CODE, PERSON, recorded, row_of_record
 
 SOURCES = {101: PERSON, 102: CODE}
 
@@ -19,21 +18,6 @@ def schemas(stream: str) -> list[WriterSchema]:
     return [WriterSchema(SOURCES[one["id"]], one["id"], 1, one["schema"]) for one in told]
 
 
-def found(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record as the recordings' expected rows are."""
-    head = record["_databus"]
-    row = record[head["source"]]
-    return {
-        "scn": head["scn"],
-        "src": head["source"],
-        "op": "DELETE" if head["op"] == "delete" else "UPSERT",
-        "key": row["key" if head["source"] == PERSON else "code"],
-        "first": row["firstName"],
-        "amount": row["amount"],
-        "blob": None if row["blob"] is None else row["blob"].hex(),
-    }
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("stream", ["v1", "v2"])
 def test_records_are_the_rows_that_were_put_in(stream: str, way: str) -> None:
@@ -41,7 +25,7 @@ def test_records_are_the_rows_that_were_put_in(stream: str, way: str) -> None:
     with read_by(way):
         columns = make_columns(schemas(stream), layout="structs")
         assert columns.take(data) == len(data)
-        rows = list(map(found, rows_of(columns.flush())))
+        rows = list(map(row_of_record, rows_of(columns.flush())))
     expected = [json.loads(line) for line in recorded(f"{stream}.expected.jsonl").splitlines()]
     assert sorted(rows, key=repr) == sorted(expected, key=repr)
     assert [row["scn"] for row in rows] == sorted(row["scn"] for row in expected)

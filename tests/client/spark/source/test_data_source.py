@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from databus.client.spark import register
+from tests.client.spark.source.stream_job import StreamJob
 from tests.promises.running import RunningRelay, Shop, running, wait_until
 
 PATIENCE_S = 60
@@ -40,25 +39,14 @@ def session(spark: SparkSession) -> SparkSession:
     return spark
 
 
-class Job:
+class Job(StreamJob):
     """A foreachBatch query that keeps what its batches had."""
 
     def __init__(self, session: SparkSession, folder: Path, **options: str) -> None:
         self.ids: list[int] = []
         self.batch_ids: list[int] = []
-        self._session, self._folder = session, folder
-        self._options = {"start": "earliest", "shards": "1", "retrySeconds": "1", **options}
-        self.fail: Callable[[int], None] = lambda _: None
-
-    def start(self, **trigger: Any) -> StreamingQuery:
-        changes = self._session.readStream.format("databus").options(**self._options).load()
-        writer = changes.writeStream.foreachBatch(self._take)
-        writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
-        return writer.trigger(**(trigger or {"availableNow": True})).start()
-
-    def run(self) -> None:
-        """Read what there is."""
-        self.start().awaitTermination()
+        given = {"start": "earliest", "shards": "1", "retrySeconds": "1"}
+        super().__init__(session, folder, **(given | options))
 
     def _take(self, batch: DataFrame, batch_id: int) -> None:
         rows = batch.select("id").collect()
@@ -134,6 +122,30 @@ def test_changes_between_two_scns_are_a_batch(
     reader = session.read.format("databus").options(relays=relay.url, shards="2")
     changes = reader.option("after", str(scn - 1)).option("until", str(scn)).load("shop.orders")
     assert {row["scn"] for row in changes.select("_databus.scn").collect()} == {scn}
+
+
+def test_a_source_with_a_name_of_its_own_is_read_by_that_name(
+    session: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    own = "com.example.shop.Orders"
+    place = shop.settings() | {"sources": [{"name": own, "table": "orders"}]}
+    with running(RunningRelay(tmp_path, place).start()) as relay:
+        shop.insert(*range(1, 11))
+        relay.wait_for_scn(10)
+        job = Job(session, tmp_path, relays=relay.url, sources=own)
+        job.run()
+        shop.insert(11)
+        relay.wait_for_scn(11)
+        job.run()
+        assert job.ids == list(range(1, 12))
+        changes = session.read.format("databus").options(relays=relay.url, after="10").load(own)
+        assert {row["source"] for row in changes.select("_databus.source").collect()} == {own}
+        structs = session.read.format("databus").options(relays=relay.url, layout="structs")
+        columns = structs.option("after", "10").load(own)
+        assert columns.columns == [own, "_databus"]
+        assert [row["id"] for row in columns.select(f"`{own}`.id").collect()] == [11]
+        with pytest.raises(PySparkException, match=r"shop\.orders.*com\.example\.shop\.Orders"):
+            session.read.format("databus").options(relays=relay.url, after="0").load("shop.orders")
 
 
 def test_a_worker_without_the_package_says_how_to_install_it(tmp_path: Path) -> None:

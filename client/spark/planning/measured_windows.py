@@ -1,0 +1,119 @@
+"""The windows of this project's relays, for planning: the relays measure them (`/measure`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from urllib.parse import quote
+
+from databus.client.spark.options import Named, SourceOptions, Start
+from databus.client.spark.planning.capture_states import CaptureStates, Stopped
+from databus.client.spark.planning.requests import (
+    LogMeasure,
+    filters_text,
+    log_measure,
+    measure_parameters,
+    online_at,
+)
+from databus.client.spark.planning.server_pool import ServerPool
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import ScnNotFoundError, ServerError, UnknownSourceError
+from databus.schemas.protocol import Parameter
+
+Homes = Mapping[str, tuple[str, int]]  # by source: its physical source, and its id
+
+
+class MeasuredWindows:
+    """The windows of the relays of one query."""
+
+    idle_s = 0.03
+    tells_evicted = True
+    gone_advice = "give the option bootstrapServers, or start with another checkpoint folder"
+
+    def __init__(self, options: SourceOptions, relays: ServerPool, homes: Homes) -> None:
+        """Raise UnknownSourceError for a source that the relays do not have."""
+        self._options = options
+        self._relays = relays
+        self._states = CaptureStates(relays)
+        src_ids: dict[str, int] = {}
+        found: dict[str, list[str]] = {}
+        for source in options.sources:
+            if source not in homes:
+                raise UnknownSourceError(source, sorted(homes))
+            physical, src_ids[source] = homes[source]
+            found.setdefault(physical, []).append(source)
+        self.src_ids: Mapping[str, int] = src_ids
+        self.by_physical: Mapping[str, tuple[str, ...]] = {
+            name: tuple(found[name]) for name in sorted(found)
+        }
+
+    def stopped(self, at_once: bool) -> Mapping[str, Stopped]:
+        """Return the physical sources that the relays do not capture."""
+        return self._states.look(self.by_physical, at_once=at_once)
+
+    def check_start(self, start: Start) -> None:
+        """Accept every start: what a ring lacks, a bootstrap server may have."""
+
+    def after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
+        """Measure a ring after a window, or else from the next SCN on.
+
+        The next SCN may be the first of a ring that has nothing older. This is not tried
+        after 0, which is no window: it asks for rows that no log has. Raises
+        ScnNotFoundError.
+        """
+        try:
+            return self._measure(name, online_at(scn), {}, rows, target)
+        except ScnNotFoundError:
+            if scn > 0:
+                with suppress(ScnNotFoundError):
+                    return self._measure(name, online_at(scn + 1, 0), {}, rows, target)
+            raise
+
+    def from_start(
+        self, name: str, start: Start, rows: int | None, target: int | None
+    ) -> LogMeasure:
+        """Measure a ring from the place that the option `start` names."""
+        words: dict[str, str] = {}
+        if start is Named.LATEST:
+            words[Parameter.FROM_LATEST] = "true"
+        elif isinstance(start, datetime):
+            words[Parameter.SINCE_MS] = str(int(start.timestamp() * 1000))
+        return self._measure(name, Checkpoint.flexible(), words, rows, target)
+
+    def oldest(self, name: str) -> int:
+        """Return the SCN of the oldest window in the ring."""
+        answer = self._relays.get(f"/bufferInfo/inbound/{quote(name)}/0", {})
+        return int(answer.json()["minScn"])
+
+    def _measure(
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        words: Mapping[str, str],
+        rows: int | None,
+        target: int | None,
+    ) -> LogMeasure:
+        options, sources = self._options, self.by_physical[name]
+        parameters = measure_parameters(sources, checkpoint, rows, options.max_bytes_per_trigger)
+        parameters |= words
+        if target is not None:
+            parameters[Parameter.UNTIL_SCN] = str(target)
+        wanted = {source: one for source, one in options.filters.items() if source in sources}
+        filters = filters_text(wanted, self.src_ids)
+        if filters is not None:
+            parameters[Parameter.FILTERS] = filters
+        answer = self._relays.get("/measure", parameters, checkpoint.window_scn)
+        return log_measure(answer.server, answer.json())
+
+
+def find_homes(relays: ServerPool) -> Homes:
+    """Return where each source of the relays is; raises ServerError for relays of others."""
+    answer = relays.get("/physicalSources", {})
+    listed = answer.json()
+    try:
+        return {s["name"]: (p["name"], int(s["id"])) for p in listed for s in p["sources"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServerError(
+            answer.server, f"the answer to /physicalSources is malformed: {error!r}"
+        ) from error

@@ -9,8 +9,7 @@
     client.run()
 
 or, with a consumer object, `client.register(MyConsumer(), ["shop.orders"])`; or, in a
-loop, `for window in client.windows("shop.orders")`, which is also available as
-`async for window in client.windows_async("shop.orders")`.
+loop, `for window in client.windows("shop.orders")`: see `batches` and `windows_async`, too.
 
 Threads: one for the network, and one dispatcher per registration with callbacks. All
 methods are thread-safe.
@@ -25,12 +24,11 @@ import socket
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from databus import __version__
-from databus.client.checkpoints.store import CheckpointStore, FileCheckpoints, MemoryCheckpoints
+from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Consumer
 from databus.client.dispatcher.callbacks import Clock, DataWindow
 from databus.client.machines.lifecycle import (
@@ -57,15 +55,20 @@ from databus.client.monitoring.reporter import (
     ReportAnswer,
     Reporter,
     new_client_id,
+    report_died,
     report_of,
     text_for_relays,
 )
+from databus.client.monitoring.watched import make_server
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.puller.puller import OnRegistered
 from databus.client.puller.transport import make_transport
 from databus.client.registering import (
-    EventCallback,
+    Function,
     FunctionConsumer,
+    check_same,
+    in_use,
+    make_store,
     make_subscription,
     settings_of,
 )
@@ -76,9 +79,6 @@ from databus.daemon.client_report import ClientReport
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter
-
-if TYPE_CHECKING:
-    from databus.client.monitoring.http import ClientServer
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class DatabusClient:
         self._wanted: dict[tuple[str, tuple[str, ...]], tuple[Subscription, list[Consumer]]] = {}
         self._context = ClientContext(
             settings,
-            checkpoints or _make_store(settings.checkpoint_dir),
+            checkpoints or make_store(settings.checkpoint_dir),
             self._loop,
             rng or Random(),
             clock,
@@ -135,7 +135,7 @@ class DatabusClient:
             on_registered,
             self.id,
         )
-        self._server = _make_server(self, settings, self._loop)
+        self._server = make_server(self, settings, self._loop)
         self._reporter = self._make_reporter(clock)
 
     # What to read
@@ -148,25 +148,24 @@ class DatabusClient:
         filters: Mapping[str, EventFilter] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
+        batch_rows: int = 0,
     ) -> None:
         """Deliver every change of the sources to a consumer, or to each of several.
 
         `name` and the exact list of sources identify the checkpoint. Registering the same
         again adds consumers. `filters` and `reader_schemas` (Avro schema texts) are by
-        source. Raises SettingsError, and CheckpointError if the client is running.
+        source. With `batch_rows` the windows that are waiting are joined into batches, of at
+        most so many rows unless one window has more; the callbacks of a window are made once
+        per batch. Raises SettingsError, and CheckpointError if the client is running.
         """
-        subscription = make_subscription(sources, filters, reader_schemas, name)
+        subscription = make_subscription(sources, filters, reader_schemas, name, batch_rows)
         consumers = [consumer] if isinstance(consumer, Consumer) else list(consumer)
         key = (subscription.name, subscription.sources)
         with self._lock:
             if key in self._registrations:
-                raise _in_use(subscription)
+                raise in_use(subscription)
             known, already = self._wanted.get(key, (subscription, []))
-            if known != subscription:
-                raise SettingsError(
-                    f"registration {name!r} of {', '.join(sources)} exists with other filters or "
-                    "schemas; use another name"
-                )
+            check_same(known, subscription)
             self._wanted[key] = (subscription, [*already, *consumers])
             is_running = self.state in (Lifecycle.RUNNING, Lifecycle.PAUSED)
         if is_running:
@@ -178,13 +177,22 @@ class DatabusClient:
         filters: Mapping[str, EventFilter] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
-    ) -> Callable[[EventCallback], EventCallback]:
-        """Return a decorator: the function is called with each event of the sources."""
+        batch_rows: int = 0,
+    ) -> Callable[[Function], Function]:
+        """Return a decorator: the function is called with each event of the sources.
 
-        def decorate(function: EventCallback) -> EventCallback:
-            consumer = FunctionConsumer(function)
+        With `batch_rows` it is called with the events of each run, a tuple: see `register`.
+        """
+
+        def decorate(function: Function) -> Function:
+            consumer = FunctionConsumer(function, takes_runs=batch_rows > 0)
             self.register(
-                consumer, sources, filters=filters, reader_schemas=reader_schemas, name=name
+                consumer,
+                sources,
+                filters=filters,
+                reader_schemas=reader_schemas,
+                name=name,
+                batch_rows=batch_rows,
             )
             return function
 
@@ -202,12 +210,23 @@ class DatabusClient:
         Starts the client if necessary. The iteration ends when the client is stopped, and
         raises the error that ends reading.
         """
-        registration = self._open_windows(make_subscription(sources, filters, reader_schemas, name))
-        assert registration.iterator is not None
-        try:
-            yield from registration.iterator.windows()
-        finally:
-            self._close_windows(registration)
+        return self._iterate(make_subscription(sources, filters, reader_schemas, name))
+
+    def batches(
+        self,
+        *sources: str,
+        rows: int = 10_000,
+        filters: Mapping[str, EventFilter] | None = None,
+        reader_schemas: Mapping[str, str] | None = None,
+        name: str = "default",
+    ) -> Iterator[DataWindow]:
+        """Iterate as `windows` does, over batches of whole windows.
+
+        A batch has the windows that wait, at most `rows` rows unless one window has more.
+        """
+        if rows < 1:
+            raise SettingsError(f"rows = {rows}: give a number of rows")
+        return self._iterate(make_subscription(sources, filters, reader_schemas, name, rows))
 
     async def windows_async(
         self,
@@ -382,7 +401,7 @@ class DatabusClient:
                     self._server.start()
                 self._loop.spawn(self._watch, lambda error: self._handle(Suspend(error)))
                 if self.settings.report_every_s:
-                    self._loop.spawn(self._reporter.run, _report_died)
+                    self._loop.spawn(self._reporter.run, report_died)
                 self._start_wanted()
             case HoldCallbacks():
                 for registration in registrations:
@@ -419,13 +438,21 @@ class DatabusClient:
             registration.hold()
         return registration
 
+    def _iterate(self, subscription: Subscription) -> Iterator[DataWindow]:
+        registration = self._open_windows(subscription)
+        assert registration.iterator is not None
+        try:
+            yield from registration.iterator.windows()
+        finally:
+            self._close_windows(registration)
+
     def _open_windows(self, subscription: Subscription) -> Registration:
         self.start()
         key = (subscription.name, subscription.sources)
         with self._lock:
             # Two readers of one registration would move the same checkpoint.
             if key in self._registrations or key in self._wanted:
-                raise _in_use(subscription)
+                raise in_use(subscription)
             registration = self._add(subscription, ())
         registration.start()
         return registration
@@ -471,30 +498,3 @@ class DatabusClient:
 
     def _used_relays(self) -> list[str]:
         return [relay for one in self.registrations if (relay := one.relay) is not None]
-
-
-def _make_server(
-    client: DatabusClient, settings: ClientSettings, loop: LoopThread
-) -> ClientServer | None:
-    if settings.http is None:
-        return None
-    # Imported only here: most clients have no server, and its modules load slowly.
-    from databus.client.monitoring.http import ClientServer
-
-    return ClientServer(client, settings.http, loop)
-
-
-def _report_died(error: BaseException) -> None:
-    """Log a defect in reporting; reading continues."""
-    log.error("no more reports to relays: %r", error, exc_info=error)
-
-
-def _in_use(subscription: Subscription) -> SettingsError:
-    return SettingsError(
-        f"registration {subscription.name!r} of {', '.join(subscription.sources)} is already being "
-        "read; use another name"
-    )
-
-
-def _make_store(directory: Path | None) -> CheckpointStore:
-    return MemoryCheckpoints() if directory is None else FileCheckpoints(directory)

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.checkpoints.store import CheckpointStore, FileCheckpoints, MemoryCheckpoints
+from databus.client.consumer import Consumer, Result
 from databus.client.subscription import Subscription
 from databus.conf.loading import build_settings
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import EventFilter
 
-EventCallback = Callable[[DataEvent], Result | None]
+# Takes a `DataEvent`, or the events of a run: see `DatabusClient.on`.
+Function = TypeVar("Function", bound=Callable[..., Result | None])
 
 
 class FunctionConsumer(Consumer):
-    """A consumer that calls one function per event."""
+    """A consumer that calls one function per event, or per run of events."""
 
-    def __init__(self, function: EventCallback) -> None:
+    def __init__(self, function: Callable[..., Result | None], *, takes_runs: bool = False) -> None:
         if inspect.iscoroutinefunction(function):
             raise SettingsError(
                 f"{function.__qualname__} is a coroutine function; callbacks are plain functions: "
                 "use `async for window in client.windows_async(…)`"
             )
         # The attribute hides the method, which saves a call on the hot path.
-        self.on_data_event = function  # type: ignore[method-assign, assignment]
+        if takes_runs:
+            self.on_data_events = function  # type: ignore[method-assign]
+        else:
+            self.on_data_event = function  # type: ignore[method-assign]
 
 
 def make_subscription(
@@ -34,6 +40,7 @@ def make_subscription(
     filters: Mapping[str, EventFilter] | None = None,
     reader_schemas: Mapping[str, str] | None = None,
     name: str = "default",
+    batch_rows: int = 0,
 ) -> Subscription:
     """Return a checked subscription; raise SettingsError."""
     if isinstance(sources, str) or not sources:
@@ -44,7 +51,11 @@ def make_subscription(
         for source in by_source:
             if source not in sources:
                 raise SettingsError(f"{source!r} has a filter or schema but is not among sources")
-    return Subscription(tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}))
+    if batch_rows < 0:
+        raise SettingsError(f"batch_rows = {batch_rows}: give 0 or a number of rows")
+    return Subscription(
+        tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}), batch_rows
+    )
 
 
 def settings_of(
@@ -56,3 +67,25 @@ def settings_of(
     if relays or options:
         raise SettingsError("give either settings or their keys, not both")
     return settings
+
+
+def check_same(known: Subscription, wanted: Subscription) -> None:
+    """Raise SettingsError if a registration exists that reads otherwise."""
+    if known != wanted:
+        raise SettingsError(
+            f"registration {wanted.name!r} of {', '.join(wanted.sources)} exists with other "
+            "filters, schemas or batch_rows; use another name"
+        )
+
+
+def in_use(subscription: Subscription) -> SettingsError:
+    """Return the error of a second reader of one registration."""
+    return SettingsError(
+        f"registration {subscription.name!r} of {', '.join(subscription.sources)} is already being "
+        "read; use another name"
+    )
+
+
+def make_store(directory: Path | None) -> CheckpointStore:
+    """Return the store of a `checkpoint_dir`."""
+    return MemoryCheckpoints() if directory is None else FileCheckpoints(directory)

@@ -30,6 +30,7 @@ class Subscription:
     name: str = "default"
     filters: Mapping[str, EventFilter] = field(default_factory=lambda: _NO_FILTER)
     reader_schemas: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    batch_rows: int = 0  # windows are joined into batches of so many rows; 0 = none is
 
     def filters_json(self, src_ids: Mapping[str, int]) -> str | None:
         """Return the `filters` parameter for a relay that gave the sources these ids."""

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
@@ -21,9 +21,8 @@ from databus.cli.api_client import access_options
 from databus.cli.daemon_options import log_format_option
 from databus.client.cli.tail import json_of, line_of
 from databus.client.client import DatabusClient
-from databus.client.consumer import Consumer, DataEvent
+from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.machines.position import parse_start
-from databus.client.registering import EventCallback
 from databus.conf.loading import load_settings
 from databus.conf.settings import ClientSettings
 from databus.daemon.descriptors import raise_limit
@@ -169,7 +168,7 @@ def run(
         running.run()
 
 
-def load_consumer(target: str) -> Consumer | EventCallback:
+def load_consumer(target: str) -> Consumer | Callable[[DataEvent], Result | None]:
     """Import `module:object`, also from the working directory; raise SettingsError."""
     module_name, _, attribute = target.partition(":")
     # An installed command does not have the working directory on its path.
@@ -185,7 +184,7 @@ def load_consumer(target: str) -> Consumer | EventCallback:
         return found
     if not callable(found):
         raise SettingsError(f"--consumer {target}: is neither a Consumer nor a function")
-    return cast("EventCallback", found)
+    return cast("Callable[[DataEvent], Result | None]", found)
 
 
 @contextmanager

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
-from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
+from databus.client.consumer import Consumer, Result
 from databus.client.dispatcher.schema_changes import SchemaChange, SchemaWatch
+from databus.client.events.data_event import DataEvent, DdlEvent, make_runs
 from databus.client.puller.buffer_items import BootstrapPage, Phase, ReadWindow
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
-from databus.schemas.stream.row_reader import SRC_ID
 
 Clock = Callable[[], float]
 Callback = Callable[..., Result | None]
@@ -30,7 +28,6 @@ Callback = Callable[..., Result | None]
 _SUCCESS = Result.SUCCESS
 # A source's name and a run of its events; or None and a DDL statement.
 _Group = tuple[str | None, Sequence[Any]]
-_SRC_ID = itemgetter(SRC_ID)
 _NO_WINDOW = -1
 
 # The watchdog gives a callback up after this many budgets. A callback that returns a little
@@ -70,6 +67,7 @@ class _Callbacks(NamedTuple):
     on_checkpoint: Callback | None
     on_ddl: Callback | None
     on_schema_change: Callback | None
+    on_data_events: Callback | None
 
 
 class _FailedError(Exception):
@@ -120,13 +118,14 @@ class Dispatch:
             groups, scn = group_events(read), read.window.scn
             with_ddl = add_ddl(groups, read) if read.window.ddl else groups
             changes = self.watch.due(read) if self._is_watching else ()
-            result = _strongest(
-                [
-                    self._deliver_to(c, scn, with_ddl if c.on_ddl else groups, changes)
-                    for c in consumers
-                ]
-            )
-            self.watch.take()
+            result = _SUCCESS
+            for one in consumers:
+                with_its = with_ddl if one.on_ddl else groups
+                found = self._deliver_to(one, scn, with_its, changes)
+                if found is not _SUCCESS:
+                    result = _strongest((result, found))
+            if self._is_watching:
+                self.watch.take()
         except _FailedError as failed:
             return Outcome(Result.ERROR, failed.failure)
         finally:
@@ -191,7 +190,8 @@ class Dispatch:
         groups: Sequence[_Group],
         changes: Sequence[SchemaChange] = (),
     ) -> Result:
-        start, start_source, on_event, end_source, end, on_checkpoint, on_ddl, on_change = callbacks
+        start, start_source, on_event, end_source, end, on_checkpoint, *others = callbacks
+        on_ddl, on_change, on_events = others
         call, results = self._call, []
         if on_change is not None:
             results += [
@@ -208,7 +208,9 @@ class Dispatch:
                     continue
                 if start_source is not None:
                     results.append(call(start_source, source))
-                if on_event is not None:
+                if on_events is not None:
+                    results.append(call(on_events, tuple(events)))
+                elif on_event is not None:
                     results.append(self._call_events(on_event, events))
                 if end_source is not None:
                     results.append(call(end_source, source))
@@ -248,7 +250,7 @@ class Dispatch:
                 raise _late(took_s, self._budget_s)
             return _SUCCESS if returned is None else _checked(returned)
         except Exception as error:
-            shown = ", ".join(map(repr, arguments))
+            shown = ", ".join(map(_shown, arguments))
             raise _FailedError(_failure_of(error, f"{_name(callback)}({shown})")) from error
 
     def _notify(self, name: str, *arguments: object) -> Outcome:
@@ -310,7 +312,10 @@ class CheckpointRule:
 
 @dataclass(frozen=True, slots=True)
 class DataWindow:
-    """A whole window, as yielded by `for window in client.windows(…)`.
+    """A whole window, as yielded by `for window in client.windows(…)`; or a batch of them.
+
+    A batch, as yielded by `client.batches(…)`, has `transactions` windows. `scn` and
+    `timestamp_ns` are those of the last; each event has its own.
 
     If `phase` is not LIVE it is a page of a bootstrap, which is not a transaction. With
     `begins_bootstrap` a bootstrap starts or restarts here: after a restart all rows come
@@ -322,19 +327,17 @@ class DataWindow:
     events: tuple[DataEvent, ...]
     phase: Phase = Phase.LIVE
     begins_bootstrap: bool = False
+    transactions: int = 1
+
+    def to_pylist(self, source: str | None = None) -> list[dict[str, Any]]:
+        """Return the rows, those of one source only if it is given: `row` of each event."""
+        return [event.row for event in self.events if source is None or event.source == source]
 
 
 def group_events(read: ReadWindow | BootstrapPage) -> list[_Group]:
     """Return the events in order, grouped by runs of one source."""
-    window, bindings = read.window, read.bindings
-    groups: list[_Group] = []
-    begin = 0
-    for src_id, run in groupby(window.events, _SRC_ID):
-        source = bindings[src_id]
-        events = [DataEvent(event, source, index) for index, event in enumerate(run, begin)]
-        begin += len(events)
-        groups.append((source.name, events))
-    return groups
+    is_batch = isinstance(read, ReadWindow) and read.transactions > 1
+    return [*make_runs(DataEvent, read.window.events, read.bindings, is_batch)]
 
 
 def add_ddl(groups: Iterable[_Group], read: ReadWindow | BootstrapPage) -> list[_Group]:
@@ -367,7 +370,8 @@ def data_window(read: ReadWindow | BootstrapPage, begins_bootstrap: bool = False
     events = tuple(event for _, group in group_events(read) for event in group)
     phase = read.phase if isinstance(read, BootstrapPage) else Phase.LIVE
     window = read.window
-    return DataWindow(window.scn, window.timestamp_ns, events, phase, begins_bootstrap)
+    joined = 1 if isinstance(read, BootstrapPage) else read.transactions
+    return DataWindow(window.scn, window.timestamp_ns, events, phase, begins_bootstrap, joined)
 
 
 # The strongest result of the callbacks is the window's: while one consumer's data is not
@@ -421,13 +425,22 @@ _OF_A_PAGE = (
     "on_bootstrap_checkpoint",
     "on_ddl",  # never called: pages have no DDL
     "on_schema_change",
+    "on_bootstrap_events",
 )
 
 
 def _page_callbacks_of(consumer: Consumer, live: _Callbacks) -> _Callbacks:
     """Return the callbacks of a page; the window's replace those not overridden."""
+    # A consumer that takes a page's events one by one does so whatever it does with a window's.
+    if _overridden(consumer, "on_bootstrap_event"):
+        live = live._replace(on_data_events=None)
     names = zip(_OF_A_PAGE, live, strict=True)
     return _Callbacks(*(_overridden(consumer, name) or of_window for name, of_window in names))
+
+
+def _shown(argument: object) -> str:
+    """Return an argument of a callback as an error shows it: of a batch, its size."""
+    return f"{len(argument)} events" if isinstance(argument, tuple) else repr(argument)
 
 
 def _overridden(consumer: Consumer, name: str) -> Callback | None:

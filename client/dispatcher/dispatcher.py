@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 
 from databus.client.checkpoints.keeper import CheckpointKeeper, soonest
 from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Result
+from databus.client.dispatcher.batch import join_waiting
 from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch, Failure, Outcome
 from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
 from databus.client.machines.backoff import BackOff
@@ -26,6 +28,7 @@ from databus.client.puller.buffer_items import (
     BootstrapEnded,
     BootstrapPage,
     BufferItem,
+    ReadingFailed,
     ReadWindow,
     RolledBack,
 )
@@ -40,6 +43,7 @@ from databus.schemas.errors import CheckpointError, ConsumerError, DatabusError
 log = logging.getLogger(__name__)
 
 Attempt = Callable[[], Failure | None]
+_Other = RolledBack | ReadingFailed | BootstrapPage | BootstrapBegun | BootstrapEnded
 
 
 class _StoppedError(Exception):
@@ -72,6 +76,7 @@ class Dispatcher:
         self.scn = position.scn
         dispatch.watch = SchemaWatch.of(position.checkpoint)
         self._subscription = subscription
+        self._batch_rows = subscription.batch_rows
         self._rule = rule
         self._buffer = buffer
         self._back_off = BackOff(settings.back_off, rng)
@@ -167,16 +172,27 @@ class Dispatcher:
             if item is None:
                 self._write(self._rule.take())
                 continue
-            self._take(item)
+            if isinstance(item, ReadWindow):
+                if self._batch_rows and item.transactions == 1:
+                    item = join_waiting(item, self._buffer, self._batch_rows)
+                    self._in_hand = item
+                self._take_window(item)
+            else:
+                self._take(item)
             self._in_hand = None
             self._buffer.done(item)
 
-    def _take(self, item: BufferItem) -> None:
-        if isinstance(item, ReadWindow):
-            if (failure := self._deliver(item)) is not None:
-                self._recover(failure, lambda: self._deliver(item), self._roll_back_window)
-            self.scn = item.window.scn
-        elif isinstance(item, BootstrapPage):
+    def _take_window(self, item: ReadWindow) -> None:
+        # Hot path: the functions that a failure needs are made elsewhere.
+        if (failure := self._deliver(item)) is not None:
+            self._recover_window(item, failure)
+        self.scn = item.window.scn
+
+    def _recover_window(self, item: ReadWindow, failure: Failure) -> None:
+        self._recover(failure, lambda: self._deliver(item), self._roll_back_window)
+
+    def _take(self, item: _Other) -> None:
+        if isinstance(item, BootstrapPage):
             self._until_success(
                 lambda: self._deliver_page(item), lambda: self._roll_back_item(item)
             )
@@ -213,7 +229,7 @@ class Dispatcher:
             self._stats.took(item, began_s)
             seen = self.dispatch.watch.seen
             # The schema versions seen so far, even if it is written later.
-            made = (lambda: with_seen(item.checkpoint(), seen)) if seen else item.checkpoint
+            made = partial(_checkpoint_with, item, seen) if seen else item.checkpoint
             checkpoint = self._rule.after_window(made, result)
             if checkpoint is not None:
                 self._write(checkpoint)
@@ -315,6 +331,10 @@ class Dispatcher:
             # An exception of the consumer's own code is always logged with its traceback.
             trace = trace_of(cause) if isinstance(cause, DatabusError) else cause
             log.error("%s: %s", name, failure.problem, exc_info=trace, extra=known)
+
+
+def _checkpoint_with(item: ReadWindow | BootstrapPage, seen: Mapping[str, str]) -> Checkpoint:
+    return with_seen(item.checkpoint(), seen)
 
 
 def _internal(scn: int, error: Exception) -> DatabusError:

@@ -90,11 +90,11 @@ class SchemaWatch:
 
 def _advance(seen: dict[str, str], bound: SourceBinding, digest: bytes) -> list[SchemaChange]:
     """Return the steps from the version seen of a source to `digest`; update `seen`."""
-    texts = _texts(bound)
-    text = texts.get(digest)
+    texts = tuple(text for _, _, text in bound.schemas)
+    text = _text_of(texts, digest)
     if text is None:
         return []
-    last = texts.get(bytes.fromhex(seen.get(bound.name, "")))
+    last = _text_of(texts, bytes.fromhex(seen.get(bound.name, "")))
     # The first version that a consumer sees is no change.
     if last is None:
         seen[bound.name] = schema_id(text).hex()
@@ -102,23 +102,29 @@ def _advance(seen: dict[str, str], bound: SourceBinding, digest: bytes) -> list[
     # A row of an older version, such as one delivered again, is no step back.
     if last == text or change_scn(text) < change_scn(last):
         return []
-    steps = Versions(texts.values()).since(last, change_scn(last), change_scn(text))
+    steps = Versions(texts).since(last, change_scn(last), change_scn(text))
     if steps or change_scn(text) > change_scn(last):
         seen[bound.name] = schema_id(text).hex()
     return [SchemaChange(bound.name, step) for step in steps]
 
 
-def _texts(bound: SourceBinding) -> Mapping[bytes, str]:
-    """Return the schema texts of a source, by every digest that may name them."""
-    return _by_digest(tuple(text for _, _, text in bound.schemas))
+def _text_of(texts: tuple[str, ...], digest: bytes) -> str | None:
+    """Return the schema text of a source that a digest of any kind names."""
+    text = _by_digest(texts).get(digest)
+    # A checkpoint or a relay of a former version has the ids of that version.
+    return text if text is not None or not digest else _by_former_id(texts).get(digest)
 
 
 @lru_cache(maxsize=256)
 def _by_digest(texts: tuple[str, ...]) -> Mapping[bytes, str]:
-    found = {schema_id(text): text for text in texts}
-    # A checkpoint of a former version has the ids of that version.
-    former = {former: found[now] for former, now in ids_of_now(texts).items()}
-    return former | found | {crc32(text.encode()).to_bytes(4, "big"): text for text in texts}
+    crcs = {crc32(text.encode()).to_bytes(4, "big"): text for text in texts}
+    return crcs | {schema_id(text): text for text in texts}
+
+
+@lru_cache(maxsize=256)
+def _by_former_id(texts: tuple[str, ...]) -> Mapping[bytes, str]:
+    known = _by_digest(texts)
+    return {former: known[now] for former, now in ids_of_now(texts).items()}
 
 
 def with_seen(checkpoint: Checkpoint, seen: Mapping[str, str]) -> Checkpoint:

@@ -14,6 +14,7 @@ from random import Random
 from databus.client.checkpoints.keeper import CheckpointKeeper, soonest
 from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Result
+from databus.client.dispatcher.batch import join_waiting
 from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, data_window
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
@@ -52,6 +53,7 @@ class WindowIterator:
         """
         # Of the last consumed window; a bootstrap moves it at its end.
         self.scn = position.scn
+        self._batch_rows = subscription.batch_rows
         self._rule = rule
         self._buffer = buffer
         self._on_end = on_end
@@ -117,6 +119,8 @@ class WindowIterator:
     def _take(self, item: BufferItem) -> DataWindow | None:
         """Handle an item; return its window if it has events."""
         if isinstance(item, ReadWindow | BootstrapPage):
+            if self._batch_rows and isinstance(item, ReadWindow):
+                item = join_waiting(item, self._buffer, self._batch_rows)
             self._in_hand = item
             self._given_at_s = self._stats.now_s()
             if isinstance(item, ReadWindow):

@@ -67,6 +67,7 @@ from databus.schemas.errors import (
     InvalidParameterError,
     OtherLogError,
     SchemaError,
+    SchemaNotFoundError,
     ScnNotFoundError,
     ServerError,
     SettingsError,
@@ -108,6 +109,8 @@ class ConnectionMachine:
         self._src_ids: Mapping[str, int] = {}
         self._registered = Registered({}, ())
         self._is_everything = False  # all of the relay's sources are read, without filters
+        # For which the client has registered again, and the position then.
+        self._unknown_schema: tuple[bytes, int] | None = None
         self._size = RequestSize(settings)
         self._half: HalfWindow | None = None
         self._continue_at: tuple[int, int] | None = None
@@ -154,8 +157,8 @@ class ConnectionMachine:
                 return self._register(message)
             case StreamAnswered():
                 return self._take_answer(message)
-            case SchemaUnknown(_, progress):
-                return [*self._break_off(progress), *self._reregister()]
+            case SchemaUnknown():
+                return [*self._break_off(message.progress), *self._take_unknown(message)]
             case WindowTooLarge(error, progress):
                 return [*self._break_off(progress), *self._fail(error)]
             case RequestFailed(error, progress):
@@ -277,10 +280,24 @@ class ConnectionMachine:
         checkpoint = self.position.checkpoint
         return self._at_bootstrap(self._bootstrap.resume(checkpoint, self._registered))
 
-    def _reregister(self) -> Instructions:
+    def _take_unknown(self, message: SchemaUnknown) -> Instructions:
+        """Register again; leave the relay if that has not helped."""
+        # With the place: whole windows in between make it another ALTER.
+        unknown = message.schema_id, self.position.scn
+        if unknown == self._unknown_schema:
+            return self._leave(self._explain_unknown(message))
+        self._unknown_schema = unknown
         self._machine.fire("schema_unknown")
         # The answer is abandoned in its middle; the connection cannot be used again.
         return [Disconnect(), self._get_schemas()]
+
+    def _explain_unknown(self, message: SchemaUnknown) -> SchemaNotFoundError:
+        names = {src_id: name for name, src_id in self._src_ids.items()}
+        return SchemaNotFoundError(
+            f"{self._server()} sends rows of source {names.get(message.src_id, '?')} "
+            f"({message.src_id}) at scn {message.scn} with schema {message.schema_id.hex()}, "
+            "which it does not list at /register"
+        )
 
     def _get_schemas(self) -> GetSchemas:
         return GetSchemas(self._server(), tuple(self._src_ids.values()))
@@ -333,12 +350,13 @@ class ConnectionMachine:
                     headers.pending_event_bytes, self._server(), self.position.scn
                 )
                 return self._stream()
-            rolled_back = self._find_continuation(headers.resume)
+            rolled_back = self._find_continuation(headers.resume, message.body_bytes)
         except SettingsError as error:
             return [*self._break_off(NO_PROGRESS), *self._fail(error)]
         except ServerError as error:
             return [*self._break_off(NO_PROGRESS), *self._leave(error)]
-        self._back_off.reset()
+        if self._half is None:  # else what has been failing in this window may come yet
+            self._back_off.reset()
         self._gone.clear()
         self._refused.clear()
         if message.body_bytes:
@@ -349,7 +367,7 @@ class ConnectionMachine:
             return [*rolled_back, Wait(self._polling.next_s())]
         return [*rolled_back, *self._stream()]
 
-    def _find_continuation(self, resume: tuple[int, int] | None) -> Instructions:
+    def _find_continuation(self, resume: tuple[int, int] | None, body_bytes: int) -> Instructions:
         """Set the offset at which the next request continues within a window, if any."""
         half, begin = self._half, self._continue_at
         self._continue_at = None
@@ -363,7 +381,7 @@ class ConnectionMachine:
         if half is not None and self._is_everything:
             self._continue_at = (half.scn, half.event_count)
         elif half is not None:
-            self._size.grow_for_window(half.scn, self.position.scn)
+            self._size.grow_for_window(half.scn, self.position.scn, self._server(), body_bytes)
             return self._break_off(NO_PROGRESS)
         return []
 

@@ -127,10 +127,15 @@ class PointNotFound(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class SchemaUnknown(ConnectionStateMessage):
-    """The answer was abandoned at an event whose schema is newer than the registration."""
+    """The answer was abandoned at an event whose schema the registration does not have.
+
+    `scn` is its window's; -1 in a bootstrap's page.
+    """
 
     schema_id: bytes
     progress: Progress = NO_PROGRESS
+    src_id: int = -1
+    scn: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,18 @@ class RequestSize:
         self.size_bytes = self._usual_bytes
         self._reported_bytes = 0
 
-    def grow_for_window(self, scn: int, after_scn: int) -> None:
-        """Double the size because window `scn` did not fit; raise SettingsError at the limit."""
+    def grow_for_window(self, scn: int, after_scn: int, server: str, got_bytes: int) -> None:
+        """Double the size because window `scn` did not fit into an answer of `got_bytes`.
+
+        Raises SettingsError at the limit; there ServerError if the answer had room left.
+        """
+        size_bytes = self.size_bytes
+        if size_bytes >= self._limit_bytes and 2 * got_bytes < size_bytes:
+            raise ServerError(
+                server,
+                f"sends window {scn} after scn {after_scn} in part only: {got_bytes} bytes, though "
+                f"{size_bytes} were asked for; raise its own limit of a response's size",
+            )
         self._grow(2 * self.size_bytes, f"window {scn}", after_scn, is_exact=False)
 
     def grow_for_event(self, event_bytes: int, server: str, after_scn: int) -> None:

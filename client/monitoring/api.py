@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from databus.client.monitoring.watched import WatchedClient
 from databus.daemon.access import Role
 from databus.daemon.client_report import ClientReport
-from databus.daemon.openapi import Call, Endpoint, with_document
+from databus.daemon.http.openapi import Call, Endpoint, with_document
 
 TITLE = "A databus client"
 DESCRIPTION = "Status of one client, pause and resume. Relays get the same report."

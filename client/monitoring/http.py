@@ -19,9 +19,9 @@ from databus.client.monitoring.watched import WatchedClient
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.registration import Registration
 from databus.conf.settings import ClientHttpSettings
-from databus.daemon.http import ApiHandler, CommandHandler
-from databus.daemon.http_server import BoundedServer
-from databus.daemon.openapi import api_routes
+from databus.daemon.http.handlers import ApiHandler, CommandHandler
+from databus.daemon.http.openapi import api_routes
+from databus.daemon.http.server import BoundedServer
 from databus.daemon.service import Health, Service, serve
 
 log = logging.getLogger(__name__)

@@ -294,3 +294,8 @@ def filters_text(subscription: Subscription) -> str:
         for source, one in subscription.filters.items()
     }
     return json.dumps(by_source)
+
+
+def report_died(error: BaseException) -> None:
+    """Log a defect in reporting; reading continues."""
+    log.error("no more reports to relays: %r", error, exc_info=error)

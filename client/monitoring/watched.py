@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from databus.client.machines.reachability import Silence
 from databus.client.machines.states import Lifecycle
 from databus.client.monitoring.reporter import ReportAnswer
+from databus.client.puller.loop_thread import LoopThread
 from databus.client.registration import Registration
+from databus.conf.settings import ClientSettings
 from databus.daemon.client_report import ClientReport
+
+if TYPE_CHECKING:
+    from databus.client.monitoring.http import ClientServer
 
 
 class WatchedClient(Protocol):
@@ -53,3 +58,15 @@ class WatchedClient(Protocol):
 
     def resume(self) -> None:
         """Continue after `pause`, or after an error."""
+
+
+def make_server(
+    client: WatchedClient, settings: ClientSettings, loop: LoopThread
+) -> ClientServer | None:
+    """Return the client's own HTTP server, if the settings have one."""
+    if settings.http is None:
+        return None
+    # Imported only here: most clients have no server, and its modules load slowly.
+    from databus.client.monitoring.http import ClientServer
+
+    return ClientServer(client, settings.http, loop)

@@ -91,6 +91,13 @@ class Buffer(Generic[Item]):
         except IndexError:
             return None
 
+    def peek(self, place: int = 0) -> Item | None:
+        """Return the item behind `place` older ones, or None; for the getting thread."""
+        try:
+            return self._items[place]
+        except IndexError:
+            return None
+
     def get(self, timeout_s: float | None = None) -> Item | None:
         """Wait for the oldest item and return it; None after the timeout.
 

@@ -33,6 +33,7 @@ class ReadWindow(NamedTuple):
     window: RowWindow
     bindings: Bindings
     since: Position
+    transactions: int = 1  # in a batch, the number of windows that have rows
 
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint after this window."""

@@ -114,7 +114,7 @@ class Puller:
         self._window_decoder = WindowDecoder(settings.max_window_bytes)
         self._page_decoder = PageDecoder(settings.max_window_bytes)
         self._requests = ServerRequests(
-            settings, self._window_decoder, self._page_decoder, self._deliver, client_id
+            settings, self._window_decoder, self._page_decoder, self._receive, client_id
         )
         self._connection = self._make_connection(position)
 
@@ -196,6 +196,7 @@ class Puller:
                 self._forget_answer()
             case ReportProblem(error):
                 self._report_problem(error)
+                self._stats.failed_request()
             case Fail(error):
                 self.last_problem = error
                 self._on_error(error)
@@ -232,6 +233,13 @@ class Puller:
                 raise AssertionError(f"not an instruction: {instruction!r}")
         self._deliver([item])
 
+    def _receive(self, items: list[BufferItem]) -> None:
+        """Put the items of a stream's answer into the buffer; the answer may go on for long."""
+        if items:
+            self.relay, self.last_problem = self.server, None
+            self.reachability.answered()
+        self._deliver(items)
+
     def _deliver(self, items: list[BufferItem]) -> None:
         """Put items into the buffer: the only way in, for windows and pages alike."""
         if not items:
@@ -252,6 +260,8 @@ class Puller:
             self.relay = server
         # An answer that the machine rejects does not prove that the server is well.
         is_good = not any(isinstance(instruction, ReportProblem) for instruction in instructions)
+        if isinstance(message, StreamAnswered) and message.progress.half is not None:
+            is_good = False  # what has been failing in this window may come yet
         if is_good and isinstance(message, StreamAnswered | PointNotFound | PageAnswered):
             self.reachability.answered()
         if is_good and isinstance(message, StreamAnswered | PageAnswered):

@@ -132,14 +132,27 @@ class ServerRequests:
             if isinstance(request, GetStream):
                 return await self._get_stream(request)
             return await self._get_page(request)
-        # Not an error of the server: a table was altered after the registration.
+        # Not yet an error of the server: a table may have been altered after the registration.
         except UnknownSchemaError as unknown:
-            return SchemaUnknown(unknown.schema_id, self._window_decoder.progress)
+            progress = self._window_decoder.progress
+            return SchemaUnknown(unknown.schema_id, progress, unknown.src_id, unknown.scn)
         except WindowTooLargeError as large:
             settings_error = SettingsError(f"{large}; raise max_window_bytes")
             return WindowTooLarge(settings_error, self._window_decoder.progress)
         except ProtocolError as bad:
-            raise ServerError(request.server, f"bad bytes in {path}: {bad}") from bad
+            raise ServerError(
+                request.server, f"bad bytes in {path}: {self._explain(request, bad)}"
+            ) from bad
+
+    def _explain(self, request: GetStream | GetPage, bad: ProtocolError) -> str:
+        """Return what is wrong, and after which window: the same text at each try.
+
+        The offset that `bad` names is in a chunk, and chunks differ.
+        """
+        position = self._window_decoder.progress.position
+        if isinstance(request, GetPage) or position is None or position.scn < 0:
+            return bad.problem
+        return f"{bad.problem} (after scn {position.scn})"
 
     async def _get_stream(self, request: GetStream) -> StreamAnswered:
         server, started_s = request.server, asyncio.get_running_loop().time()
@@ -184,6 +197,7 @@ class ServerRequests:
 
     def _take_chunk(self, chunk: bytes) -> None:
         self._on_items(self._window_decoder.receive(chunk))
+        self._window_decoder.check()  # only now: the windows before something bad are good
 
     def _stream_parameters(self, request: GetStream) -> dict[str, str]:
         parameters = {
@@ -198,6 +212,8 @@ class ServerRequests:
             Parameter.DDL: "true",
             Parameter.WAIT_MS: str(self._settings.wait_ms) if request.may_be_held else "0",
         }
+        if request.may_be_held:
+            parameters[Parameter.FOLLOW] = "true"  # one request for many transactions
         if request.filters is not None:
             parameters[Parameter.FILTERS] = request.filters
         if request.is_from_latest:

@@ -63,7 +63,7 @@ class RegistrationStats:
         self.failed_requests = 0
         self.callbacks = [0] * (len(BUCKETS_S) + 1)  # number of windows per bucket
         self.callback_s = 0.0  # total
-        self.newest: Newest | None = None
+        self._newest: tuple[int, float] | None = None  # of `Newest`, which is slower to make
         self._held_ns = 0  # commit time of the window being consumed; 0 = none or unknown
         self._clock = clock
         self._samples: tuple[Sample, ...] = (self._look(clock()),)
@@ -81,15 +81,17 @@ class RegistrationStats:
     def took(self, item: ReadWindow | BootstrapPage, began_s: float) -> None:
         """Count a window or page whose callbacks began at `began_s` and have just succeeded."""
         now_s = self._clock()
-        count = len(item.window.events)
+        window = item.window
+        count = len(window.events)
         if count:
+            took_s = now_s - began_s
             self.events += count
-            self.callback_s += now_s - began_s
-            self.callbacks[bisect_left(BUCKETS_S, now_s - began_s)] += 1
+            self.callback_s += took_s
+            self.callbacks[bisect_left(BUCKETS_S, took_s)] += 1
         if isinstance(item, ReadWindow):
-            # An empty window only moves the position.
-            self.windows += count > 0
-            self.newest = Newest(item.window.timestamp_ns, now_s)
+            if count:  # an empty window only moves the position
+                self.windows += item.transactions
+            self._newest = window.timestamp_ns, now_s
             self._held_ns = 0
         else:
             self._took_page(item, count)
@@ -115,7 +117,7 @@ class RegistrationStats:
     # Counting, on the thread that reads
 
     def failed_request(self) -> None:
-        """Count a request without an answer, or with an error as its answer."""
+        """Count a request without an answer, or with an error or something bad as its answer."""
         self.failed_requests += 1
 
     def sample(self) -> None:
@@ -126,6 +128,12 @@ class RegistrationStats:
             self._samples = (*kept, self._look(now_s))
 
     # Reading, on any thread
+
+    @property
+    def newest(self) -> Newest | None:
+        """The newest consumed window; None before the first."""
+        newest = self._newest
+        return None if newest is None else Newest(*newest)
 
     @property
     def retries(self) -> int:

@@ -145,23 +145,23 @@ class Transport:
             except StreamClosedError:
                 # The server may just have closed an idle connection. A request without a
                 # byte of answer was not handled, so it is sent again.
-                if not was_kept or reading.has_begun:
+                if not was_kept or reading.parser.has_begun:
                     raise
                 was_kept = False
                 self.close()
                 continue
             # After a 401 the next connection reads the token file again.
-            is_refused = reading.status == UnauthorizedError.status
-            self._is_broken = is_refused or not reading.may_be_kept or stream.closed()
+            is_refused = reading.parser.status == UnauthorizedError.status
+            self._is_broken = is_refused or not reading.parser.may_be_kept or stream.closed()
             return reading.answer()
 
     async def _exchange(self, stream: IOStream, request: _Request, reading: _Reading) -> None:
         await stream.write(self._request_bytes(request, reading.connection))
-        while not reading.is_whole:
+        while not reading.parser.is_whole:
             try:
                 data = await stream.read_bytes(READ_BYTES, partial=True)
             except StreamClosedError:
-                if not reading.end():
+                if not reading.parser.close():
                     raise
             else:
                 reading.receive(data)
@@ -250,32 +250,12 @@ class _Reading:
         self._on_chunk = on_chunk
         # One for each request: nothing of an answer can be taken for the next one's.
         self.connection = h11.Connection(h11.CLIENT, MAX_HEADER_BYTES)
-        self._parser = ResponseParser(self.connection, max_bytes)
+        self.parser = ResponseParser(self.connection, max_bytes)
         self._chunks: list[bytes] = []
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a byte of the answer has arrived."""
-        return self._parser.has_begun
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the whole answer has arrived."""
-        return self._parser.is_whole
-
-    @property
-    def may_be_kept(self) -> bool:
-        """Whether the connection can be used again."""
-        return self._parser.may_be_kept
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self._parser.status
 
     def receive(self, data: bytes) -> None:
         """Take bytes; raises MalformedResponseError, and what `on_chunk` raises."""
-        chunk = self._parser.receive(data)
+        chunk = self.parser.receive(data)
         if not chunk:
             return
         if self._on_chunk is not None and self._is_good:
@@ -283,17 +263,13 @@ class _Reading:
         else:
             self._chunks.append(chunk)
 
-    def end(self) -> bool:
-        """Say that the connection has ended; return whether the answer is whole."""
-        return self._parser.close()
-
     @property
     def _is_good(self) -> bool:
-        return self.status == 200 and Header.ERROR.lower() not in self._parser.headers
+        return self.parser.status == 200 and Header.ERROR.lower() not in self.parser.headers
 
     def answer(self) -> Answer:
         """Return the whole answer."""
-        parser = self._parser
+        parser = self.parser
         return Answer(parser.status, parser.headers, b"".join(self._chunks), parser.body_bytes)
 
 

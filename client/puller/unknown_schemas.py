@@ -15,13 +15,20 @@ class UnknownSchemaError(DatabusError):
     Never leaves this package: the client registers again.
     """
 
-    def __init__(self, schema_id: bytes) -> None:
+    def __init__(self, src_id: int, schema_id: bytes, scn: int) -> None:
         super().__init__(f"no schema {schema_id.hex()} at registration")
+        self.src_id = src_id
         self.schema_id = schema_id
+        self.scn = scn
 
 
-def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -> NoReturn:
-    """Raise ProtocolError for events that have no place, or UnknownSchemaError."""
+def explain_unknown(
+    unknown: frozenset[tuple[int, bytes]], bindings: Bindings, scn: int = -1
+) -> NoReturn:
+    """Raise ProtocolError for events that have no place, or UnknownSchemaError.
+
+    `scn` is that of their window, if they are of one.
+    """
     for src_id, digest in unknown:
         if src_id not in bindings:
             raise ProtocolError(
@@ -31,4 +38,5 @@ def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -
             )
         if digest == LOST_ROW_DIGEST:
             raise ProtocolError(f"an event of source {src_id} without a row")
-    raise UnknownSchemaError(min(digest for _, digest in unknown))
+    src_id, digest = min(unknown, key=lambda one: one[1])
+    raise UnknownSchemaError(src_id, digest, scn)

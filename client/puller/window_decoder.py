@@ -7,6 +7,8 @@ stays after the last good window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from databus.client.machines.connection_messages import HalfWindow, Progress
 from databus.client.machines.position import Position
 from databus.client.puller.buffer_items import (
@@ -18,7 +20,7 @@ from databus.client.puller.buffer_items import (
 )
 from databus.client.puller.unknown_schemas import UnknownSchemaError, explain_unknown
 from databus.client.subscription import Bindings, schemas_of
-from databus.schemas.errors import ProtocolError
+from databus.schemas.errors import DatabusError, ProtocolError
 from databus.schemas.event.control import checkpoint_of
 from databus.schemas.stream.row_reader import RowReader, RowWindow
 from databus.schemas.stream.stream_reader import ControlEvent
@@ -31,6 +33,7 @@ class WindowDecoder:
         self._reader = RowReader(max_window_bytes)
         self._bindings: Bindings = {}
         self._position: Position | None = None
+        self._failure: DatabusError | None = None  # behind the items that were returned
         self._asked: set[str] = set()  # schema ids of DDL events that were requested
 
     def use(self, bindings: Bindings) -> None:
@@ -41,32 +44,51 @@ class WindowDecoder:
     def begin(self, position: Position) -> None:
         """Start an answer; `position` is after the last whole window."""
         self._position = position
+        self._failure = None
 
     def receive(self, chunk: bytes) -> list[BufferItem]:
         """Return the items that the bytes complete.
 
-        Raises ProtocolError (also as WindowTooLargeError) or UnknownSchemaError. The items
-        before it in the same chunk are lost and read again: `progress` excludes them.
+        Raises ProtocolError (also as WindowTooLargeError) or UnknownSchemaError; if there are
+        items before it, these are returned, and `check` raises it.
         """
         assert self._position is not None, "begin() comes first"
         items: list[BufferItem] = []
         since, last_scn = self._position, self._position.floor_scn
         last: RowWindow | None = None
-        for item in self._reader.receive(chunk):
-            if isinstance(item, RowWindow):
-                self._check(item, last_scn)
-                items.append(ReadWindow(item, self._bindings, since))
-                last, last_scn = item, item.scn
-            # The relay announces that it goes back: the windows after its SCN are sent again.
-            elif item.event.is_scn_regress:
-                since, last = _went_back(item, last_scn), None
-                last_scn = since.floor_scn
-                items.append(RolledBack(since.scn))
-            else:
-                _refuse(item)
+        try:
+            for item in self._read(chunk):
+                if isinstance(item, RowWindow):
+                    self._check(item, last_scn)
+                    items.append(ReadWindow(item, self._bindings, since))
+                    last, last_scn = item, item.scn
+                # The relay announces that it goes back: the windows after its SCN are sent again.
+                elif item.event.is_scn_regress:
+                    since, last = _went_back(item, last_scn), None
+                    last_scn = since.floor_scn
+                    items.append(RolledBack(since.scn))
+                else:
+                    _refuse(item)
+        except (ProtocolError, UnknownSchemaError) as error:
+            self._failure = error
         # Once per chunk, not per window: creating a checkpoint is slow.
         self._position = position_after(since, last) if last else since
+        if not items:
+            self.check()
         return items
+
+    def check(self) -> None:
+        """Raise the error behind the items that `receive` returned, if there is one."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _read(self, chunk: bytes) -> Sequence[RowWindow | ControlEvent]:
+        """Return what the bytes complete, damage behind it or not."""
+        try:
+            return self._reader.receive(chunk)
+        except ProtocolError as error:
+            self._failure = error
+            return self._reader.before_damage
 
     def end(self) -> None:
         """End the answer; raise ProtocolError inside an event."""
@@ -79,6 +101,10 @@ class WindowDecoder:
     @property
     def progress(self) -> Progress:
         """What has arrived since `begin`."""
+        failure, is_latest = self._failure, self._position is not None and self._position.is_latest
+        if isinstance(failure, UnknownSchemaError):
+            # "Latest", requested again, would mean a position after that window.
+            return Progress(self._position, HalfWindow(failure.scn, 0) if is_latest else None)
         scn = self._reader.pending_scn
         half = None if scn is None else HalfWindow(scn, self._reader.pending_events)
         return Progress(self._position, half)
@@ -93,7 +119,7 @@ class WindowDecoder:
         if window.scn <= last_scn:
             raise ProtocolError(f"window {window.scn} after window {last_scn}")
         if window.unknown:
-            explain_unknown(window.unknown, self._bindings)
+            explain_unknown(window.unknown, self._bindings, window.scn)
         if window.ddl:
             self._ask_for_versions(window)
 
@@ -108,7 +134,7 @@ class WindowDecoder:
                     continue
                 self._asked.add(digits)
                 if (digest := bytes.fromhex(digits)) not in bound.versions:
-                    raise UnknownSchemaError(digest)
+                    raise UnknownSchemaError(bound.src_id, digest, window.scn)
 
 
 def _went_back(item: ControlEvent, last_scn: int) -> Position:

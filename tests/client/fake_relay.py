@@ -47,6 +47,7 @@ class FakeRelay:
         self.schemas = list(registered(ORDERS, CUSTOMERS) if schemas is None else schemas)
         self.sources = dict(SRC_IDS if sources is None else sources)
         self.oldest_gone = 0  # the newest SCN no longer held
+        self.first_scns: dict[int, int] = {}  # after which it captures a source, by id
         self.script: deque[Act] = deque()
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.connections = 0
@@ -164,8 +165,10 @@ class StreamHandler(RequestHandler):
         if parameters.get("streamFromLatestScn") == "true":
             newest = relay.windows[-1][0].scn if relay.windows else 0
             checkpoint = Checkpoint.at(newest)
-        if not checkpoint.is_flexible and checkpoint.window_scn < relay.oldest_gone:
-            not_found(checkpoint.window_scn, relay.oldest_gone + 1)(self)
+        firsts = [relay.first_scns.get(int(i), 0) for i in parameters["sources"].split(",")]
+        gone = max(relay.oldest_gone, *firsts)
+        if not checkpoint.is_flexible and checkpoint.window_scn < gone:
+            not_found(checkpoint.window_scn, gone + 1)(self)
             return
         newest = relay.windows[-1][0].scn if relay.windows else 0
         if checkpoint.window_scn > newest:

@@ -6,8 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from databus.client.machines.position import Position
+from databus.client.puller.buffer_items import ReadWindow
+from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.subscription import Bindings, RegisteredSchema, Subscription, bind
 from databus.schemas.avro_rows import RowCodec, schema_id
+from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
@@ -121,3 +125,13 @@ class FakeClock:
     def __call__(self) -> float:
         """Return the time."""
         return self.now_s
+
+
+def read(scn: int, *events: Event) -> ReadWindow:
+    """Return a window as the decoder hands it on."""
+    decoder = WindowDecoder(1 << 20)
+    decoder.use(shop_bindings())
+    decoder.begin(Position(Checkpoint.flexible()))
+    (item,) = decoder.receive(window(scn, *events))
+    assert isinstance(item, ReadWindow)
+    return item

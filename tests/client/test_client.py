@@ -147,7 +147,7 @@ def test_requests_say_what_the_protocol_wants(relay: FakeRelay, keeper: Keeper) 
     first = relay.streams()[0]
     assert relay.paths()[:2] == ["/sources", "/register"]
     assert (first["sources"], first["size"], first["maxev"]) == ("40", "4096", "2")
-    assert (first["wait"], first["output"]) == ("321", "binary")
+    assert (first["wait"], first["follow"], first["output"]) == ("321", "true", "binary")
     assert Checkpoint.from_json(first["checkPoint"]).is_flexible
     assert json.loads(first["filters"])["40"]["partitionType"] == "MOD"
 
@@ -981,7 +981,7 @@ def test_a_coroutine_function_is_no_callback(relay: FakeRelay) -> None:
     async def callback(event: DataEvent) -> None: ...
 
     with pytest.raises(SettingsError, match="windows_async"):
-        client.on("shop.orders")(callback)  # type: ignore[arg-type]
+        client.on("shop.orders")(callback)  # type: ignore[type-var]
 
 
 def test_the_same_registration_with_other_filters_needs_another_name(relay: FakeRelay) -> None:

@@ -13,7 +13,7 @@ from databus.client.puller.page_decoder import PageDecoder
 from databus.schemas.event.control import checkpoint_event
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import encode
-from tests.client.dispatcher.test_callbacks import Recorder, read
+from tests.client.dispatcher.test_callbacks import Batches, Recorder
 from tests.client.puller.test_page_decoder import CATCH_UP, SNAPSHOT
 from tests.client.shop import (
     CUSTOMERS_ID,
@@ -21,6 +21,7 @@ from tests.client.shop import (
     FakeClock,
     customer,
     order,
+    read,
     shop_bindings,
 )
 
@@ -129,3 +130,19 @@ def test_those_who_iterate_see_what_phase_a_window_is_of() -> None:
     assert (live.phase, live.begins_bootstrap) == (Phase.LIVE, False)
     log = page(order(11))._replace(after=CATCH_UP.after_log_rows(11, -1))
     assert data_window(log).phase is Phase.CATCH_UP
+
+
+def test_a_page_is_taken_like_a_window_unless_its_events_are_taken_one_by_one() -> None:
+    together, alone = Batches(), _PageOneByOne()
+    make_dispatch(together, alone).deliver_page(page(order(7, 1), order(5, 2)))
+    assert together.runs == [("shop.orders", [1, 2])]
+    assert (alone.runs, alone.keys) == ([], [1, 2])
+
+
+class _PageOneByOne(Batches):
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: list[object] = []
+
+    def on_bootstrap_event(self, event: DataEvent) -> None:
+        self.keys.append(event.key)

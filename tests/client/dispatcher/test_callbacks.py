@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
 from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, Dispatch, data_window
-from databus.client.machines.position import Position
-from databus.client.puller.buffer_items import ReadWindow
-from databus.client.puller.window_decoder import WindowDecoder
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
 from databus.schemas.event.control import ddl_event
-from databus.schemas.event.event import Event, Part
-from databus.schemas.event.metadata import METADATA_DIGESTS, Op
-from tests.client.shop import FakeClock, change, customer, order, shop_bindings, window
-
-
-def read(scn: int, *events: Event) -> ReadWindow:
-    """Return a window as the decoder hands it on."""
-    decoder = WindowDecoder(1 << 20)
-    decoder.use(shop_bindings())
-    decoder.begin(Position(Checkpoint.flexible()))
-    (item,) = decoder.receive(window(scn, *events))
-    assert isinstance(item, ReadWindow)
-    return item
+from databus.schemas.event.event import Event
+from tests.client.shop import FakeClock, customer, order, read
 
 
 class Recorder(Consumer):
@@ -39,6 +25,9 @@ class Recorder(Consumer):
 
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("on_"):
+            return super().__getattribute__(name)
+        # Events come one by one, unless a test answers to several.
+        if name.endswith("_events") and name not in self._answers:
             return super().__getattribute__(name)
         answer = self._answers.get(name)
 
@@ -54,6 +43,49 @@ def make_dispatch(
     *consumers: Consumer, clock: FakeClock | None = None, retries: int = 2
 ) -> Dispatch:
     return Dispatch(consumers, 1.0, retries, clock or FakeClock())
+
+
+class Batches(Consumer):
+    """Takes the events of a run together."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, list[object]]] = []
+        self.result: Result | None = None
+
+    def on_data_event(self, event: DataEvent) -> Result | None:
+        raise AssertionError(f"{event} came alone")
+
+    def on_data_events(self, events: Sequence[DataEvent]) -> Result | None:
+        self.runs.append((events[0].source, [event.key for event in events]))
+        return self.result
+
+
+def test_a_consumer_may_take_the_events_of_a_run_together() -> None:
+    consumer, other = Batches(), Recorder()
+    dispatch = make_dispatch(consumer, other)
+    dispatch.deliver(read(7, order(7, 1), order(7, 2), customer(7, 5), order(7, 3)))
+    runs = [("shop.orders", [1, 2]), ("shop.customers", [5]), ("shop.orders", [3])]
+    assert consumer.runs == runs
+    assert len([call for call in other.calls if call[0] == "on_data_event"]) == 4
+    consumer.result = Result.CHECKPOINT
+    assert dispatch.deliver(read(8, order(8, 1))).result is Result.CHECKPOINT
+
+
+def test_a_run_that_fails_is_shown_by_its_size() -> None:
+    consumer = Batches()
+    consumer.result = Result.ERROR
+    failure = make_dispatch(consumer).deliver(read(7, order(7, 1), order(7, 2))).failure
+    assert failure is not None
+    assert failure.problem == "Batches.on_data_events(2 events) returned ERROR"
+
+
+def test_a_ddl_statement_cuts_a_run_that_is_taken_together() -> None:
+    consumer = Recorder(on_data_events=None)
+    dispatch = make_dispatch(consumer)
+    statement = ddl_event(7, 1007, 0, ("shop.orders",), "shop", "ALTER TABLE orders")
+    dispatch.deliver(read(7, order(7, 1), statement, order(7, 2)))
+    names = [name for name, *_ in consumer.calls if name in ("on_data_events", "on_ddl")]
+    assert names == ["on_data_events", "on_ddl", "on_data_events"]
 
 
 def test_callbacks_of_a_window_come_in_the_protocols_order() -> None:
@@ -434,32 +466,6 @@ def test_a_window_of_which_no_more_is_said_is_one_of_the_stream() -> None:
     assert DataWindow(7, 1007, shown.events) == shown
 
 
-def test_an_event_shows_its_row_its_metadata_and_the_row_before() -> None:
-    old, new = {"id": 1, "item": "tea"}, {"id": 1, "item": "milk"}
-    item = read(7, change(7, new, op=Op.UPDATE, before=old), change(7, new, op=Op.DELETE))
-    updated, deleted = data_window(item).events
-    assert (updated.op, updated.row, updated.before) == (Op.UPDATE, new, old)
-    assert (updated.source, updated.key, updated.scn, updated.index) == ("shop.orders", 1, 7, 0)
-    assert (updated.gtid, updated.timestamp_ns, updated.schema_version) == ("0-1-7", 1007, 1)
-    assert (deleted.op, deleted.is_delete, deleted.before, deleted.index) == (
-        Op.DELETE,
-        True,
-        None,
-        1,
-    )
-
-
-def test_an_event_without_metadata_is_an_update_or_a_delete() -> None:
-    bare = [
-        e._replace(metadata=None)
-        for e in (order(7), change(7, {"id": 1, "item": "a"}, op=Op.DELETE))
-    ]
-    updated, deleted = data_window(read(7, *bare)).events
-    assert (updated.op, deleted.op) == (Op.UPDATE, Op.DELETE)
-    assert updated.gtid is None
-    assert updated.before is None
-
-
 def ddl(scn: int, statement: str, *sources: str) -> Event:
     return ddl_event(scn, 1000 + scn, 0, sources or ("shop.orders",), "shop", statement)
 
@@ -538,21 +544,3 @@ def test_a_failing_ddl_callback_fails_the_window() -> None:
     assert failure is not None
     assert "on_ddl" in failure.problem or "callback" in failure.problem
     assert "ALTER" in failure.problem
-
-
-def test_metadata_of_version_1_is_read() -> None:
-    told = order(7).metadata
-    assert told is not None
-    # Without notes version 2 has one byte more, the last one.
-    older = Part(told.data[:-1], min(METADATA_DIGESTS - {told.digest}), 1)
-    for event in data_window(read(7, *[order(7)._replace(metadata=older)] * 3)).events:
-        assert (event.op, event.gtid, event.absent, event.raw) == (Op.INSERT, "0-1-7", (), {})
-        assert event.row == {"id": 1, "item": "tea"}
-
-
-def test_without_metadata_an_event_about_a_whole_table_is_known_by_its_key() -> None:
-    emptied = change(7, {"id": 1, "item": "a"}, op=Op.DELETE)._replace(
-        key=b"", payload=None, metadata=None
-    )
-    (event,) = data_window(read(7, emptied)).events
-    assert (event.op, event.is_truncate, event.row) == (Op.TRUNCATE, True, {})

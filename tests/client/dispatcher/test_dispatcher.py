@@ -28,16 +28,20 @@ from databus.conf.settings import ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError
 from tests.client.dispatcher.test_bootstrap_callbacks import page
-from tests.client.dispatcher.test_callbacks import Recorder, read
+from tests.client.dispatcher.test_callbacks import Recorder
 from tests.client.puller.test_page_decoder import CATCH_UP, SNAPSHOT
-from tests.client.shop import FakeClock, order, wait_until
+from tests.client.shop import FakeClock, order, read, wait_until
 
 
 class Running:
     """A dispatcher on its thread, and what it told."""
 
     def __init__(
-        self, *consumers: Consumer, store: CheckpointStore | None = None, every_s: float = 0
+        self,
+        *consumers: Consumer,
+        store: CheckpointStore | None = None,
+        every_s: float = 0,
+        batch_rows: int = 0,
     ) -> None:
         clock = FakeClock()
         self.errors: list[DatabusError] = []
@@ -45,7 +49,7 @@ class Running:
         self.buffer: Buffer[BufferItem] = Buffer(1 << 20)
         self.store = store or MemoryCheckpoints()
         self.dispatcher = Dispatcher(
-            Subscription(("shop.orders",)),
+            Subscription(("shop.orders",), batch_rows=batch_rows),
             Dispatch(consumers, 1.0, 2, clock),
             CheckpointRule(every_s, clock),
             self.store,

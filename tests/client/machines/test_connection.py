@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
@@ -353,9 +354,26 @@ def test_bootstrap_servers_that_are_named_later_are_used() -> None:
 def test_a_window_that_never_fits_fails_naming_the_setting() -> None:
     machine, _ = stream_machine(offered=BOTH, fetch_bytes=2048, max_window_bytes=4096)
     machine.handle(answered(5, HalfWindow(6, 3)))
-    error = only(machine.handle(answered(None, HalfWindow(6, 3))), Fail).error
+    full = replace(answered(None, HalfWindow(6, 3)), body_bytes=4000)
+    error = only(machine.handle(full), Fail).error
     assert isinstance(error, SettingsError)
     assert "max_window_bytes = 4096" in str(error)
+
+
+def test_a_relay_that_sends_less_of_a_window_than_was_asked_for_is_named() -> None:
+    machine, _ = stream_machine(A, B, offered=BOTH, fetch_bytes=2048, max_window_bytes=4096)
+    left = machine.server
+    for _ in range(2):
+        short = replace(answered(None, HalfWindow(6, 3)), body_bytes=150)
+        instructions = machine.handle(short)
+        if machine.state is Connection.STREAMING:  # with a larger size
+            instructions = machine.handle(short)
+        text = str(only(instructions, ReportProblem).error)
+        assert "sends window 6" in text
+        assert "150 bytes, though 4096 were asked for" in text
+        assert "max_window_bytes" not in text
+        assert machine.server == left
+        left = connect(machine, Waited(), BOTH).server
 
 
 def test_a_broken_connection_rolls_the_half_window_back_and_reads_it_again() -> None:
@@ -485,6 +503,68 @@ def test_a_new_schema_in_the_stream_is_registered_without_starting_again() -> No
     schemas = registered(ORDERS, WIDER_ORDERS)
     request = only(machine.handle(SchemasAnswered(schemas)), GetStream)
     assert request.checkpoint.window_scn == 7
+
+
+def unknown(digest: bytes = b"?", at: int = 7, half: HalfWindow | None = None) -> SchemaUnknown:
+    return SchemaUnknown(digest, Progress(Position(Checkpoint.at(at)), half), ORDERS_ID, at + 1)
+
+
+def test_a_schema_that_a_relay_never_lists_is_an_error_that_is_tried_again_with_pauses() -> None:
+    machine, _ = stream_machine()
+    machine.handle(unknown())
+    machine.handle(SchemasAnswered(registered(ORDERS)))
+    waits = []
+    for _ in range(4):
+        instructions = machine.handle(unknown())
+        error = only(instructions, ReportProblem).error
+        assert isinstance(error, SchemaNotFoundError)
+        assert str(error) == (
+            f"{A} sends rows of source shop.orders ({ORDERS_ID}) at scn 8 with schema 3f, "
+            "which it does not list at /register"
+        )
+        waits.append(only(instructions, Wait).seconds)
+        assert connect(machine, Waited(), ONLY_ORDERS).checkpoint.window_scn == 7
+    assert waits == [1.0, 2.0, 4.0, 8.0]
+    machine.handle(answered(8))
+    assert machine.position.scn == 8
+
+
+def test_a_schema_that_a_relay_never_lists_is_asked_of_another_relay() -> None:
+    machine, _ = stream_machine(A, B)
+    left = machine.server
+    machine.handle(unknown())
+    machine.handle(SchemasAnswered(registered(ORDERS)))
+    machine.handle(unknown())
+    assert only(machine.handle(Waited()), GetSources).server != left
+
+
+def test_a_schema_is_asked_for_again_after_another_one_and_after_more_windows() -> None:
+    machine, _ = stream_machine()
+    for message in (unknown(), unknown(b"!"), unknown(b"!", at=8), unknown(at=9)):
+        assert machine.handle(message) == [Disconnect(), GetSchemas(A, (ORDERS_ID,))]
+        machine.handle(SchemasAnswered(registered(ORDERS)))
+    assert only(machine.handle(unknown(at=9)), ReportProblem)
+
+
+def test_an_unknown_schema_behind_the_half_of_a_window_is_not_asked_for_without_pause() -> None:
+    machine, _ = stream_machine(start="7")
+    waits = []
+    for _ in range(4):
+        machine.handle(answered(half=HalfWindow(8, 3), resume=(8, 3)))
+        instructions = machine.handle(unknown(half=HalfWindow(8, 3)))
+        waits += [i.seconds for i in instructions if isinstance(i, Wait)]
+        if waits:
+            connect(machine, Waited(), ONLY_ORDERS)
+        else:
+            machine.handle(SchemasAnswered(registered(ORDERS)))
+    assert waits == [1.0, 2.0, 4.0]
+
+
+def test_an_impatient_machine_fails_when_every_relay_lacks_a_schema() -> None:
+    machine, _ = stream_machine(is_impatient=True)
+    machine.handle(unknown())
+    machine.handle(SchemasAnswered(registered(ORDERS)))
+    assert isinstance(only(machine.handle(unknown()), Fail).error, SchemaNotFoundError)
 
 
 def test_a_relay_behind_the_client_is_waited_for_when_it_is_the_only_one() -> None:

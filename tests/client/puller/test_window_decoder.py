@@ -20,7 +20,7 @@ from databus.schemas.event.control import (
 )
 from databus.schemas.event.event import Opcode, Part
 from databus.schemas.event.v2 import encode
-from tests.client.shop import WIDER_ORDERS, change, order, shop_bindings, window
+from tests.client.shop import ORDERS_ID, WIDER_ORDERS, change, order, shop_bindings, window
 
 
 def make_decoder(start: Checkpoint | None = None, max_window_bytes: int = 1 << 20) -> WindowDecoder:
@@ -72,6 +72,50 @@ def test_an_unknown_schema_is_told_apart_from_damage() -> None:
     event = change(5, {"id": 1, "item": "tea", "note": None}, WIDER_ORDERS)
     with pytest.raises(UnknownSchemaError):
         decoder.receive(window(5, event))
+
+
+def test_windows_before_an_unknown_schema_are_returned_before_it_is_raised() -> None:
+    decoder = make_decoder()
+    event = change(6, {"id": 1, "item": "tea", "note": None}, WIDER_ORDERS)
+    (item,) = decoder.receive(window(5, order(5)) + window(6, event) + encode(order(7)))
+    assert isinstance(item, ReadWindow)
+    assert item.window.scn == 5
+    with pytest.raises(UnknownSchemaError) as raised:
+        decoder.check()
+    assert (raised.value.src_id, raised.value.scn) == (ORDERS_ID, 6)
+    assert decoder.progress.position == Position(Checkpoint.at(5, 1005).with_mark((5, 1005)))
+    decoder.reset()
+    decoder.begin(Position(Checkpoint.at(5)))
+    decoder.check()
+
+
+def test_from_latest_a_window_of_an_unknown_schema_is_read_again() -> None:
+    decoder = make_decoder()
+    decoder.begin(Position(Checkpoint.flexible(), is_latest=True))
+    event = change(6, {"id": 1, "item": "tea", "note": None}, WIDER_ORDERS)
+    with pytest.raises(UnknownSchemaError):
+        decoder.receive(window(6, event) + window(7, order(7)) + encode(order(8)))
+    assert decoder.progress.half == HalfWindow(6, 0)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 100, 1 << 20])
+def test_windows_before_damage_are_returned_before_it_is_raised(chunk_bytes: int) -> None:
+    decoder = make_decoder()
+    data = bytearray(window(5, order(5)) + window(6, order(6)) + window(7, order(7)))
+    data[len(window(5, order(5)) + window(6, order(6))) + 70] ^= 1
+    scns = []
+
+    def read() -> None:
+        for at in range(0, len(data), chunk_bytes):
+            items = decoder.receive(bytes(data[at : at + chunk_bytes]))
+            scns.extend([item.window.scn for item in items if isinstance(item, ReadWindow)])
+            decoder.check()
+
+    with pytest.raises(ProtocolError, match="CRC"):
+        read()
+    assert scns == [5, 6]
+    assert decoder.progress.position is not None
+    assert decoder.progress.position.scn == 6
 
 
 def test_an_event_of_a_source_that_was_not_asked_for_is_refused() -> None:

@@ -1,0 +1,71 @@
+"""Joins the windows that are waiting into batches of whole windows. Pure, but for the buffer.
+
+A batch is delivered, replayed and checkpointed like one window: it begins after the window before
+it and ends with its last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from databus.client.puller.buffer import Buffer
+from databus.client.puller.buffer_items import BufferItem, ReadWindow
+from databus.schemas.stream.row_reader import ROW_DIGEST, SRC_ID, RowWindow
+
+
+def join_waiting(first: ReadWindow, buffer: Buffer[BufferItem], rows: int) -> ReadWindow:
+    """Return a window joined with those waiting behind it, of at most `rows` rows in all.
+
+    Never waits. A window that is larger stays alone, and so does one with DDL. Rows of another
+    schema version begin another batch, so a consumer is notified of the version between two
+    batches. A batch begins and ends with a window that has rows: only that may be the mark of a
+    checkpoint, which every server must have.
+    """
+    total = len(first.window.events)
+    if not total or total >= rows or first.window.ddl:
+        return first
+    joined, empty = [first.window], 0
+    versions = _versions(first.window)
+    while isinstance(item := buffer.peek(empty), ReadWindow):
+        window = item.window
+        if window.ddl or item.bindings is not first.bindings:
+            break
+        if not window.events:
+            empty += 1
+            continue
+        total += len(window.events)
+        if total > rows or not _fits(window, versions):
+            break
+        taken = [buffer.take() for _ in range(empty + 1)]
+        # The buffer may be closed in between.
+        if taken[-1] is not item:
+            break
+        joined += [one.window for one in taken if isinstance(one, ReadWindow)]
+        empty = 0
+    return first if len(joined) == 1 else _join(first, joined)
+
+
+def _join(first: ReadWindow, windows: Sequence[RowWindow]) -> ReadWindow:
+    events = tuple([event for window in windows for event in window.events])
+    size_bytes = sum([window.size_bytes for window in windows])
+    last = windows[-1]
+    whole = RowWindow(last.scn, last.timestamp_ns, events, size_bytes)
+    with_rows = sum([1 for window in windows if window.events])
+    return ReadWindow(whole, first.bindings, first.since, with_rows)
+
+
+def _versions(window: RowWindow) -> dict[int, bytes]:
+    return {event[SRC_ID]: event[ROW_DIGEST] for event in window.events}
+
+
+def _fits(window: RowWindow, versions: dict[int, bytes]) -> bool:
+    """Say whether all rows have the schema versions of the batch; add those of new sources."""
+    events = window.events
+    # The usual case, and cheap.
+    if all(versions.get(event[SRC_ID]) == event[ROW_DIGEST] for event in events):
+        return True
+    own = _versions(window)
+    if any(versions.get(src_id, digest) != digest for src_id, digest in own.items()):
+        return False
+    versions.update(own)
+    return True

@@ -1,0 +1,1 @@
+"""The events of a window, as an application gets them."""

@@ -1,0 +1,147 @@
+"""One change of a row, and one DDL statement, as callbacks and iterators get them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from databus.schemas.event.metadata import (
+    METADATA_DIGEST as NOTED_METADATA_DIGEST,
+    METADATA_DIGESTS,
+    EventMetadata,
+    Notes,
+    Op,
+    decode_metadata,
+    may_have_notes,
+)
+from databus.schemas.stream.row_reader import (
+    IS_PLAIN,
+    METADATA_DIGEST,
+    NO_ROW_DIGEST,
+    ROW_DIGEST,
+    metadata_bytes,
+    row_bytes,
+    wire_bytes,
+)
+
+try:
+    from databus.client.events._event_fields import EventFields, make_runs
+except ImportError:  # not built
+    from databus.client.events.event_fields import (
+        PythonEventFields as EventFields,
+        make_runs_in_python as make_runs,
+    )
+
+__all__ = ["DataEvent", "DdlEvent", "Op", "make_runs"]
+
+
+class DataEvent(EventFields):
+    """One row change, or the removal of all rows of a table (`is_truncate`).
+
+    The row is decoded at the first access. `index` counts the events of the window from 0.
+    An event may be kept after the callback and read from any thread.
+    """
+
+    __slots__ = ()
+
+    @property
+    def is_truncate(self) -> bool:
+        """Whether all rows of the table were removed (TRUNCATE, DROP); `row` is then empty."""
+        return self._event[ROW_DIGEST] == NO_ROW_DIGEST
+
+    def _read_row(self) -> dict[str, Any]:
+        if self.is_truncate:
+            return {}
+        codec, notes = self._source.codecs[self._event[ROW_DIGEST]], self._notes
+        return codec.decode(row_bytes(self._event), () if notes is None else notes.absent)
+
+    @property
+    def _notes(self) -> Notes | None:
+        event = self._event
+        if event[IS_PLAIN] or event[METADATA_DIGEST] != NOTED_METADATA_DIGEST:
+            return None
+        if self._metadata is None and not may_have_notes(metadata_bytes(event)):
+            return None
+        metadata = self.metadata
+        return None if metadata is None else metadata.notes
+
+    @property
+    def has_absent(self) -> bool:
+        """Whether a column of `row` or `before` was not logged."""
+        notes = self._notes
+        return notes is not None and bool(notes.absent or notes.before_absent)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The columns missing from `row` because the source did not log their values.
+
+        This does not mean null: their values have not changed.
+        """
+        notes = self._notes
+        if notes is None or not notes.absent:
+            return ()
+        columns = self._source.codecs[self._event[ROW_DIGEST]].written_columns
+        return tuple(columns[position] for position in notes.absent if position < len(columns))
+
+    @property
+    def raw(self) -> Mapping[str, str]:
+        """Column → the server's text of a value that `row` cannot hold, such as a zero date."""
+        notes = self._notes
+        return {} if notes is None else notes.raw
+
+    @property
+    def metadata(self) -> EventMetadata | None:
+        """The metadata that the relay adds to the row; None from relays of other projects."""
+        if self._metadata is None:
+            digest = self._event[METADATA_DIGEST]
+            if digest not in METADATA_DIGESTS:
+                return None
+            self._metadata = decode_metadata(metadata_bytes(self._event), digest)
+        return self._metadata
+
+    @property
+    def op(self) -> Op:
+        """The kind of change. Without metadata an insert is reported as an update."""
+        metadata = self.metadata
+        if metadata is not None:
+            return metadata.op
+        if self.is_truncate:
+            return Op.TRUNCATE
+        return Op.DELETE if self.is_delete else Op.UPDATE
+
+    @property
+    def before(self) -> dict[str, Any] | None:
+        """The row before an update, or None if the relay does not send it."""
+        metadata = self.metadata
+        if metadata is None or metadata.before is None:
+            return None
+        absent = () if metadata.notes is None else metadata.notes.before_absent
+        return self._source.codecs[self._event[ROW_DIGEST]].decode(metadata.before, absent)
+
+    @property
+    def gtid(self) -> str | None:
+        """The transaction's GTID in the server's text form, or None."""
+        return None if self.metadata is None else self.metadata.gtid
+
+    @property
+    def schema_version(self) -> int:
+        """The version of the source's schema that the row was written with; 0 without a row."""
+        return 0 if self.is_truncate else self._source.versions[self._event[ROW_DIGEST]]
+
+    def wire_bytes(self) -> bytes:
+        """Return the event's version 2 bytes, as received; a version 1 event is encoded."""
+        return wire_bytes(self._event)
+
+    def __repr__(self) -> str:
+        kind = "truncate" if self.is_truncate else "delete" if self.is_delete else "upsert"
+        return f"<DataEvent {kind} {self.source} key={self.key!r} scn={self.scn} #{self.index}>"
+
+
+class DdlEvent(NamedTuple):
+    """A DDL statement, as the source logged it."""
+
+    sources: tuple[str, ...]  # of the tables it concerns, other registrations' too
+    database: str  # the default database of the statement, "" = none
+    statement: str
+    scn: int  # of its window
+    timestamp_ns: int

@@ -10,6 +10,10 @@ figure is the median of the repeats, the ratio that of their ratios.
 Three tables: the demo's orders as MySQL has them (decimal, datetime) and as
 SQLite has them (numbers and texts), and the narrowest row that is any use.
 Windows have 10 events, each with the metadata that a relay sends.
+
+Then the shapes in which an application can take MySQL's orders, each row as a dict: per event, per
+run of a transaction, per batch; with transactions of 1,000 rows and of one. CPU seconds are those
+of all threads, decoding included.
 """
 
 from __future__ import annotations
@@ -17,13 +21,13 @@ from __future__ import annotations
 import json
 import statistics
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
 from random import Random
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 import fastavro
@@ -52,6 +56,7 @@ SRC_ID = 40
 EVENTS_PER_WINDOW = 10
 CHUNK_BYTES = 64 << 10
 TARGET = at_least(0.60)
+BATCH_ROWS = 10_000
 KINDS = {
     "mysql": "bigint bigint bigint bigint decimal(10,2) varchar(100) datetime(3) bigint bigint",
     "sqlite": "integer integer integer integer text text text integer integer",
@@ -108,15 +113,17 @@ NARROW = Table(
 )
 
 
-def make_load(table: Table, rows: Iterator[dict[str, Any]]) -> Load:
-    """Encode rows as a relay sends them, ten to a window."""
+def make_load(
+    table: Table, rows: Iterator[dict[str, Any]], per_window: int = EVENTS_PER_WINDOW
+) -> Load:
+    """Encode rows as a relay sends them, so many to a window."""
     text = avro_schema(table)
     codec, digest = RowCodec(text), schema_id(text)
     encoded = [codec.encode(row) for row in rows]
     pieces, scn = [], 0
-    for begin in range(0, len(encoded), EVENTS_PER_WINDOW):
+    for begin in range(0, len(encoded), per_window):
         scn = begin + 1
-        for index, data in enumerate(encoded[begin : begin + EVENTS_PER_WINDOW]):
+        for index, data in enumerate(encoded[begin : begin + per_window]):
             metadata = EventMetadata(
                 Op.INSERT, f"0-1-{scn}", 1, "mariadb-bin.000001", scn, 0, index
             )
@@ -146,13 +153,22 @@ class Reader(Consumer):
             self.is_done.set()
 
 
+class RunReader(Reader):
+    """Reads the rows of a run together."""
+
+    def on_data_events(self, events: Sequence[DataEvent]) -> None:
+        """Read the rows."""
+        rows = [event.row for event in events]
+        self.row = rows[-1]
+
+
 class ClientPath:
     """The client from the bytes of an answer to the callback."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, kind: type[Reader] = Reader, batch_rows: int = 0) -> None:
         self._load = load
-        self.reader = Reader(load.last_scn)
-        subscription = Subscription(("shop.orders",))
+        self.reader = kind(load.last_scn)
+        subscription = Subscription(("shop.orders",), batch_rows=batch_rows)
         self._settings = ClientSettings(relays=("http://nowhere",))
         self._room = threading.Event()
         self._buffer: Buffer[BufferItem] = Buffer(self._settings.buffer_bytes)
@@ -215,6 +231,41 @@ def measure(load: Load, repeats: int) -> tuple[float, float]:
     return statistics.median(speeds), statistics.median(ratios)
 
 
+SHAPES: dict[str, tuple[type[Reader], int]] = {
+    "per event": (Reader, 0),
+    "per run": (RunReader, 0),
+    "per batch": (RunReader, BATCH_ROWS),
+}
+
+
+def measure_shapes(load: Load, repeats: int) -> dict[str, tuple[float, float]]:
+    """Return rows/s and CPU seconds per million rows of each shape; they take turns."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in SHAPES}
+    for _ in range(repeats):
+        for name, (kind, batch_rows) in SHAPES.items():
+            with ClientPath(load, kind, batch_rows) as path:
+                began_cpu_s = process_time()
+                took_s = seconds(path.run)
+                cpu_s = process_time() - began_cpu_s
+            found[name].append((len(load.rows) / took_s, cpu_s / len(load.rows) * 1e6))
+    return {
+        name: (statistics.median(s for s, _ in one), statistics.median(c for _, c in one))
+        for name, one in found.items()
+    }
+
+
+def shape_figures(count: int, repeats: int) -> list[Figure]:
+    """Measure the shapes with transactions of many rows, and of one."""
+    found = []
+    for of, per_window in (("1,000 rows", 1000), ("one row", 1)):
+        load = make_load(orders_table("mysql"), orders("mysql", count), per_window)
+        for name, (speed, cpu_s) in measure_shapes(load, repeats).items():
+            title = f"callback {name}, transactions of {of}"
+            found.append(Figure(title, speed, "rows/s"))
+            found.append(Figure(f"{title}: CPU", cpu_s, "s per million rows"))
+    return found
+
+
 def figures(short: bool = False) -> list[Figure]:
     """Measure the three tables."""
     count, repeats = (5_000, 21) if short else (20_000, 41)
@@ -229,7 +280,7 @@ def figures(short: bool = False) -> list[Figure]:
         speed, ratio = measure(load, repeats)
         found.append(Figure(f"callback, {name} of {len(load.rows[0])} bytes", speed, "events/s"))
         found.append(Figure(f"callback, {name} / fastavro alone", ratio, "x", target))
-    return found
+    return found + shape_figures(4 * count, repeats // 3)
 
 
 def _raise(error: BaseException) -> None:

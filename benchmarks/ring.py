@@ -54,11 +54,11 @@ def _event(scn: int, key: int, data: bytes) -> bytes:
 
 
 @contextmanager
-def open_ring() -> Iterator[tuple[Ring, RingReader]]:
+def open_ring(capacity_bytes: int = CAPACITY_BYTES) -> Iterator[tuple[Ring, RingReader]]:
     """A ring in a temporary folder, and its reader."""
     with tempfile.TemporaryDirectory(prefix="databus-bench-") as folder:
         path = Path(folder) / "bench.ring"
-        ring = Ring.open(path, "bench", CAPACITY_BYTES, start_scn=0)
+        ring = Ring.open(path, "bench", capacity_bytes, start_scn=0)
         reader = RingReader.open(path)
         try:
             yield ring, reader

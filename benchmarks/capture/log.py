@@ -25,7 +25,7 @@ BULK_ROWS = 1000  # of one transaction
 Kind = Literal["bulk", "single"]
 Metadata = Literal["NO_LOG", "MINIMAL", "FULL"]
 
-_OPTIONS: dict[str, str | int] = {
+SERVER_OPTIONS: dict[str, str | int] = {
     "innodb-buffer-pool-size": "1G",
     "innodb-doublewrite": 0,
     "innodb-log-file-size": "1G",
@@ -97,7 +97,7 @@ class Stretch:
 @contextmanager
 def server_with_log(metadata: Metadata) -> Iterator[PrivateMariaDB]:
     """Run a server for the length of a `with`."""
-    with PrivateMariaDB(options={**_OPTIONS, "binlog-row-metadata": metadata}) as server:
+    with PrivateMariaDB(options={**SERVER_OPTIONS, "binlog-row-metadata": metadata}) as server:
         with session_of(server) as cursor:
             cursor.execute(f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4")
         yield server
@@ -129,20 +129,20 @@ def end_stretch(
     file, begin = begun
     _, end = log_end(cursor)
     cursor.execute("SHOW BINARY LOGS")
-    later = [int(size) for name, size in cursor.fetchall() if str(name) >= file]
+    later = [int(size) for name, size, *_ in cursor.fetchall() if str(name) >= file]
     return Stretch(table, begin, end, file, sum(later) - begin.offset, rows, count)
 
 
 def write_bulk(cursor: Cursor, table: MixedTable, rows: int) -> int:
     """Write rows, a thousand per transaction; return the number of transactions."""
     insert = table.insert(f"i * {BULK_ROWS} + seq", f" FROM seq_1_to_{BULK_ROWS}")
-    _loop(cursor, insert, rows // BULK_ROWS)
+    write_repeatedly(cursor, insert, rows // BULK_ROWS)
     return rows // BULK_ROWS
 
 
 def write_singles(cursor: Cursor, table: MixedTable, rows: int) -> int:
     """Write rows, one per transaction; return the number of transactions."""
-    _loop(cursor, table.insert("i + 1"), rows)
+    write_repeatedly(cursor, table.insert("i + 1"), rows)
     return rows
 
 
@@ -160,13 +160,19 @@ def log_end(cursor: Cursor) -> tuple[str, BinlogPosition]:
     return file, BinlogPosition(0, file_number(file), int(row[1]))
 
 
-def _loop(cursor: Cursor, statement: str, times: int) -> None:
-    cursor.execute(f"""
+def write_repeatedly(cursor: Cursor, statement: str, times: int) -> None:
+    """Run a statement a number of times on the server; `i` counts them from 0."""
+    cursor.execute(repeated(statement, times))
+
+
+def repeated(statement: str, times: int, first: int = 0) -> str:
+    """Return a block that runs a statement a number of times; `i` counts from `first`."""
+    return f"""
         BEGIN NOT ATOMIC
-          DECLARE i INT DEFAULT 0;
-          WHILE i < {times} DO
+          DECLARE i INT DEFAULT {first};
+          WHILE i < {first + times} DO
             {statement};
             SET i = i + 1;
           END WHILE;
         END
-    """)
+    """

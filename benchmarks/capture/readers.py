@@ -32,6 +32,7 @@ from databus.relay.sources.mysql.server.start_position import Start
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import Newest
 from databus.schemas.event.layout import V2, struct_of
+from databus.schemas.scn import BinlogPosition
 
 RAW_ID, LIBRARY_ID = 4241, 4242
 PHYSICAL = "bench"
@@ -62,15 +63,28 @@ def settings_of(
     server: PrivateMariaDB, folder: Path, stretch: Stretch, ring_bytes: int
 ) -> RelaySettings:
     """Return the settings of a relay that starts at a stretch, with its files in a folder."""
+    sources = (stretch.table.source,)
+    return relay_settings(folder, server.uri, server.password, sources, stretch.begin, ring_bytes)
+
+
+def relay_settings(
+    folder: Path,
+    uri: str,
+    password: str,
+    sources: tuple[str, ...],
+    begin: BinlogPosition,
+    ring_bytes: int,
+) -> RelaySettings:
+    """Return the settings of a relay of one server, with its files in a folder."""
     password_file = folder / "password"
     password_file.touch(0o600)
-    password_file.write_text(server.password)
+    password_file.write_text(password)
     physical = PhysicalSourceSettings(
         name=PHYSICAL,
-        uri=server.uri,
-        sources=(stretch.table.source,),
+        uri=uri,
+        sources=sources,
         password_file=password_file,
-        start=str(stretch.begin.to_scn()),
+        start=str(begin.to_scn()),
         ring_bytes=ring_bytes,
     )
     return RelaySettings(data_dir=folder / "data", physical_sources=(physical,))

@@ -25,12 +25,14 @@ from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import PreparedTransactions
 from databus.relay.sources.mysql.replication.assembler import Assembler
 from databus.relay.sources.mysql.rows.layout import Dialect
-from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
+from databus.relay.sources.mysql.tables.captured_tables import WatchedTables
+from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.source import Transaction, UnfitRowError
 from databus.schemas.errors import DatabusError
 from databus.schemas.stream import row_reader
 from databus.schemas.stream.stream_reader import ControlEvent
 from databus.schemas.windows import WindowBatch
+from tests.relay.sources.mysql.room import Room
 
 try:
     from databus.relay.sources.mysql.replication import compiled_assembler
@@ -39,6 +41,7 @@ except ImportError:  # not compiled: there is one path only
 else:
     new_compiled = compiled_assembler.CompiledAssembler
 
+ROOM_BYTES = 1 << 16
 MOST_WINDOW_BYTES = 1 << 24
 UNFIT_ROW = "unfit row"
 BROKEN_STREAM = "the stream is broken"
@@ -69,7 +72,8 @@ def _encoder() -> WindowEncoder:
 
 def paths() -> list[Path]:
     """Return the ways to read a stream: in Python alone, and with the compiled decoder."""
-    return [read_in_python] if new_compiled is None else [read_in_python, read_compiled]
+    compiled = [read_compiled, read_placed]
+    return [read_in_python] if new_compiled is None else [read_in_python, *compiled]
 
 
 def read_in_python(recording: Recording, dialect: Dialect, chunks: Sequence[bytes]) -> Outcome:
@@ -90,7 +94,14 @@ def read_in_python(recording: Recording, dialect: Dialect, chunks: Sequence[byte
     return Outcome(windows, "")
 
 
-def read_compiled(recording: Recording, dialect: Dialect, chunks: Sequence[bytes]) -> Outcome:
+def read_placed(recording: Recording, dialect: Dialect, chunks: Sequence[bytes]) -> Outcome:
+    """Read with the compiled decoder, which writes as much as it can into the ring's room."""
+    return read_compiled(recording, dialect, chunks, Room(ROOM_BYTES))
+
+
+def read_compiled(
+    recording: Recording, dialect: Dialect, chunks: Sequence[bytes], room: Room | None = None
+) -> Outcome:
     """Read with the compiled decoder."""
     assert new_compiled is not None
     assembler = new_compiled(
@@ -100,12 +111,14 @@ def read_compiled(recording: Recording, dialect: Dialect, chunks: Sequence[bytes
         epoch=0,
         prepared=PreparedTransactions(),
     )
+    if room is not None:
+        assembler.write_into(room)
     windows: list[Any] = []
     try:
         for chunk in chunks:
             for item in assembler.receive_bytes(chunk, len(chunk)):
                 if isinstance(item, WindowBatch):
-                    windows += item.windows()
+                    windows += (item if room is None else room.lift(item)).windows()
                 elif not isinstance(item, Transaction) or item.changes:
                     raise TypeError(f"a small window came as {item!r:.200}")
     except StreamEnded:

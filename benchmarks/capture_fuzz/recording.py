@@ -17,20 +17,17 @@ from benchmarks.capture_fuzz import statements
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.sources.mysql.binlog import events
-from databus.relay.sources.mysql.replication.dump import BinlogDump
-from databus.relay.sources.mysql.replication.log_search import (
-    events_to_the_end,
-    last_definition_changes,
-)
+from databus.relay.sources.mysql.replication.definition_scan import last_definition_changes
+from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.initial_history import first_record
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, Start
-from databus.relay.sources.mysql.tables.captured_tables import Names
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.names import Names
 from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
 from tools.fetch_test_servers import NEWER_MARIADB
 

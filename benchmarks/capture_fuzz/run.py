@@ -35,6 +35,7 @@ from benchmarks.capture_fuzz.reading import (
 )
 from benchmarks.capture_fuzz.recording import Recording, record_all
 from benchmarks.capture_fuzz.rings import look_at
+from benchmarks.capture_fuzz.searching import search, searches
 
 UNDAMAGED = 0.03  # share of the rounds that show that a stretch can be read at all
 MOST_TRANSACTIONS = 4
@@ -136,7 +137,7 @@ def _capture_round(
         data = damage_bytes(draw, data)
     chunks = cut(draw, data)
     dialect = replace(recording.dialect, delivers_partial_rows=draw.random() < 0.5)
-    ways = paths()[-1:] if tally.only_compiled else paths()
+    ways = paths()[1:] if tally.only_compiled else paths()
     outcome, *others = [read(recording, dialect, chunks) for read in ways]
     tally.windows += len(outcome.found)
     if outcome.problem:
@@ -144,7 +145,18 @@ def _capture_round(
         tally.problems[_kind_of(outcome.problem)] += 1
     tally.other_words += sum(other.problem != outcome.problem for other in others)
     wrong = [_difference(outcome, other) for other in others if not _agree(outcome, other)]
+    wrong += _search_wrong(tally, recording, draw, chunks)
     return Problem("; ".join(wrong), _kind_of(wrong[0])) if wrong else None
+
+
+def _search_wrong(
+    tally: Tally, recording: Recording, draw: random.Random, chunks: Sequence[bytes]
+) -> list[str]:
+    """Search a stream for statements by every path; return the differences."""
+    ways = searches()[-1:] if tally.only_compiled else searches()
+    end = draw.choice([recording.definitions.scn, *recording.altered.values()])
+    plain, *others = [search(way, recording, chunks, end) for way in ways]
+    return [_difference(plain, other) for other in others if other != plain]
 
 
 def _agree(plain: Outcome, other: Outcome) -> bool:

@@ -20,6 +20,7 @@ from databus.client.checkpoints.store import read_file
 from databus.registry.registry import SchemaRegistry
 from databus.registry.sqlite_store import SqliteStore
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
+from databus.relay.first_scns import load_first_scns
 from databus.relay.ring.layout import open_file
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
@@ -139,6 +140,11 @@ def read_checkpoint(path: Path) -> Any:
 def read_max_scn(path: Path) -> Any:
     """Return the SCN after which capture would continue."""
     return FileMaxScn(path).load()
+
+
+def read_first_scns(path: Path) -> Any:
+    """Return the SCN after which each source is captured."""
+    return load_first_scns(path)
 
 
 def read_max_scn_database(path: Path) -> Any:

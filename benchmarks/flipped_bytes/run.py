@@ -99,6 +99,7 @@ KINDS = (
     FileKind("bootstrap store", "pair/shop.db", reading.read_store, 20),
     FileKind("checkpoint", "checkpoints/*.json", reading.read_checkpoint),
     FileKind("MaxSCN", "relay/shop.scn", reading.read_max_scn),
+    FileKind("first SCNs", "relay/shop.sources.json", reading.read_first_scns),
     FileKind("MaxSCN in SQLite", "max_scn.db", reading.read_max_scn_database, 5, has_others=False),
     FileKind("definitions", "defined.history", reading.read_history, has_others=False),
 )  # fmt: skip

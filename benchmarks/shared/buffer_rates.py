@@ -68,11 +68,12 @@ class _Rate(NamedTuple):
 class Batch:
     """Windows that are stamped repeatedly, with SCNs after the ring's newest."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: int = EVENTS_PER_WINDOW) -> None:
+        self._events = events
         chosen = random.Random(3)
         window = b"".join(
             _event(key, chosen.randbytes(EVENT_BYTES - len(_event(key, b""))))
-            for key in range(EVENTS_PER_WINDOW)
+            for key in range(events)
         )
         self._window_bytes = len(window + encode(end_of_period(1, 0)))
         self._data = bytearray((window + encode(end_of_period(1, 0))) * BATCH_WINDOWS)
@@ -84,7 +85,7 @@ class Batch:
             end = (number + 1) * size
             scn = first_scn + number
             stamp(data, end - size, end, scn, scn)
-            marks.append(MARK.pack(scn, end, scn, EVENTS_PER_WINDOW))
+            marks.append(MARK.pack(scn, end, scn, self._events))
         return WindowBatch(bytes(data), b"".join(marks))
 
 

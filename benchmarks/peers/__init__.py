@@ -1,0 +1,12 @@
+"""Other readers of MySQL's binlog beside ours: `python -m benchmarks.peers [NAME]...`.
+
+One MySQL, one stretch of its log written once, every reader from the same place to the same
+row. Each reader is a program of its own in `programs/`, written for its library's fastest
+documented way that decodes every row; it prints one JSON line with its rows, seconds and CPU
+seconds from its first row to its last, so that start-up is left out of all alike. Our own
+readers (`ours`) are programs under the same rule.
+
+The programs are built here with the tool chains that are present (Go, Cargo, Maven with a
+JDK); they fetch their libraries from the public registries of these. A reader that cannot be
+built is named in the output with the reason.
+"""

@@ -1,0 +1,306 @@
+"""Our own readers, as one program under the rule of the peers.
+
+    python -m benchmarks.peers.ours MODE HOST PORT USER PASSWORD FILE OFFSET TABLE ROWS
+
+raw      the server's bytes, received and forgotten: the limit of all
+library  mysql-replication, the Python library that decodes rows
+ring     a relay captures into its ring, nobody reads
+key      a relay, and a client in this process whose callback looks at keys
+row      the same, and the callback takes each row as a dict
+window   the same in a loop over windows, each row taken as a dict
+
+CPU seconds are those of this process and of the relay, less what a relay needs that has
+nothing to capture.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from pymysqlreplication import BinLogStreamReader
+from pymysqlreplication.row_event import WriteRowsEvent
+
+from databus.client.client import DatabusClient
+from databus.client.consumer import DataEvent
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings
+from databus.demo.processes import Child, free_port, python_module
+from databus.relay.relay import Relay
+from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.server.connection import address_of
+from databus.relay.sources.mysql.server.start_position import Start, file_number
+from databus.schemas.scn import BinlogPosition
+
+PHYSICAL = "bench"
+_TIMEOUT_S = 600.0
+_POLL_S = 0.002
+_IDLE_S = 3.0
+_BUFFER_BYTES = 4 << 20
+_BYTES_PER_ROW = 400  # of the narrow table in a ring, with room
+# The packet that ends a dump: length 5, sequence number, FE, warnings, status.
+_END_BYTES = 9
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The arguments."""
+
+    mode: str
+    host: str
+    port: int
+    user: str
+    password: str
+    file: str
+    offset: int
+    table: str
+    rows: int
+
+    @classmethod
+    def of(cls, arguments: list[str]) -> Job:
+        """Return the job of the command line's arguments."""
+        mode, host, port, user, password, file, offset, table, rows = arguments
+        return cls(mode, host, int(port), user, password, file, int(offset), table, int(rows))
+
+    @property
+    def scn(self) -> int:
+        """The SCN at which the stretch begins."""
+        return BinlogPosition(0, file_number(self.file), self.offset).to_scn()
+
+
+class Clock:
+    """Counts rows, and takes the times from the first to the last."""
+
+    def __init__(self, wanted: int) -> None:
+        self.is_over = False
+        self.rows = self._first = 0
+        self._wanted = wanted
+        self._started = self._cpu_s = self.seconds = self.cpu_s = 0.0
+
+    def count(self, rows: int) -> None:
+        """Count rows that have just been read."""
+        self.rows += rows
+        if not self._first:
+            self._first, self._started, self._cpu_s = self.rows, time.monotonic(), own_cpu_s()
+        if self.rows >= self._wanted and not self.is_over:
+            self.seconds = time.monotonic() - self._started
+            self.cpu_s = own_cpu_s() - self._cpu_s
+            self.is_over = True
+
+    def report(self, other_cpu_s: float = 0.0) -> dict[str, float]:
+        """Return what the program prints, with the CPU seconds of another process added."""
+        return {
+            "rows": self.rows - self._first,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_s + other_cpu_s,
+        }
+
+
+def own_cpu_s() -> float:
+    """Return the CPU seconds of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def cpu_s_of(pid: int) -> float:
+    """Return the CPU seconds of another process."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+
+def settings_of(job: Job, folder: Path, start: str) -> PhysicalSourceSettings:
+    """Return the settings of a physical source; the password goes to a file in the folder."""
+    password_file = folder / "password"
+    password_file.touch(0o600)
+    password_file.write_text(job.password, encoding="utf-8")
+    return PhysicalSourceSettings(
+        name=PHYSICAL,
+        uri=f"mysql://{job.user}@{job.host}:{job.port}",
+        sources=(job.table,),
+        password_file=password_file,
+        start=start,
+        ring_bytes=max(64 << 20, job.rows * _BYTES_PER_ROW),
+    )
+
+
+def read_raw(job: Job, folder: Path) -> dict[str, float]:
+    """Receive and forget all bytes to the end of the log."""
+    address = address_of(settings_of(job, folder, "latest"))
+    start = Start(job.file, job.offset)
+    dump = BinlogDump(address, start, 4370, source=PHYSICAL, follows=False)
+    clock = Clock(job.rows + 1)
+    with closing(dump):
+        socket = dump._connection._sock
+        socket.settimeout(_TIMEOUT_S)
+        buffer = memoryview(bytearray(_BUFFER_BYTES))
+        tail = b""
+        clock.count(1)
+        while not _is_end(tail):
+            count = socket.recv_into(buffer)
+            tail = (tail + bytes(buffer[max(0, count - _END_BYTES) : count]))[-_END_BYTES:]
+        clock.count(job.rows)
+    return clock.report()
+
+
+def _is_end(tail: bytes) -> bool:
+    return tail[:3] == b"\x05\0\0" and tail[4:7] == b"\xfe\0\0"
+
+
+def read_with_library(job: Job, folder: Path) -> dict[str, float]:  # noqa: ARG001
+    """Decode rows with mysql-replication."""
+    clock = Clock(job.rows)
+    reader = BinLogStreamReader(
+        {"host": job.host, "port": job.port, "user": job.user, "password": job.password},
+        server_id=4380,
+        log_file=job.file,
+        log_pos=job.offset,
+        resume_stream=True,
+        only_events=[WriteRowsEvent],
+        enable_logging=False,
+    )
+    with closing(reader):
+        for event in reader:
+            clock.count(len(event.rows))
+            if clock.is_over:
+                break
+    return clock.report()
+
+
+def capture(job: Job, folder: Path) -> dict[str, float]:
+    """Capture into a ring that nobody reads."""
+    physical = settings_of(job, folder, str(job.scn))
+    relay = Relay(RelaySettings(data_dir=folder / "data", physical_sources=(physical,)))
+    clock = Clock(job.rows)
+    status = relay.physical_sources[PHYSICAL].capture
+    try:
+        relay.start()
+        while not clock.is_over:
+            time.sleep(_POLL_S)
+            if new := status.status.events - clock.rows:
+                clock.count(new)
+    finally:
+        relay.stop()
+    return clock.report()
+
+
+class PrivateRelay:
+    """A relay process with settings and files of its own; a context manager."""
+
+    def __init__(self, job: Job, folder: Path, start: str) -> None:
+        folder.mkdir()
+        physical = settings_of(job, folder, start)
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        settings = folder / "relay.toml"
+        settings.write_text(
+            f"""data_dir = "relay"
+[http]
+port = {port}
+[[physical_sources]]
+name = "{PHYSICAL}"
+uri = "{physical.uri}"
+password_file = "password"
+sources = ["{job.table}"]
+start = "{start}"
+ring_bytes = {physical.ring_bytes}
+""",
+            encoding="utf-8",
+        )
+        command = python_module("databus.cli.main", "relay", "run", "-c", settings)
+        self._child = Child("relay", command, folder)
+
+    def __enter__(self) -> PrivateRelay:
+        self._child.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._child.stop()
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds since its start."""
+        return cpu_s_of(self._child.pid)
+
+    def check(self) -> None:
+        """Raise ChildError if it has ended."""
+        self._child.check()
+
+
+def idle_cpu_s(job: Job, folder: Path) -> float:
+    """Return the CPU seconds of a relay that has started and has nothing to capture."""
+    with PrivateRelay(job, folder / "idle", "latest") as relay:
+        time.sleep(_IDLE_S)
+        relay.check()
+        return relay.cpu_s
+
+
+def consume(job: Job, folder: Path) -> dict[str, float]:
+    """Read through a relay and a client."""
+    idle = idle_cpu_s(job, folder)
+    clock = Clock(job.rows)
+    with PrivateRelay(job, folder / "busy", str(job.scn)) as relay:
+        client = DatabusClient([relay.url], start="earliest", checkpoint_dir=folder / "checkpoints")
+        if job.mode == "window":
+            _consume_windows(client, job.table, clock)
+        else:
+            look = _look_at_rows if job.mode == "row" else _look_at_keys
+            client.on(job.table)(look(client, clock))
+            client.run()
+        return clock.report(relay.cpu_s - idle)
+
+
+def _look_at_rows(client: DatabusClient, clock: Clock) -> Callable[[DataEvent], None]:
+    def look(event: DataEvent) -> None:
+        if event.row is not None:
+            clock.count(1)
+            if clock.is_over:
+                client.stop()
+
+    return look
+
+
+def _look_at_keys(client: DatabusClient, clock: Clock) -> Callable[[DataEvent], None]:
+    def look(event: DataEvent) -> None:
+        if event.key:
+            clock.count(1)
+            if clock.is_over:
+                client.stop()
+
+    return look
+
+
+def _consume_windows(client: DatabusClient, table: str, clock: Clock) -> None:
+    for window in client.windows(table):
+        clock.count(sum(event.row is not None for event in window.events))
+        if clock.is_over:
+            break
+    client.stop()
+
+
+READERS: dict[str, Callable[[Job, Path], dict[str, float]]] = {
+    "raw": read_raw,
+    "library": read_with_library,
+    "ring": capture,
+    "key": consume,
+    "row": consume,
+    "window": consume,
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Read, and print the figures."""
+    job = Job.of(arguments)
+    with tempfile.TemporaryDirectory(prefix="databus-peers-") as folder:
+        print(json.dumps(READERS[job.mode](job, Path(folder))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,36 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
+import java.util.Locale;
+
+/** Counts rows, and prints the times from the first row to the last. */
+final class Clock {
+    private static final OperatingSystemMXBean SYSTEM =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    private final long wanted;
+    private long rows;
+    private long first;
+    private long startedNs;
+    private long startedCpuNs;
+
+    Clock(long wanted) {
+        this.wanted = wanted;
+    }
+
+    synchronized void count(long more) {
+        rows += more;
+        if (first == 0) {
+            first = rows;
+            startedNs = System.nanoTime();
+            startedCpuNs = SYSTEM.getProcessCpuTime();
+        }
+        if (rows < wanted) {
+            return;
+        }
+        System.out.println(String.format(Locale.ROOT,
+                "{\"rows\": %d, \"seconds\": %.6f, \"cpu_seconds\": %.6f}",
+                rows - first, (System.nanoTime() - startedNs) / 1e9,
+                (SYSTEM.getProcessCpuTime() - startedCpuNs) / 1e9));
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+}

@@ -8,10 +8,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from databus.conf.settings import Settings
+from databus.conf.settings import Settings, SourceSettings
 from databus.schemas.errors import SettingsError
 
 Model = TypeVar("Model", bound=Settings)
+
+# A source is a table with its name, or the name alone. Pydantic tries both and names them.
+_FORMS = (SourceSettings.__name__, "str")
 
 
 def load_settings(path: Path, model: type[Model]) -> Model:
@@ -46,8 +49,15 @@ def build_settings(
 
 def _causes(problems: list[Any]) -> list[Any]:
     """Drop problems that only follow from an inner one, such as a list that got too short."""
-    places = [problem["loc"] for problem in problems]
-    return [problem for problem in problems if not _is_around(problem["loc"], places)]
+    found = [problem for problem in problems if not _is_other_form(problem)]
+    places = [problem["loc"] for problem in found]
+    return [problem for problem in found if not _is_around(problem["loc"], places)]
+
+
+def _is_other_form(problem: Any) -> bool:
+    """Return whether a source was tried in the form that it has not: as a name, or as a table."""
+    form, is_table = problem["loc"][-1], isinstance(problem["input"], dict)
+    return form in _FORMS and (form == "str") is is_table
 
 
 def _is_around(outer: tuple[Any, ...], places: list[tuple[Any, ...]]) -> bool:
@@ -55,7 +65,7 @@ def _is_around(outer: tuple[Any, ...], places: list[tuple[Any, ...]]) -> bool:
 
 
 def _explain(problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"])
+    key = ".".join(str(part) for part in problem["loc"] if part not in _FORMS)
     if problem["type"] == "missing":
         return f"{key} is missing"
     if problem["type"] == "extra_forbidden":

@@ -12,6 +12,13 @@ from databus.conf.units import parse_size_bytes
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 
 
+def _with_scn_as_text(value: object) -> object:
+    return str(value) if type(value) is int else value
+
+
+Start = Annotated[str, BeforeValidator(_with_scn_as_text)]  # a word or an SCN, also as a number
+
+
 class Settings(BaseModel):
     """The base of all settings: immutable, and an unknown key is an error."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from databus.conf.model import Settings, SizeBytes
+from databus.conf.model import Settings, SizeBytes, Start
 from databus.conf.source_names import doubles
 from databus.conf.source_settings import PhysicalSourceSettings, SourceSettings
 
@@ -245,7 +245,7 @@ class ClientSettings(Settings):
     checkpoint_dir: Path | None = Field(
         default=None, description="Folder of checkpoints; none = in memory only"
     )
-    start: str = Field(
+    start: Start = Field(
         default="earliest",
         description="Without a checkpoint: `earliest`, `latest`, `beginning` or an SCN",
     )

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
-from databus.conf.model import Settings, SizeBytes
+from databus.conf.model import Settings, SizeBytes, Start
 from databus.conf.source_names import NamedTable, SourceNames, source_problems
 
 
@@ -49,7 +49,7 @@ class PhysicalSourceSettings(Settings):
         description="Tables to capture: names, or TOML tables with `name`, `table` and `id`",
         min_length=1,
     )
-    start: str = Field(
+    start: Start = Field(
         default="latest",
         description="Where a first start begins: `latest`, `earliest`, an SCN, or `gtid:…`",
     )

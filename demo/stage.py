@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from databus.daemon.http_client import FAILURES, HttpClient
+from databus.daemon.http.client import FAILURES, HttpClient
 from databus.demo.databases import Database, Dialect, private_database
 from databus.demo.processes import (
     Child,

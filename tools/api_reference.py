@@ -8,7 +8,7 @@ from typing import Any, cast
 from databus.bootstrap.admin.api import PairApi
 from databus.client import DatabusClient
 from databus.client.monitoring.api import endpoints as client_endpoints
-from databus.daemon.openapi import Endpoint, openapi
+from databus.daemon.http.openapi import Endpoint, openapi
 from databus.relay.admin.api import RelayApi
 
 _INTRODUCTION = """\

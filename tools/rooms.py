@@ -35,6 +35,7 @@ ROOMS = tuple(
     Room(*line.split(": ", 1))
     for line in """
 databus/__init__.py: the version
+schemas/rows: plans and compiled code that decode rows
 schemas: SCNs, checkpoints, Avro rows, filters, errors, names on the wire
 schemas/event: one event: bytes in both versions, key, control events
 schemas/rendering.py: an event as a consumer asked for it
@@ -65,6 +66,7 @@ relay/admin: admin API, page, metrics
 relay/service.py: the relay as a daemon
 relay/cli: its commands
 client/subscription.py: what is read, from which servers
+client/events: the events of a window, as an application gets them
 client/consumer.py: what an application implements
 client/responses.py: what servers answer
 client/machines: three layers of state machines

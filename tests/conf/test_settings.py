@@ -146,6 +146,16 @@ def test_a_file_becomes_settings_with_defaults(tmp_path: Path) -> None:
     assert shop.start == "latest"
 
 
+def test_a_start_is_an_scn_as_a_number_or_as_text() -> None:
+    for start in (5, "5"):
+        assert (
+            build_settings({"relays": ["http://r:1"], "start": start}, ClientSettings).start == "5"
+        )
+        assert physical_source(start=start).start == "5"
+    with pytest.raises(SettingsError, match="start = True"):
+        build_settings({"relays": ["http://r:1"], "start": True}, ClientSettings)
+
+
 def test_relative_paths_are_taken_from_the_files_folder(tmp_path: Path) -> None:
     folder = tmp_path / "my folder"
     folder.mkdir()
@@ -212,6 +222,23 @@ def test_what_is_wrong_inside_a_table_is_said_once_and_not_of_the_list_around_it
     with pytest.raises(SettingsError) as raised:
         build_settings({"data_dir": "d", "physical_sources": [SHOP | {"bad": 1}]}, RelaySettings)
     assert str(raised.value) == "settings: physical_sources.0.bad is not a setting"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"name": "a", "id": 99999}, ".id = 99999: Input should be less than or equal to 32767"),
+        ({"name": "a", "colour": 1}, ".colour is not a setting"),
+        ({"id": 1}, ".name is missing"),
+        (5, " = 5: Input should be a valid string"),
+    ],
+)
+def test_a_wrong_source_is_explained_in_the_form_that_it_has(source: object, said: str) -> None:
+    physical = {"name": "a", "uri": "sqlite:a", "sources": ["x.b", source]}
+    raw = {"data_dir": ".", "physical_sources": [physical]}
+    with pytest.raises(SettingsError) as raised:
+        build_settings(raw, RelaySettings)
+    assert str(raised.value) == f"settings: physical_sources.0.sources.1{said}"
 
 
 def test_a_rule_is_said_in_our_words_alone() -> None:

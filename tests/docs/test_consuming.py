@@ -41,6 +41,11 @@ PROGRAMS = {
         "import asyncio\n" + CLIENT + "{async}\n\nasyncio.run(follow())\n",
         ["window … has 2 events"],
     ),
+    "batches": (
+        CLIENT + "{batches}",
+        ["1 transactions up to …", "[{'id': 1, 'name': 'Ada'}] 3"],
+    ),
+    "batch function": (CLIENT + "{batch function}", ["[4, 5]"]),
     "class": (CLIENT + "{class}", ["transaction … changed 3 rows"]),
     # There is no bootstrap server here: docs/bootstrap.md has one.
     "bootstrap": (
@@ -89,7 +94,7 @@ def test_the_example_runs_and_prints_what_was_committed(relay: Reader, name: str
     folder.mkdir()
     (folder / "program.py").write_text(relay.localized(program))
     with relay.opened(name) as terminal:
-        terminal.paste(f"cd {name} && python -u program.py\n")
+        terminal.paste(f"cd '{name}' && python -u program.py\n")
         terminal.wait_for(expected)
         assert "Traceback" not in terminal.output
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
 from databus.daemon.client_report import ClientReport, RegistrationReport
-from databus.daemon.openapi import Call, Endpoint, api_routes
+from databus.daemon.http.openapi import Call, Endpoint, api_routes
 from databus.daemon.service import Health, Service
 from databus.relay.admin.models import (
     Clients,

@@ -151,6 +151,11 @@ class RunningPair:
         assert code == 0, seeder.log_tail()
         self.wait(self.is_active, "the catch-up of the seeding")
 
+    def reset(self, source: str) -> None:
+        """Mark a source to be seeded again."""
+        with contextlib.closing(Store.open(self._path)) as store:
+            store.reset_source(source)
+
     def is_active(self) -> bool:
         """Say whether every source is served."""
         states = self.states().values()

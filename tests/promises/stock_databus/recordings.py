@@ -32,6 +32,21 @@ def expected_rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in recorded("v1.expected.jsonl").splitlines()]
 
 
+def row_of_record(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of Spark (layout `structs`) in the form of the expected rows."""
+    head = record["_databus"]
+    row = record[head["source"]]
+    return {
+        "scn": head["scn"],
+        "src": head["source"],
+        "op": "DELETE" if head["op"] == "delete" else "UPSERT",
+        "key": row["key" if head["source"] == PERSON else "code"],
+        "first": row["firstName"],
+        "amount": row["amount"],
+        "blob": None if row["blob"] is None else row["blob"].hex(),
+    }
+
+
 def client_requests() -> list[tuple[str, dict[str, str]]]:
     """Return the requests of a stock client: (target, headers)."""
     found = []

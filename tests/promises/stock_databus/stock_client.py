@@ -26,6 +26,7 @@ from tests.promises.stock_databus.stock_http import (
 from tests.promises.stock_databus.stock_schemas import StockSchema
 
 SCN_NOT_FOUND = "com.linkedin.databus.core.ScnNotFoundException"
+STORE_TROUBLE = "com.linkedin.databus.bootstrap.api.BootstrapProcessingException"
 TOO_OLD = "com.linkedin.databus2.core.container.request.BootstrapDatabaseTooOldException"
 ANY_PARTITION = '{"id":-1,"name":"*"}'
 SIZE_BYTES = 4_999_999
@@ -79,6 +80,10 @@ class StockTables:
             table[row.event.key] = row.row
 
 
+class _BadAnswerError(Exception):
+    """An error after which the client picks its server again, with a back-off."""
+
+
 class StockClient:
     """One registration of a stock client, with one relay and one bootstrap server."""
 
@@ -103,6 +108,7 @@ class StockClient:
         self.is_cut_expected = False  # a server is being killed
         self.picks = 0
         self.bootstraps = 0
+        self.waits = 0  # after an error that it does not know
         self.requests: list[str] = []
         self._relay_port = relay_port
         self._bootstrap_port = bootstrap_port
@@ -144,6 +150,9 @@ class StockClient:
             else:
                 self._read_stream(self._relay)
         except ConnectionEndedError:
+            self._pick_again()
+        except _BadAnswerError:
+            self.waits += 1
             self._pick_again()
         except AnswerCutError as error:
             if not self.is_cut_expected:
@@ -362,12 +371,15 @@ def _error_of(answer: StockAnswer, path: str) -> str | None:
 
 
 def _checked(answer: StockAnswer, path: str) -> StockAnswer:
-    """Return an answer; raises StockRefusalError for an error."""
+    """Return an answer; raises StockRefusalError for an error, or that it asks again after it."""
     error = _error_of(answer, path)
+    text = f"{path}: {error}: {answer.headers.get('x-dbus-error-message')}"
     if error == TOO_OLD:
-        raise StockRefusalError(f"suspended: {path} answers {error}")
+        raise StockRefusalError(f"suspended: {text}")
+    if error == STORE_TROUBLE:
+        raise _BadAnswerError(text)
     if error is not None:
-        raise StockRefusalError(f"{path}: {error}: {answer.headers.get('x-dbus-error-message')}")
+        raise StockRefusalError(text)
     return answer
 
 

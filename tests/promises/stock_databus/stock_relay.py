@@ -189,6 +189,8 @@ class StockRelay:
 
     def _stream(self, to: Connection, asked: Mapping[str, str]) -> bool:
         since = _checkpoint_of(asked)
+        if asked.get("streamFromLatestScn") == "true":  # sends the newest window again
+            since = {"windowScn": self._newest_scn(asked), "windowOffset": 0}
         if 0 <= since["windowScn"] < self.gone_scn:
             to.send_error(f"{_REQUEST}RequestProcessingException", SCN_NOT_FOUND, SCN_NOT_FOUND)
             return True
@@ -198,6 +200,10 @@ class StockRelay:
         headers = {"x_dbus_pending_event_size": str(pending_bytes)} if pending_bytes else {}
         to.send_body(body, **headers)
         return True
+
+    def _newest_scn(self, asked: Mapping[str, str]) -> int:
+        held = self._events_after(-1, -1, int(asked.get("maxev", "0")))
+        return max((event.scn for event, _ in held), default=-1)
 
     def _body(self, since: Mapping[str, int], asked: Mapping[str, str]) -> tuple[bytes, int]:
         """Return the events of an answer, and the size of an event that does not fit."""

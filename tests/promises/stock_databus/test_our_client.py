@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from socket import SO_LINGER, SOL_SOCKET
 from typing import Any
 
 import pytest
 
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
+from databus.client.monitoring.http import health_of
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.filters import ModFilter, RangeFilter
 from tests.promises.running import wait_until
@@ -24,9 +23,12 @@ from tests.promises.stock_databus.recordings import (
     recorded,
     recording,
 )
+from tests.promises.stock_databus.stock_ends import ENDS, begin
+from tests.promises.stock_databus.stock_events import cut_events
 from tests.promises.stock_databus.stock_relay import Act, Connection, StockRelay
 
 SOURCES = (PERSON, CODE)
+CODE_ID = 102
 EVENT_VERSIONS = pytest.mark.parametrize("stream", ["v1.stream.bin", "v2.stream.bin"])
 QUICK: dict[str, Any] = {
     "wait_ms": 0,
@@ -127,87 +129,6 @@ def test_a_point_that_a_stock_relay_no_longer_holds_is_scn_not_found(relay: Stoc
         assert isinstance(client.error, ScnNotFoundError)
 
 
-# Ends that a Netty 3 relay makes when it is stopped, or fails, in the middle of a body
-
-
-def begin(to: Connection, body: bytes) -> None:
-    """Send the first half of a body."""
-    to.send_head(Transfer_Encoding="chunked")
-    to.send_chunk(body[: len(body) // 2])
-
-
-def end_after_a_chunk(to: Connection, body: bytes) -> bool:
-    begin(to, body)
-    return False
-
-
-def end_inside_a_chunk(to: Connection, body: bytes) -> bool:
-    begin(to, body)
-    to.send(b"%x\r\n%s" % (1000, body[len(body) // 2 :][:10]))
-    return False
-
-
-def end_inside_a_size(to: Connection, body: bytes) -> bool:
-    begin(to, body)
-    to.send(b"3")
-    return False
-
-
-def reset(to: Connection, body: bytes) -> bool:
-    begin(to, body)
-    to.request.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
-    return False
-
-
-def answer_again(to: Connection, body: bytes) -> bool:
-    begin(to, body)
-    to.send_error("java.nio.channels.ClosedChannelException", "stopped")
-    return False
-
-
-def answer_again_and_stay(to: Connection, body: bytes) -> bool:
-    begin(to, body)
-    to.send_error("java.util.concurrent.TimeoutException", "too late")
-    return True
-
-
-def error_behind_the_body(to: Connection, body: bytes) -> bool:
-    begin(to, body)
-    error = b"com.linkedin.databus2.core.container.request.RequestProcessingException"
-    to.send(b"0\r\nx-databus-response-code: 500\r\nx-dbus-error: %s\r\n" % error)
-    to.send(b"x-dbus-error-cause: java.lang.IllegalStateException\r\n\r\n")
-    return True
-
-
-def end_twice(to: Connection, body: bytes) -> bool:
-    to.send_body(body)
-    to.send(b"0\r\n\r\n")
-    return True
-
-
-def end_in_the_headers(to: Connection, _body: bytes) -> bool:
-    to.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; char")
-    return False
-
-
-def end_at_once(_to: Connection, _body: bytes) -> bool:
-    return False
-
-
-ENDS = [
-    end_after_a_chunk,
-    end_inside_a_chunk,
-    end_inside_a_size,
-    reset,
-    answer_again,
-    answer_again_and_stay,
-    error_behind_the_body,
-    end_twice,
-    end_in_the_headers,
-    end_at_once,
-]
-
-
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
 def test_a_body_that_ends_early_is_one_line_and_is_read_on(
     relay: StockRelay, end: Act, caplog: pytest.LogCaptureFixture
@@ -218,6 +139,81 @@ def test_a_body_that_ends_early_is_one_line_and_is_read_on(
     assert all(record.name.startswith("databus") for record in caplog.records), caplog.text
     assert len(caplog.records) <= 1, caplog.text
     assert not relay.script
+
+
+def never_lists(relay: StockRelay, rows: int) -> list[dict[str, Any]]:
+    """Make the relay hold the codes' schema back, of which it has no row before row `rows`.
+
+    Returns the rows that it holds then.
+    """
+    kept, first_scn = bytearray(), expected_rows()[rows]["scn"]
+    for event, data in cut_events(recorded("v2.stream.bin")):
+        if event.src_id != CODE_ID or event.scn >= first_scn:
+            kept += data
+    register = recorded("v2.register.json").replace(b"Code_V1", b"Code_V0")
+    relay.recording = replace(relay.recording, register=register, streams={2: bytes(kept)})
+    return [row for row in expected_rows() if row["src"] != CODE or row["scn"] >= first_scn]
+
+
+def test_a_schema_that_a_stock_relay_never_lists_is_an_error_until_it_lists_it(
+    relay: StockRelay, caplog: pytest.LogCaptureFixture
+) -> None:
+    found, register = Rows(), relay.recording.register
+    rows = never_lists(relay, 60)
+    with DatabusClient([relay.url], **QUICK) as client, caplog.at_level(logging.INFO):
+        client.register(found, SOURCES)
+        client.start()
+        (registration,) = client.registrations
+        wait_until(lambda: relay.paths().count("/register") > 5, "tries")
+        health = health_of(client)
+        assert (health.is_ok, health.word) == (False, "waiting")
+        assert "with schema" in registration.problem
+        before = [row for row in rows if row["scn"] < expected_rows()[60]["scn"]]
+        wait_until(lambda: len(found.rows) >= len(before), "rows before", lambda: found.rows)
+        assert found.rows == before
+        assert registration.stats.failed_requests > 0
+        assert client.error is None
+        (record,) = caplog.records
+        assert f"{relay.url} sends rows of source {CODE} (102) at scn" in record.getMessage()
+        relay.recording = replace(relay.recording, register=register)
+        wait_until(lambda: len(found.rows) >= len(rows), "all rows", lambda: len(found.rows))
+        assert found.rows == rows
+        wait_until(lambda: health_of(client).is_ok, "health", lambda: health_of(client))
+        assert registration.problem == ""
+
+
+@pytest.mark.parametrize("chunk_bytes", [100, 1 << 20])
+def test_windows_before_a_damaged_one_arrive(
+    relay: StockRelay, caplog: pytest.LogCaptureFixture, chunk_bytes: int
+) -> None:
+    def damage(to: Connection, body: bytes) -> bool:
+        at = 0
+        for event, data in cut_events(body):
+            if event.scn == bad_scn:
+                break
+            at += len(data)
+        body = body[: at + 70] + bytes([body[at + 70] ^ 1]) + body[at + 71 :]
+        to.send_head(Transfer_Encoding="chunked")
+        for begin_at in range(0, len(body), chunk_bytes):
+            to.send_chunk(body[begin_at : begin_at + chunk_bytes])
+        to.send(b"0\r\n\r\n")
+        return True
+
+    found, bad_scn = Rows(), expected_rows()[60]["scn"]
+    before = [row for row in expected_rows() if row["scn"] < bad_scn]
+    relay.script += [damage] * 1000
+    with DatabusClient([relay.url], **QUICK) as client, caplog.at_level(logging.INFO):
+        client.register(found, SOURCES)
+        client.start()
+        wait_until(lambda: len(relay.script) < 995, "tries", lambda: len(relay.script))
+        wait_until(lambda: len(found.rows) >= len(before), "rows", lambda: len(found.rows))
+        assert found.rows == before
+        assert (health_of(client).is_ok, health_of(client).word) == (False, "waiting")
+        (record,) = caplog.records
+        assert "bad bytes in /stream" in record.getMessage()
+        relay.script.clear()
+        wait_until(lambda: len(found.rows) >= 172, "all rows", lambda: len(found.rows))
+        assert found.rows == expected_rows()
 
 
 def test_every_kind_of_end_in_one_life(relay: StockRelay, caplog: pytest.LogCaptureFixture) -> None:

@@ -170,6 +170,18 @@ def test_a_client_from_nothing_bootstraps_and_goes_on_online(
     stage.check(client)
 
 
+def test_a_client_waits_for_a_source_that_is_not_seeded_yet(stage: Stage) -> None:
+    stage.write_past_the_ring(0)
+    stage.pair.reset(SOURCES[0])
+    client = stage.client()
+    client.run(lambda: client.waits > 2)
+    assert client.tables.rows == {}
+    stage.pair.seed()
+    stage.follow(client)
+    client.close()
+    stage.check(client)
+
+
 def test_a_client_that_was_away_too_long_bootstraps_again(stage: Stage) -> None:
     client = stage.client(checkpoint=StockCheckpoint.flexible())
     stage.follow(client)

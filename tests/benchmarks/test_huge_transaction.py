@@ -26,5 +26,10 @@ def test_a_transaction_that_has_no_room_stops_capture_until_it_has(tmp_path: Pat
 
 def test_memory_that_is_given_back_and_taken_again_has_grown_once() -> None:
     assert growth_bytes([100] * 20) == 0
-    assert growth_bytes([0, 0, *range(100, 118)]) == 17
-    assert growth_bytes([100, 100, 110, 120, 90, 95, *[90] * 14]) == 10
+    assert growth_bytes([*[90] * 10, 100, 100, 110, 120, 90, 95, *[90] * 4]) == 20
+    assert growth_bytes([*[90] * 10, 120, 100, 95, 100, 90, 100, *[90] * 4]) == 10
+
+
+def test_memory_that_grows_before_the_buffers_are_full_has_not_grown() -> None:
+    assert growth_bytes([*range(10), *[100] * 10]) == 0
+    assert growth_bytes([*[0] * 10, *range(100, 110)]) == 9

@@ -11,27 +11,36 @@ repeats:
 - snapshot to callback (server, HTTP, client, a consumer that counts, and one that also decodes
   every row) / the same scan.
 
+Where Maven and a JDK are there, and MySQL, seeding also stands beside the initial snapshot of
+Debezium's embedded engine: of the same table in a MySQL, from its first record to its last.
+
 CPU seconds are those of the seeding process; the database's are not in them.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import click
 import pymysql
 from pymysql.cursors import SSCursor
 
 from benchmarks.catch_up import Pair
+from benchmarks.peers.log import make_numbers, mysql_with_log
+from benchmarks.peers.programs import SNAPSHOT, BuildError
+from benchmarks.peers.run import Reading, command_of_peer, run_reader
 from benchmarks.shared.report import Figure, at_least, command
 from databus.bootstrap.seeder.read_ahead import ReadAheadScan
 from databus.bootstrap.seeder.seeder import Seeder
@@ -45,7 +54,7 @@ from databus.schemas.checkpoint import Checkpoint
 SOURCE, SRC_ID = "shop.stock", 1
 CHUNK_ROWS = 2000
 PAGE_BYTES = 1 << 20
-SEEDING, CALLBACK = at_least(0.6), at_least(0.6)
+SEEDING, CALLBACK, DEBEZIUM = at_least(0.6), at_least(0.6), at_least(1.5)
 CREATE = """
 CREATE TABLE shop.stock (
     id BIGINT PRIMARY KEY, customer_id BIGINT NOT NULL, product_id BIGINT NOT NULL,
@@ -53,11 +62,13 @@ CREATE TABLE shop.stock (
     ordered_at DATETIME(3) NOT NULL, change_no BIGINT NOT NULL, changed_ns BIGINT NOT NULL
 )
 """
+# MySQL has no sequences: the numbers of two small tables.
 FILL = """
 INSERT INTO shop.stock
 SELECT seq, seq * 7919 % 10000, seq * 31 % 1000, seq % 9, seq % 1000000 / 100,
 ELT(1 + seq % 4, 'new', 'paid', 'shipped', 'returned'),
-'2026-01-01' + INTERVAL seq SECOND, seq, 1790000000000000000 + seq FROM seq_1_to_{rows}
+'2026-01-01' + INTERVAL seq SECOND, seq, 1790000000000000000 + seq
+FROM (SELECT (a.seq - 1) * 1000 + b.seq AS seq FROM numbers a, numbers b) n WHERE seq <= {rows}
 """
 
 
@@ -99,8 +110,11 @@ class Shop:
             name="shop", uri=server.uri, password_file=password, sources=(SOURCE,)
         )
         with closing(self._connect()) as connection, connection.cursor() as cursor:
-            for statement in ("CREATE DATABASE shop", "USE shop", CREATE, FILL.format(rows=rows)):
-                cursor.execute(statement)
+            cursor.execute("CREATE DATABASE shop")
+            cursor.execute("USE shop")
+            cursor.execute(CREATE)
+            make_numbers(cursor)
+            cursor.execute(FILL.format(rows=rows))
 
     def _connect(self) -> Any:
         server = self._server
@@ -234,6 +248,45 @@ def measure(shop: Shop, folder: Path) -> Round:
     return found
 
 
+def beside_debezium(rows: int, repeats: int) -> list[Figure]:
+    """Measure seeding beside a snapshot of Debezium's, in turns.
+
+    The figures are not-a-number where Debezium or MySQL is not there.
+    """
+    seeds: list[Cost] = []
+    snapshots: list[Reading] = []
+    with suppress(BuildError, click.ClickException), tempfile.TemporaryDirectory() as name:
+        folder, peer = Path(name), command_of_peer(SNAPSHOT)
+        with mysql_with_log() as server:
+            shop = Shop(server, folder, rows)
+            for turn in range(repeats):
+                store = folder / f"{turn}.db"
+                seeds.append(cost_of(partial(shop.seed, store)))
+                store.unlink()
+                snapshots.append(run_reader(peer, server, ("", "0", SOURCE), rows))
+    return _beside(seeds, snapshots)
+
+
+def _beside(seeds: Sequence[Cost], snapshots: Sequence[Reading]) -> list[Figure]:
+    def middle(values: Iterable[float]) -> float:
+        found = list(values)
+        return statistics.median(found) if found else math.nan
+
+    pairs = zip(seeds, snapshots, strict=True)
+    ratio = middle(seed.rows_per_s * one.seconds / one.rows for seed, one in pairs)
+    return [
+        Figure("MySQL: seeding", middle(seed.rows_per_s for seed in seeds), "rows/s"),
+        Figure("MySQL: seeding, CPU", middle(s.cpu_s_per_million for s in seeds), "s/M rows"),
+        Figure("Debezium: snapshot", middle(one.rows / one.seconds for one in snapshots), "rows/s"),
+        Figure(
+            "Debezium: snapshot, CPU",
+            middle(one.cpu_seconds / one.rows * 1e6 for one in snapshots),
+            "s/M rows",
+        ),
+        Figure("MySQL: seeding / Debezium: snapshot", ratio, "x", DEBEZIUM),
+    ]
+
+
 def figures(short: bool = False) -> list[Figure]:
     """Measure a few rounds, and take their medians."""
     rows, repeats = (50_000, 3) if short else (1_000_000, 3)
@@ -276,6 +329,7 @@ def figures(short: bool = False) -> list[Figure]:
             middle(lambda one: one.scan.seconds / one.rows.seconds),
             "x",
         ),
+        *beside_debezium(rows, repeats),
     ]
 
 

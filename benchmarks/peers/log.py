@@ -54,7 +54,8 @@ def mysql_with_log() -> Iterator[PrivateMariaDB]:
 def write_stretch(server: PrivateMariaDB, kind: Kind, rows: int) -> Stretch:
     """Write rows, a thousand or one per transaction; return where they are."""
     with session_of(server) as cursor:
-        _make_numbers(cursor)
+        cursor.execute(f"USE {DATABASE}")
+        make_numbers(cursor)
         begun = begin_stretch(cursor, NARROW)
         if kind == "bulk":
             insert, times = NARROW.insert(f"i * {BULK_ROWS} + seq", " FROM numbers"), rows // 1000
@@ -69,8 +70,8 @@ def write_stretch(server: PrivateMariaDB, kind: Kind, rows: int) -> Stretch:
         return end_stretch(cursor, NARROW, begun, rows, times)
 
 
-def _make_numbers(cursor: Cursor) -> None:
-    cursor.execute(f"USE {DATABASE}")
+def make_numbers(cursor: Cursor) -> None:
+    """Create the table `numbers` in the current database: 1 to 1,000, as `seq`."""
     cursor.execute("CREATE TABLE IF NOT EXISTS numbers (seq INT PRIMARY KEY)")
     cursor.execute(
         "INSERT IGNORE INTO numbers WITH RECURSIVE n (seq) AS "

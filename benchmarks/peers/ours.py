@@ -8,9 +8,11 @@ ring     a relay captures into its ring, nobody reads
 key      a relay, and a client in this process whose callback looks at keys
 row      the same, and the callback takes each row as a dict
 window   the same in a loop over windows, each row taken as a dict
+batch    the same in a loop over batches of whole transactions
 
-CPU seconds are those of this process and of the relay, less what a relay needs that has
-nothing to capture.
+A relay is a process of its own. Its clock begins when it has captured its first rows, before the
+client is made, so that the client cannot read faster than the relay; CPU seconds are those of
+both processes from there on.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ import resource
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +35,7 @@ from pymysqlreplication.row_event import WriteRowsEvent
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
-from databus.demo.processes import Child, free_port, python_module
+from databus.demo.processes import Child, free_port, python_module, wait_until
 from databus.relay.relay import Relay
 from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.server.connection import address_of
@@ -42,12 +45,13 @@ from databus.schemas.scn import BinlogPosition
 PHYSICAL = "bench"
 _TIMEOUT_S = 600.0
 _POLL_S = 0.002
-_IDLE_S = 3.0
+_BATCH_ROWS = 10_000
 _BUFFER_BYTES = 4 << 20
 _BYTES_PER_ROW = 400  # of the narrow table in a ring, with room
 # The packet that ends a dump: length 5, sequence number, FE, warnings, status.
 _END_BYTES = 9
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_STATUS = f"/api/v1/physicalSources/{PHYSICAL}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +83,33 @@ class Job:
 class Clock:
     """Counts rows, and takes the times from the first to the last."""
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, wanted: int, cpu_s: Callable[[], float] | None = None) -> None:
         self.is_over = False
         self.rows = self._first = 0
         self._wanted = wanted
-        self._started = self._cpu_s = self.seconds = self.cpu_s = 0.0
+        self._cpu_s = cpu_s or own_cpu_s
+        self._started = self._cpu_began_s = self.seconds = self.cpu_s = 0.0
+
+    def begin(self, rows: int) -> None:
+        """Start the times, when so many rows have been read; does nothing the second time."""
+        if not self._started:
+            self._first, self._started, self._cpu_began_s = rows, time.monotonic(), self._cpu_s()
 
     def count(self, rows: int) -> None:
         """Count rows that have just been read."""
         self.rows += rows
-        if not self._first:
-            self._first, self._started, self._cpu_s = self.rows, time.monotonic(), own_cpu_s()
+        self.begin(self.rows)
         if self.rows >= self._wanted and not self.is_over:
             self.seconds = time.monotonic() - self._started
-            self.cpu_s = own_cpu_s() - self._cpu_s
+            self.cpu_s = self._cpu_s() - self._cpu_began_s
             self.is_over = True
 
-    def report(self, other_cpu_s: float = 0.0) -> dict[str, float]:
-        """Return what the program prints, with the CPU seconds of another process added."""
+    def report(self) -> dict[str, float]:
+        """Return what the program prints."""
         return {
             "rows": self.rows - self._first,
             "seconds": self.seconds,
-            "cpu_seconds": self.cpu_s + other_cpu_s,
+            "cpu_seconds": self.cpu_s,
         }
 
 
@@ -194,9 +203,8 @@ def capture(job: Job, folder: Path) -> dict[str, float]:
 class PrivateRelay:
     """A relay process with settings and files of its own; a context manager."""
 
-    def __init__(self, job: Job, folder: Path, start: str) -> None:
-        folder.mkdir()
-        physical = settings_of(job, folder, start)
+    def __init__(self, job: Job, folder: Path) -> None:
+        physical = settings_of(job, folder, str(job.scn))
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         settings = folder / "relay.toml"
@@ -209,7 +217,7 @@ name = "{PHYSICAL}"
 uri = "{physical.uri}"
 password_file = "password"
 sources = ["{job.table}"]
-start = "{start}"
+start = "{physical.start}"
 ring_bytes = {physical.ring_bytes}
 """,
             encoding="utf-8",
@@ -229,32 +237,33 @@ ring_bytes = {physical.ring_bytes}
         """CPU seconds since its start."""
         return cpu_s_of(self._child.pid)
 
-    def check(self) -> None:
-        """Raise ChildError if it has ended."""
+    def wait_for_rows(self) -> int:
+        """Return how many rows it has captured when the first are seen; raises ChildError."""
+        wait_until(self._captured, _TIMEOUT_S, "the relay's first rows", _POLL_S)
+        return self._captured()
+
+    def _captured(self) -> int:
         self._child.check()
-
-
-def idle_cpu_s(job: Job, folder: Path) -> float:
-    """Return the CPU seconds of a relay that has started and has nothing to capture."""
-    with PrivateRelay(job, folder / "idle", "latest") as relay:
-        time.sleep(_IDLE_S)
-        relay.check()
-        return relay.cpu_s
+        with suppress(OSError), urllib.request.urlopen(f"{self.url}{_STATUS}") as answer:
+            return int(json.load(answer)["events"])
+        return 0
 
 
 def consume(job: Job, folder: Path) -> dict[str, float]:
     """Read through a relay and a client."""
-    idle = idle_cpu_s(job, folder)
-    clock = Clock(job.rows)
-    with PrivateRelay(job, folder / "busy", str(job.scn)) as relay:
+    with PrivateRelay(job, folder) as relay:
+        clock = Clock(job.rows, lambda: own_cpu_s() + relay.cpu_s)
+        clock.begin(relay.wait_for_rows())
         client = DatabusClient([relay.url], start="earliest", checkpoint_dir=folder / "checkpoints")
         if job.mode == "window":
             _consume_windows(client, job.table, clock)
+        elif job.mode == "batch":
+            _consume_batches(client, job.table, clock)
         else:
             look = _look_at_rows if job.mode == "row" else _look_at_keys
             client.on(job.table)(look(client, clock))
             client.run()
-        return clock.report(relay.cpu_s - idle)
+        return clock.report()
 
 
 def _look_at_rows(client: DatabusClient, clock: Clock) -> Callable[[DataEvent], None]:
@@ -285,6 +294,14 @@ def _consume_windows(client: DatabusClient, table: str, clock: Clock) -> None:
     client.stop()
 
 
+def _consume_batches(client: DatabusClient, table: str, clock: Clock) -> None:
+    for batch in client.batches(table, rows=_BATCH_ROWS):
+        clock.count(len(batch.to_pylist()))
+        if clock.is_over:
+            break
+    client.stop()
+
+
 READERS: dict[str, Callable[[Job, Path], dict[str, float]]] = {
     "raw": read_raw,
     "library": read_with_library,
@@ -292,6 +309,7 @@ READERS: dict[str, Callable[[Job, Path], dict[str, float]]] = {
     "key": consume,
     "row": consume,
     "window": consume,
+    "batch": consume,
 }
 
 

@@ -8,10 +8,13 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "programs"
 _BUILD_TIMEOUT_S = 1800
+# Without it a virtual machine takes a quarter of the machine's memory before it cleans up.
+_HEAP = "-Xmx1g"
 
 
 class BuildError(Exception):
@@ -34,10 +37,12 @@ PEERS = {
     "mysql-cdc": Peer("Rust mysql_cdc", "rust", "mysql_cdc"),
     "mysql-async": Peer("Rust mysql_async", "rust", "mysql_async", 4),
     "java-connector": Peer("mysql-binlog-connector-java", "java/connector", "decoded"),
-    "debezium": Peer("Debezium embedded, Connect records", "java/debezium", "connect", 4),
-    "debezium-json": Peer("Debezium embedded, JSON", "java/debezium", "json", 8),
-    "canal": Peer("Canal embedded", "java/canal", "embedded", 4),
+    "debezium": Peer("Debezium embedded, Connect records", "java/debezium", "connect", 16),
+    "debezium-json": Peer("Debezium embedded, JSON", "java/debezium", "json", 16),
+    "canal": Peer("Canal embedded", "java/canal", "embedded", 8),
 }
+# Reads a table, not a log.
+SNAPSHOT = Peer("Debezium embedded, initial snapshot", "java/debezium", "snapshot")
 
 
 @cache
@@ -69,11 +74,18 @@ def _build_rust(folder: Path) -> Sequence[str]:
 
 def _build_java(folder: Path) -> Sequence[str]:
     shutil.copy(SOURCES / "java" / "Clock.java", folder)
-    if not (folder / "lib").is_dir():
-        _run("mvn", folder, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib")
-    _run("javac", folder, "-nowarn", "-cp", "lib/*", "-d", "classes", "Clock.java", "Reader.java")
-    path = f"{folder / 'classes'}:{folder / 'lib'}/*"
-    return ("java", "-cp", path, "Reader")
+    # The libraries of one pom.xml, complete only when the folder has this name.
+    lib = f"lib-{sha256((folder / 'pom.xml').read_bytes()).hexdigest()[:8]}"
+    if not (folder / lib).is_dir():
+        part = f"-DoutputDirectory={lib}.part"
+        shutil.rmtree(folder / f"{lib}.part", ignore_errors=True)
+        _run("mvn", folder, "-q", "-B", "dependency:copy-dependencies", part)
+        (folder / f"{lib}.part").rename(folder / lib)
+    _run(
+        "javac", folder, "-nowarn", "-cp", f"{lib}/*", "-d", "classes", "Clock.java", "Reader.java"
+    )
+    path = f"{folder / 'classes'}:{folder / lib}/*"
+    return ("java", _HEAP, "-cp", path, "Reader")
 
 
 def _run(program: str, folder: Path, *arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""Writes each stretch once, lets all readers read it in turns, and prints one table."""
+"""Writes each stretch once, lets all readers read it in turns, and prints a line for each."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.table import Table
 
 from benchmarks.capture.log import BULK_ROWS, Kind, Stretch
 from benchmarks.peers.log import mysql_with_log, write_stretch
-from benchmarks.peers.programs import PEERS, buildable, command_of
-from benchmarks.shared.report import Figure, publish
+from benchmarks.peers.programs import PEERS, Peer, buildable, command_of
+from benchmarks.peers.table import COLUMNS, lines_of
+from benchmarks.shared.report import PIPE_COLUMNS, Figure, as_json
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 
 OURS = {
@@ -26,10 +29,12 @@ OURS = {
     "key": "databus, callback that looks at keys",
     "row": "databus, callback with dict rows",
     "window": "databus, windows() with dict rows",
+    "batch": "databus, batches() with dict rows",
 }
 SLOW_OURS = {"library": 20}  # it gets this factor fewer rows
 NAMES = (*OURS, *PEERS)
 KINDS: tuple[Kind, ...] = ("bulk", "single")
+FEWEST_ROWS = 10 * BULK_ROWS
 _TIMEOUT_S = 900.0
 
 
@@ -44,7 +49,7 @@ class Reading:
     rows: int
     seconds: float
     cpu_seconds: float
-    peak_mb: float  # of its largest process
+    peak_mb: float  # anonymous memory of all its processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +68,48 @@ class Reader:
         slowness = SLOW_OURS.get(self.name, 1)
         if self.name in PEERS:
             slowness = PEERS[self.name].slowness
-        return max(BULK_ROWS, stretch.rows // slowness)
+        return min(stretch.rows, max(FEWEST_ROWS, stretch.rows // slowness))
 
     def command(self) -> tuple[str, ...]:
         """Return the command up to the mode."""
         if self.name in OURS:
             return (sys.executable, "-m", "benchmarks.peers.ours", self.name)
-        peer = PEERS[self.name]
-        return (*command_of(peer.program), peer.mode)
+        return command_of_peer(PEERS[self.name])
 
     def read(self, server: PrivateMariaDB, stretch: Stretch) -> Reading:
         """Run it; raises ReaderError."""
         place = (stretch.file, str(stretch.begin.offset), stretch.table.source)
-        login = (HOST, str(server.port), server.user, server.password)
-        measured = (sys.executable, "-m", "benchmarks.peers.peak")
-        command = [*measured, *self.command(), *login, *place, str(self.rows_of(stretch))]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ReaderError(f"no result within {_TIMEOUT_S:g} s") from error
-        lines = done.stdout.strip().splitlines()
-        if done.returncode != 0 or len(lines) < 2:
-            raise ReaderError(" / ".join((done.stderr + done.stdout).strip().splitlines()[-3:]))
-        return Reading(**json.loads(lines[-2]), **json.loads(lines[-1]))
+        return run_reader(self.command(), server, place, self.rows_of(stretch))
+
+
+def run_reader(
+    command: Sequence[str], server: PrivateMariaDB, place: Sequence[str], rows: int
+) -> Reading:
+    """Run a reader's program; `place` is a log file, an offset in it and a table.
+
+    Raises ReaderError.
+    """
+    login = (HOST, str(server.port), server.user, server.password)
+    measured = (sys.executable, "-m", "benchmarks.peers.peak", *command)
+    try:
+        done = subprocess.run(
+            [*measured, *login, *place, str(rows)],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ReaderError(f"no result within {_TIMEOUT_S:g} s") from error
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or len(lines) < 2:
+        raise ReaderError(" / ".join((done.stderr + done.stdout).strip().splitlines()[-3:]))
+    return Reading(**json.loads(lines[-2]), **json.loads(lines[-1]))
+
+
+def command_of_peer(peer: Peer) -> tuple[str, ...]:
+    """Return the command of a peer up to its mode; raises BuildError."""
+    return (*command_of(peer.program), peer.mode)
 
 
 Readings = dict[tuple[Kind, str], list[Reading]]
@@ -152,8 +174,10 @@ def figures(short: bool = False) -> list[Figure]:
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(NAMES))
-@click.option("--rows", type=click.IntRange(BULK_ROWS), default=2_000_000, show_default=True)
-@click.option("--transactions", type=click.IntRange(BULK_ROWS), default=300_000, show_default=True)
+@click.option("--rows", type=click.IntRange(FEWEST_ROWS), default=2_000_000, show_default=True)
+@click.option(
+    "--transactions", type=click.IntRange(FEWEST_ROWS), default=300_000, show_default=True
+)
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
 def main(
@@ -165,5 +189,19 @@ def main(
     """
     console = Console(stderr=True, log_path=False)
     counts: dict[Kind, int] = {"bulk": rows, "single": transactions}
-    found = measure(names or NAMES, counts, repeats, lambda text: console.log(text))
-    publish("readers of one binlog", table_figures(found), json_file)
+    began_s = time.monotonic()
+    found = table_figures(measure(names or NAMES, counts, repeats, lambda text: console.log(text)))
+    console.log(f"{time.monotonic() - began_s:.0f} s in all")
+    output = Console(width=None if console.is_terminal else PIPE_COLUMNS)
+    output.print(_table_of(found))
+    if json_file is not None:
+        json_file.write_text(as_json(found), encoding="utf-8")
+
+
+def _table_of(found: Sequence[Figure]) -> Table:
+    table = Table(title="readers of one binlog", title_justify="left")
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name == COLUMNS[0] else "right")
+    for line in lines_of(found):
+        table.add_row(*line)
+    return table

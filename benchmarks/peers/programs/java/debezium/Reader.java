@@ -10,9 +10,10 @@ import org.apache.kafka.connect.runtime.WorkerConfig;
 import org.apache.kafka.connect.storage.MemoryOffsetBackingStore;
 
 /**
- * Reads one stretch of a binlog with Debezium's embedded engine, as Connect records or as JSON.
+ * Reads one stretch of a binlog with Debezium's embedded engine, as Connect records or as JSON; or
+ * a table, as the Connect records of an initial snapshot.
  *
- * <p>Arguments: connect|json HOST PORT USER PASSWORD FILE OFFSET TABLE ROWS.
+ * <p>Arguments: connect|json|snapshot HOST PORT USER PASSWORD FILE OFFSET TABLE ROWS.
  */
 public final class Reader {
     private static final String NAME = "bench";
@@ -42,13 +43,18 @@ public final class Reader {
     private static Properties settings(String[] a) {
         Properties found = new Properties();
         found.setProperty("name", NAME);
-        found.setProperty("connector.class", "io.debezium.connector.mysql.MySqlConnector");
-        found.setProperty("offset.storage", StartOffset.class.getName());
         found.setProperty("offset.flush.interval.ms", "60000");
         found.setProperty("schema.history.internal",
                 "io.debezium.relational.history.MemorySchemaHistory");
-        // The columns are read from the database, the log from the offset on.
-        found.setProperty("snapshot.mode", "recovery");
+        found.setProperty("connector.class", "io.debezium.connector.mysql.MySqlConnector");
+        if (a[0].equals("snapshot")) {
+            found.setProperty("offset.storage", MemoryOffsetBackingStore.class.getName());
+            found.setProperty("snapshot.mode", "initial_only");
+        } else {
+            found.setProperty("offset.storage", StartOffset.class.getName());
+            // The columns are read from the database, the log from the offset on.
+            found.setProperty("snapshot.mode", "recovery");
+        }
         found.setProperty("topic.prefix", NAME);
         found.setProperty("database.server.id", "4330");
         found.setProperty("database.hostname", a[1]);

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from databus.client.client import DatabusClient
     from databus.client.consumer import Consumer, DataEvent, Op, Result
-    from databus.client.dispatcher.callbacks import DataWindow
+    from databus.client.dispatcher.data_window import DataWindow
 
 __all__ = ["Consumer", "DataEvent", "DataWindow", "DatabusClient", "Op", "Result"]
 
-_HOMES = {"DatabusClient": "client", "DataWindow": "dispatcher.callbacks"}
+_HOMES = {"DatabusClient": "client", "DataWindow": "dispatcher.data_window"}
 
 
 def __getattr__(name: str) -> Any:

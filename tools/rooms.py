@@ -67,6 +67,7 @@ relay/service.py: the relay as a daemon
 relay/cli: its commands
 client/subscription.py: what is read, from which servers
 client/events: the events of a window, as an application gets them
+client/arrow: rows as Arrow arrays
 client/consumer.py: what an application implements
 client/responses.py: what servers answer
 client/machines: three layers of state machines
@@ -78,7 +79,7 @@ client/monitoring: what a client says of itself
 client: the client library
 client/spark/session.py: a Spark session
 client/spark/options.py: options of a reader
-client/spark/arrow: rows as Arrow batches
+client/spark/arrow: rows as Spark's batches
 client/spark/planning: what a batch is
 client/spark/source: Spark's data sources
 client/spark: registering them

@@ -12,13 +12,13 @@ counts as ERROR when it returns; `overdue` detects one that never returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from databus.client.consumer import Consumer, Result
+from databus.client.dispatcher.data_window import Group, add_ddl, group_events
 from databus.client.dispatcher.schema_changes import SchemaChange, SchemaWatch
-from databus.client.events.data_event import DataEvent, DdlEvent, make_runs
-from databus.client.puller.buffer_items import BootstrapPage, Phase, ReadWindow
+from databus.client.events.data_event import DataEvent, DdlEvent
+from databus.client.puller.buffer_items import BootstrapPage, ReadWindow
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
 
@@ -26,8 +26,6 @@ Clock = Callable[[], float]
 Callback = Callable[..., Result | None]
 
 _SUCCESS = Result.SUCCESS
-# A source's name and a run of its events; or None and a DDL statement.
-_Group = tuple[str | None, Sequence[Any]]
 _NO_WINDOW = -1
 
 # The watchdog gives a callback up after this many budgets. A callback that returns a little
@@ -187,7 +185,7 @@ class Dispatch:
         self,
         callbacks: _Callbacks,
         scn: int,
-        groups: Sequence[_Group],
+        groups: Sequence[Group],
         changes: Sequence[SchemaChange] = (),
     ) -> Result:
         start, start_source, on_event, end_source, end, on_checkpoint, *others = callbacks
@@ -308,70 +306,6 @@ class CheckpointRule:
         self._waiting = None
         self._due_s = now_s + self._every_s
         return waiting()
-
-
-@dataclass(frozen=True, slots=True)
-class DataWindow:
-    """A whole window, as yielded by `for window in client.windows(…)`; or a batch of them.
-
-    A batch, as yielded by `client.batches(…)`, has `transactions` windows. `scn` and
-    `timestamp_ns` are those of the last; each event has its own.
-
-    If `phase` is not LIVE it is a page of a bootstrap, which is not a transaction. With
-    `begins_bootstrap` a bootstrap starts or restarts here: after a restart all rows come
-    again, and those deleted since the first attempt come as deletes.
-    """
-
-    scn: int
-    timestamp_ns: int
-    events: tuple[DataEvent, ...]
-    phase: Phase = Phase.LIVE
-    begins_bootstrap: bool = False
-    transactions: int = 1
-
-    def to_pylist(self, source: str | None = None) -> list[dict[str, Any]]:
-        """Return the rows, those of one source only if it is given: `row` of each event."""
-        return [event.row for event in self.events if source is None or event.source == source]
-
-
-def group_events(read: ReadWindow | BootstrapPage) -> list[_Group]:
-    """Return the events in order, grouped by runs of one source."""
-    is_batch = isinstance(read, ReadWindow) and read.transactions > 1
-    return [*make_runs(DataEvent, read.window.events, read.bindings, is_batch)]
-
-
-def add_ddl(groups: Iterable[_Group], read: ReadWindow | BootstrapPage) -> list[_Group]:
-    """Return the groups, with the DDL statements on the registration's sources between them."""
-    window = read.window
-    names = {source.name for source in read.bindings.values()}
-    waiting = [
-        (place, DdlEvent(*told[:3], window.scn, window.timestamp_ns))
-        for place, told in window.ddl
-        if not names.isdisjoint(told.sources)
-    ]
-    found: list[_Group] = []
-    begin = 0
-    for source, events in groups:
-        end = begin + len(events)
-        # A statement in the middle of a run cuts the run in two.
-        while waiting and waiting[0][0] < end:
-            place, ddl = waiting.pop(0)
-            if place > begin:
-                found.append((source, events[: place - begin]))
-                events, begin = events[place - begin :], place
-            found.append((None, [ddl]))
-        found.append((source, events))
-        begin = end
-    return found + [(None, [ddl]) for _, ddl in waiting]
-
-
-def data_window(read: ReadWindow | BootstrapPage, begins_bootstrap: bool = False) -> DataWindow:
-    """Return a window or page in the form that iterators yield."""
-    events = tuple(event for _, group in group_events(read) for event in group)
-    phase = read.phase if isinstance(read, BootstrapPage) else Phase.LIVE
-    window = read.window
-    joined = 1 if isinstance(read, BootstrapPage) else read.transactions
-    return DataWindow(window.scn, window.timestamp_ns, events, phase, begins_bootstrap, joined)
 
 
 # The strongest result of the callbacks is the window's: while one consumer's data is not

@@ -15,7 +15,8 @@ from databus.client.checkpoints.keeper import CheckpointKeeper, soonest
 from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Result
 from databus.client.dispatcher.batch import join_waiting
-from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, data_window
+from databus.client.dispatcher.callbacks import CheckpointRule
+from databus.client.dispatcher.data_window import DataWindow
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
 from databus.client.puller.buffer_items import (
@@ -146,7 +147,7 @@ class WindowIterator:
 
     def _show(self, item: ReadWindow | BootstrapPage) -> DataWindow:
         begins, self._begins_bootstrap = self._begins_bootstrap, False
-        return data_window(item, begins)
+        return DataWindow(item, begins)
 
     def _poll(self) -> tuple[bool, DataWindow | None]:
         """Return (whether the iteration has ended, the next window if there is one now)."""

@@ -45,6 +45,7 @@ PROGRAMS = {
         CLIENT + "{batches}",
         ["1 transactions up to …", "[{'id': 1, 'name': 'Ada'}] 3"],
     ),
+    "arrow": (CLIENT + "{arrow}", ["2 rows of ['id', 'customer', 'status', '_databus']"]),
     "batch function": (CLIENT + "{batch function}", ["[4, 5]"]),
     "class": (CLIENT + "{class}", ["transaction … changed 3 rows"]),
     # There is no bootstrap server here: docs/bootstrap.md has one.

@@ -1,1 +1,1 @@
-"""Events and rows as Arrow batches."""
+"""Rows as Spark's batches."""

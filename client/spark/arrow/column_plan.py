@@ -10,97 +10,29 @@ has no suitable cast.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from decimal import Context, Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from databus.client.spark.arrow.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
+from databus.client.arrow.arrow_types import (
+    HEAD_TYPES,
+    RowBatch,
+    any_text,
+    is_wider,
+    stored_type,
+)
+from databus.client.arrow.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
+from databus.client.arrow.merged_columns import is_as_text
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
     Layout,
     arrow_schema,
-    is_as_text,
     row_schema,
 )
 from databus.schemas.errors import ReloadNeededError, RestartNeededError, SchemaError
 
-_EXACT = Context(prec=10_000)
-
-
-class RowBatch(NamedTuple):
-    """Rows of one schema version.
-
-    `head` has the columns of HEAD_TYPES; `row` and `before` have the writer's order.
-    `before` is None if no row has a before image. `before_valid` is the bitmap of
-    the rows that have one; None: all.
-    """
-
-    rows: int
-    head: tuple[pa.Array, ...]
-    row: list[pa.Array]
-    before: list[pa.Array] | None
-    before_valid: pa.Buffer | None
-
-
-HEAD_TYPES: Final = {
-    "op": pa.string(),
-    "scn": pa.int64(),
-    "index": pa.int32(),
-    "time": pa.timestamp("us", tz="UTC"),
-    "gtid": pa.string(),
-}
-
-_STORED = {
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.INT: pa.int32(),
-    Kind.LONG: pa.int64(),
-    Kind.FLOAT: pa.float32(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.STRING: pa.string(),
-    Kind.BYTES: pa.binary(),
-    Kind.WIDE_DECIMAL: pa.string(),
-    Kind.DATE: pa.date32(),
-    Kind.TIME: pa.int64(),
-    Kind.DATETIME: pa.timestamp("us"),
-    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    Kind.ANY: pa.string(),
-}
-# (from, to): every value of the first type is a value of the second.
-_WIDENED = {
-    (pa.int32(), pa.int64()),
-    (pa.float32(), pa.float64()),
-    (pa.int32(), pa.float64()),
-}
-# The digits of a decimal that holds every value of the type.
-_DIGITS_OF = {pa.int32(): 10, pa.int64(): 19}
-
 Convert = Callable[[pa.Array], pa.Array]
-
-
-def stored_type(column: AvroColumn) -> pa.DataType:
-    """Return the Arrow type of a column in its writer's schema."""
-    if column.kind is Kind.DECIMAL:
-        return pa.decimal128(column.precision, column.scale)
-    return _STORED[column.kind]
-
-
-def any_text(value: Any) -> str | None:
-    """Return the text of a SQLite value: digits, a double as Python prints it, x'hex'."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return f"x'{value.hex()}'"
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    return repr(value)
-
-
-def wide_decimal_text(data: bytes, scale: int) -> str:
-    """Return the digits of a decimal of any size from its Avro bytes."""
-    number = Decimal(int.from_bytes(data, "big", signed=True))
-    return format(number.scaleb(-scale, _EXACT), "f")
 
 
 class Frame:
@@ -284,7 +216,7 @@ class ColumnPlan:
         stored = stored_type(column)
         if stored == target:
             return None
-        if _is_wider(stored, target):
+        if is_wider(stored, target):
             return lambda array: array.cast(target)
         if target == pa.string() and is_as_text(self.schema.source, column.name, as_text):
             return _text_convert(column)
@@ -311,18 +243,7 @@ class ColumnPlan:
         except SchemaError:
             return False
         now = {field.name.lower(): field.type for field in fields}[column.name.lower()]
-        return bool(stored == now) or _is_wider(stored, now)
-
-
-def _is_wider(stored: pa.DataType, target: pa.DataType) -> bool:
-    if (stored, target) in _WIDENED:
-        return True
-    if not pa.types.is_decimal128(target):
-        return False
-    whole: int = target.precision - target.scale
-    if pa.types.is_decimal128(stored):
-        return bool(stored.scale <= target.scale and stored.precision - stored.scale <= whole)
-    return _DIGITS_OF.get(stored, whole + 1) <= whole
+        return bool(stored == now) or is_wider(stored, now)
 
 
 def _text_convert(column: AvroColumn) -> Convert:

@@ -22,26 +22,28 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
-from databus.client.spark.arrow.avro_columns import WriterSchema
-from databus.client.spark.arrow.batch_builder import BatchBuilder, Head, decoded_rows, head_arrays
-from databus.client.spark.arrow.column_plan import ColumnPlan, Frame, RowBatch
+from databus.client.arrow.arrow_types import RowBatch
+from databus.client.arrow.avro_columns import WriterSchema
+from databus.client.arrow.batch_builder import BatchBuilder, Head, decoded_rows, head_arrays
+from databus.client.arrow.row_heads import HeadMaker, before_of, check_row, metadata_of, op_of
+from databus.client.spark.arrow.column_plan import ColumnPlan, Frame
 from databus.client.spark.arrow.row_types import Layout, row_schema
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import ProtocolError, RowError, SchemaError
+from databus.schemas.errors import ProtocolError, SchemaError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import checkpoint_of
 from databus.schemas.event.crc import event_crc, wrong_crc
-from databus.schemas.event.event import Event, Opcode
+from databus.schemas.event.event import Event
 from databus.schemas.event.layout import V1, V2, V2_BEGIN, V2_COVERED_AT, Field
-from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata
+from databus.schemas.event.metadata import Op
 from databus.schemas.stream.stream_reader import decode_event
 
 if TYPE_CHECKING:
-    from databus.client.spark.arrow._column_decoder import ColumnDecoder
+    from databus.client.arrow._column_decoder import ColumnDecoder
 
 try:
-    from databus.client.spark.arrow import _column_decoder as column_decoder
+    from databus.client.arrow import _column_decoder as column_decoder
 except ImportError:  # not built: every event is decoded here
     new_decoder = None
 else:
@@ -51,7 +53,6 @@ Buffer = event_v2.Buffer
 BATCH_BYTES = 64 << 20  # of events; the event that reaches it is the last of its batch
 SNAPSHOT_END = "snapshot_end"
 
-_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _STAY = frozenset({Op.DELETE, Op.TRUNCATE})  # keep their op in a snapshot, too
 
 
@@ -118,8 +119,7 @@ class EventBatches:
         self._ready_rows = 0
         self._scn: int | None = None  # of the window that has not ended yet
         self._is_mixed = False  # events of several SCNs, as in a page of a snapshot
-        self._bare_scn: int | None = None  # window of the last event without metadata
-        self._bare_rows = 0  # number of such events in that window
+        self._heads = HeadMaker()
         self.add_schemas(schemas)
 
     def add_schemas(self, schemas: Iterable[WriterSchema]) -> None:
@@ -236,24 +236,25 @@ class EventBatches:
             raise ProtocolError(f"{source} at scn {event.scn}: {error.problem}", offset) from error
 
     def _take_row(self, event: Event, source: str, offset: int, size_bytes: int) -> bool:
-        metadata = _metadata_of(event)
+        metadata = metadata_of(event)
         if event.is_truncate:
             self._note_scn(event.scn)
-            self._add_mark(source, self._head(event, metadata, Op.TRUNCATE))
+            self._add_mark(source, self._heads.head(event, metadata, Op.TRUNCATE))
             return True
-        if event.payload is None:
-            raise ProtocolError("a row event has no payload")
-        if metadata is not None and metadata.op is Op.TRUNCATE:
-            raise ProtocolError("a row event has op truncate")
-        plan = self._plans.get((event.src_id, event.payload.digest))
+        row = check_row(event, metadata)
+        plan = self._plans.get((event.src_id, row.digest))
         if plan is None:
-            plan = self._open_plan(event.src_id, event.payload.digest, offset)
+            plan = self._open_plan(event.src_id, row.digest, offset)
             if self._decoder is not None:
                 return False
-        before = self._before(plan, event, metadata)
+        before = before_of(metadata, source, plan.columns.columns, event.scn)
+        if self._as_snapshot or not self._frame.has_before:
+            before = None
         self._note_scn(event.scn)
-        head = self._head(event, metadata, self._op(event, metadata))
-        plan.builder.append(head, event.payload.data, before, size_bytes)
+        op = op_of(event, metadata)
+        if self._as_snapshot and op not in _STAY:
+            op = Op.SNAPSHOT
+        plan.builder.append(self._heads.head(event, metadata, op), row.data, before, size_bytes)
         if plan.builder.rows >= self._batch_rows or plan.builder.size_bytes >= BATCH_BYTES:
             self._make_ready(plan.finish())
         return True
@@ -283,49 +284,6 @@ class EventBatches:
             plan.number = self._decoder.add(src_id, digest, columns.columns)
             self._decoder_plans.append(plan)
         return plan
-
-    def _head(self, event: Event, metadata: EventMetadata | None, op: str) -> Head:
-        time_us = event.timestamp_ns // 1000
-        if metadata is None:
-            return Head(op, event.scn, self._bare_index(event.scn), time_us, None)
-        return Head(op, event.scn, metadata.row_index, time_us, metadata.gtid)
-
-    def _bare_index(self, scn: int) -> int:
-        """Count an event without metadata, and return its index."""
-        if scn != self._bare_scn:
-            self._bare_scn, self._bare_rows = scn, 0
-        self._bare_rows += 1
-        return self._bare_rows - 1
-
-    def _op(self, event: Event, metadata: EventMetadata | None) -> str:
-        """Return a row's op; without metadata inserts look like updates."""
-        if metadata is not None:
-            op = metadata.op
-        else:
-            op = Op.DELETE if event.opcode == Opcode.DELETE else Op.UPDATE
-        return Op.SNAPSHOT if self._as_snapshot and op not in _STAY else op
-
-    def _before(
-        self, plan: _OpenPlan, event: Event, metadata: EventMetadata | None
-    ) -> bytes | None:
-        """Return the before image of an update; raises RowError if the row itself is partial."""
-        if metadata is None:
-            return None
-        notes = metadata.notes
-        if notes is not None and notes.absent:
-            columns = plan.columns.columns
-            names = [columns[at].name if at < len(columns) else f"#{at}" for at in notes.absent]
-            raise RowError(
-                plan.columns.schema.source,
-                ", ".join(names),
-                f"was not logged at scn {event.scn}: the source delivers partial rows. Set "
-                "binlog_row_image=FULL on its server, or read from the bootstrap server, "
-                "which has whole rows",
-            )
-        is_wanted = self._frame.has_before and metadata.op is Op.UPDATE and not self._as_snapshot
-        if not is_wanted or (notes is not None and notes.before_absent):
-            return None
-        return metadata.before
 
     # -- batches ----------------------------------------------------------------------------
 
@@ -366,16 +324,6 @@ class _OpenPlan:
         if self._decoder is not None and self._decoder.rows(self.number):
             batches.append(decoded_rows(self._decoder, self.number, self.columns.columns))
         return [self.columns.batch(rows) for rows in batches]
-
-
-def _metadata_of(event: Event) -> EventMetadata | None:
-    """Return the metadata of an event from a relay of this project; None from other relays."""
-    if event.metadata is None or event.metadata.digest not in METADATA_DIGESTS:
-        return None
-    metadata = decode_metadata(event.metadata.data, event.metadata.digest)
-    if not _INT_MIN <= metadata.row_index <= _INT_MAX:
-        raise ProtocolError(f"row index {metadata.row_index} is out of range")
-    return metadata
 
 
 def _is_cut(data: Buffer, offset: int) -> bool:

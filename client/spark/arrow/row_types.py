@@ -12,11 +12,7 @@
     a union of several              string: a long's digits, a double as Python prints it,
     (SQLite's NUMERIC and ANY)      bytes as x'hex', text unchanged
 
-All versions of a column are merged to one type. int and bigint become bigint; float,
-int and double become double; decimals, and an integer that became a decimal, get
-as many digits as needed. After any other change of type by a DDL statement the newer
-type counts, and older rows are refused. If the statement is not known, no type holds
-both, and that is an error. Such a column can be read as text.
+All versions of a column are merged to one type (`merged_columns`), or it is read as text.
 
 The text of a value that is not a string: numbers and decimals as digits without an
 exponent, doubles as Python prints them, dates and times as
@@ -26,7 +22,7 @@ exponent, doubles as Python prints them, dates and times as
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -47,15 +43,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from databus.client.spark.arrow.avro_columns import (
-    LARGEST_DECIMAL,
-    AvroColumn,
-    Kind,
-    WriterSchema,
-    columns_of,
-)
-from databus.schemas.errors import SchemaError, SettingsError
-from databus.schemas.table_change import change_of
+from databus.client.arrow.arrow_types import CHANGE_COLUMN, KEY, SQL_TYPE
+from databus.client.arrow.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
+from databus.client.arrow.merged_columns import is_as_text, merged_columns
+from databus.schemas.errors import SettingsError
 
 __all__ = [
     "CHANGE_COLUMN",
@@ -72,9 +63,6 @@ __all__ = [
     "row_schema",
 ]
 
-CHANGE_COLUMN: Final = "_databus"  # the column that describes the change
-KEY: Final = "databus.key"  # in a field's metadata: its place in the primary key, from 0
-SQL_TYPE: Final = "databus.sqlType"  # in a field's metadata: the column's SQL type
 # In the metadata of `_databus`: the schemas' texts by source and version, with which rows of
 # one version are converted to another.
 SCHEMAS: Final = "databus.schemas"
@@ -100,21 +88,6 @@ _TYPES: dict[Kind, DataType] = {
     Kind.TIMESTAMP: TimestampType(),
     Kind.ANY: StringType(),
 }
-_TEXTS = frozenset({Kind.STRING, Kind.WIDE_DECIMAL, Kind.ANY})
-_WIDER = {
-    frozenset({Kind.INT, Kind.LONG}): Kind.LONG,
-    frozenset({Kind.FLOAT, Kind.DOUBLE}): Kind.DOUBLE,
-    frozenset({Kind.INT, Kind.DOUBLE}): Kind.DOUBLE,
-}
-_DIGITS = {Kind.INT: 10, Kind.LONG: 19}
-
-
-class _Seen(NamedTuple):
-    """A column, merged over the versions so far, and the last version that has it."""
-
-    column: AvroColumn
-    version: int
-    text: str  # the schema's
 
 
 def row_schema(versions: Sequence[WriterSchema], as_text: Collection[str] = ()) -> StructType:
@@ -124,28 +97,30 @@ def row_schema(versions: Sequence[WriterSchema], as_text: Collection[str] = ()) 
     `as_text`: columns to read as strings, as `column` or `source.column`. Raises
     SchemaError if no type holds all versions of a column; ValueError without versions.
     """
-    if not versions:
-        raise ValueError("row_schema needs at least one schema version")
-    seen: dict[str, _Seen] = {}
-    ordered = sorted(versions, key=lambda schema: schema.version)
-    for schema in ordered:
-        for column in columns_of(schema):
-            merged = _Seen(_in_text(schema.source, column, as_text), schema.version, schema.text)
-            before = seen.get(column.name.lower())
-            if before is not None:
-                merged = _merge(schema.source, before, merged)
-            seen[column.name.lower()] = merged
-    newest = [column.name.lower() for column in columns_of(ordered[-1])]
-    # In the order in which they first appeared, so that the type does not depend on chance.
-    dropped = sorted(set(seen) - set(newest), key=list(seen).index)
-    fields = [_field(seen[name].column, is_key=True) for name in newest]
-    return StructType(fields + [_field(seen[name].column, is_key=False) for name in dropped])
+    newest, dropped = merged_columns(versions, as_text)
+    fields = [_field(column, is_key=True) for column in newest]
+    return StructType(fields + [_field(column, is_key=False) for column in dropped])
 
 
-def is_as_text(source: str, column: str, as_text: Collection[str]) -> bool:
-    """Return whether a column is to be read as text."""
-    names = {name.lower() for name in as_text}
-    return column.lower() in names or f"{source}.{column}".lower() in names
+def choose_columns(rows: StructType, names: Sequence[str]) -> StructType:
+    """Return the columns of these names in this order; all columns if `names` is empty.
+
+    The case of names is ignored, as in Spark. Raises SettingsError for a name that no
+    column has, and for a repeated name.
+    """
+    if not names:
+        return rows
+    known = {field.name.lower(): field for field in rows}
+    missing = [name for name in names if name.lower() not in known]
+    if missing:
+        raise SettingsError(
+            f"option columns: there is no column {', '.join(map(repr, missing))}; the columns are "
+            f"{', '.join(rows.names)}"
+        )
+    twice = [name for name in names if [n.lower() for n in names].count(name.lower()) > 1]
+    if twice:
+        raise SettingsError(f"option columns: {twice[0]} is named twice")
+    return StructType([known[name.lower()] for name in names])
 
 
 def check_text_columns(schemas: Sequence[WriterSchema], as_text: Collection[str]) -> None:
@@ -228,12 +203,6 @@ def arrow_schema(spark_schema: StructType) -> pa.Schema:
     return to_arrow_schema(spark_schema, timezone="UTC")
 
 
-def _in_text(source: str, column: AvroColumn, as_text: Collection[str]) -> AvroColumn:
-    if not is_as_text(source, column.name, as_text):
-        return column
-    return column._replace(kind=Kind.STRING, precision=0, scale=0)
-
-
 def _field(column: AvroColumn, *, is_key: bool) -> StructField:
     metadata: dict[str, Any] = {}
     if is_key and column.key is not None:
@@ -241,45 +210,6 @@ def _field(column: AvroColumn, *, is_key: bool) -> StructField:
     if column.sql_type:
         metadata[SQL_TYPE] = column.sql_type
     return StructField(column.name, spark_type(column), True, metadata)
-
-
-def _merge(source: str, old: _Seen, new: _Seen) -> _Seen:
-    """Return the newer column with a type that also holds the older column's values."""
-    merged = _common(old.column, new.column)
-    if merged is not None:
-        return new._replace(column=merged)
-    if change_of(new.text) is not None:
-        # The change comes from a DDL statement: older rows are refused, if any come.
-        return new
-    name = new.column.name
-    raise SchemaError(
-        f"{source}, column {name!r}: schema version {old.version} has {old.column.type_text} and "
-        f"version {new.version} has {new.column.type_text}: no type holds both. "
-        f"Read it as text with option columnsAsText={name}"
-    )
-
-
-def _common(old: AvroColumn, new: AvroColumn) -> AvroColumn | None:
-    if old.kind in _TEXTS and new.kind in _TEXTS:
-        return new._replace(kind=Kind.STRING, precision=0, scale=0)
-    if old.kind is Kind.DECIMAL and new.kind is Kind.DECIMAL:
-        scale = max(old.scale, new.scale)
-        whole = max(old.precision - old.scale, new.precision - new.scale)
-        return _decimal(new, whole, scale)
-    if old.kind is new.kind:
-        return new
-    if new.kind is Kind.DECIMAL and old.kind in _DIGITS:
-        # From integer to decimal only: the other direction rounds.
-        whole = max(_DIGITS[old.kind], new.precision - new.scale)
-        return _decimal(new, whole, new.scale)
-    wider = _WIDER.get(frozenset({old.kind, new.kind}))
-    return None if wider is None else new._replace(kind=wider)
-
-
-def _decimal(column: AvroColumn, whole: int, scale: int) -> AvroColumn | None:
-    if whole + scale > LARGEST_DECIMAL:
-        return None
-    return column._replace(precision=whole + scale, scale=scale)
 
 
 def _difference(by_source: Mapping[str, StructType]) -> str:

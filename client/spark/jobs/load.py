@@ -24,9 +24,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions as sf
 
 from databus.client.spark import register
-from databus.client.spark.arrow.avro_columns import choose_columns
 from databus.client.spark.arrow.row_keys import quoted
-from databus.client.spark.arrow.row_types import CHANGE_COLUMN, arrow_schema, changes_schema
+from databus.client.spark.arrow.row_types import (
+    CHANGE_COLUMN,
+    arrow_schema,
+    changes_schema,
+    choose_columns,
+)
 from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.jobs.load_source import (
     BootstrapLoadSource,

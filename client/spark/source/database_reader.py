@@ -17,20 +17,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from databus.client.spark.arrow.avro_columns import AvroColumn, Kind, WriterSchema, choose_columns
-from databus.client.spark.arrow.column_plan import (
-    HEAD_TYPES,
-    ColumnPlan,
-    Frame,
-    RowBatch,
-    any_text,
-    stored_type,
-)
+from databus.client.arrow.arrow_types import HEAD_TYPES, RowBatch, any_text, stored_type
+from databus.client.arrow.avro_columns import AvroColumn, Kind, WriterSchema
+from databus.client.spark.arrow.column_plan import ColumnPlan, Frame
 from databus.client.spark.arrow.predicate import RowCondition
 from databus.client.spark.arrow.row_types import (
     arrow_schema,
     changes_schema,
     check_text_columns,
+    choose_columns,
     row_schema,
 )
 from databus.client.spark.options import SourceOptions, parse_options

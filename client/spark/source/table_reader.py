@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
 from databus.client.responses import read_scn
-from databus.client.spark.arrow.avro_columns import choose_columns
 from databus.client.spark.arrow.event_batches import EventBatches
 from databus.client.spark.arrow.predicate import RowCondition
 from databus.client.spark.arrow.row_types import (
@@ -35,6 +34,7 @@ from databus.client.spark.arrow.row_types import (
     arrow_schema,
     changes_schema,
     check_text_columns,
+    choose_columns,
     row_schema,
 )
 from databus.client.spark.options import SourceOptions, need_bootstrap, parse_options

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from databus.client.spark.arrow.column_plan import any_text
+from databus.client.arrow.arrow_types import any_text
 from databus.client.spark.targets.changes import BOOKKEEPING, common_type
 from databus.schemas.table_change import Kind, Step
 

@@ -12,7 +12,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
+from databus.client.arrow.avro_columns import AvroColumn, Kind
 from databus.client.spark.verify.conditions import where
 from databus.client.spark.verify.mysql_texts import MysqlTexts
 from databus.client.spark.verify.source_table import Selection, SourceTable

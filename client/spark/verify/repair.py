@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from databus.client.spark.arrow.avro_columns import AvroColumn
+from databus.client.arrow.avro_columns import AvroColumn
 from databus.client.spark.arrow.row_types import arrow_schema, spark_type
 from databus.client.spark.session import job_session
 from databus.client.spark.targets.target import Put, Target, open_target

@@ -21,7 +21,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from databus.client.spark.arrow.avro_columns import AvroColumn, Kind as ColumnKind
+from databus.client.arrow.avro_columns import AvroColumn, Kind as ColumnKind
 from databus.client.spark.verify.differences import Difference, Kind
 from databus.client.spark.verify.table_shape import Key, Shape
 from databus.schemas.errors import SettingsError

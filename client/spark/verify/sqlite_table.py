@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
-from databus.client.spark.arrow.column_plan import any_text
+from databus.client.arrow.arrow_types import any_text
+from databus.client.arrow.avro_columns import AvroColumn, Kind
 from databus.client.spark.verify.conditions import where
 from databus.client.spark.verify.source_table import Selection, SourceTable
 from databus.client.spark.verify.table_shape import Key, Row, Shape, shape_of, spark_values

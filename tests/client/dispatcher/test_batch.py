@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.dispatcher.batch import join_waiting
-from databus.client.dispatcher.callbacks import data_window
+from databus.client.dispatcher.data_window import DataWindow
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer
 from databus.client.puller.buffer_items import BufferItem, ReadWindow, RolledBack
@@ -87,7 +87,7 @@ def test_a_batch_has_whole_windows_in_order_and_no_more_rows_than_wanted(
 
 def test_events_keep_their_scn_and_their_number_in_the_transaction() -> None:
     (one,) = batches(windows([order(5, 1), customer(5, 2)], [customer(6, 3)], [], [order(8, 4)]), 9)
-    shown = data_window(one)
+    shown = DataWindow(one)
     assert (shown.scn, shown.timestamp_ns, shown.transactions) == (8, 1008, 3)
     assert [(e.scn, e.index, e.key) for e in shown.events] == [
         (5, 0, 1),

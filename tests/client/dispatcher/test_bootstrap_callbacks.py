@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from databus.client.consumer import Consumer, DataEvent, Result
-from databus.client.dispatcher.callbacks import Dispatch, data_window
+from databus.client.dispatcher.callbacks import Dispatch
+from databus.client.dispatcher.data_window import DataWindow
 from databus.client.puller.buffer_items import BootstrapPage, Phase, empty_page
 from databus.client.puller.page_decoder import PageDecoder
 from databus.schemas.event.control import checkpoint_event
@@ -123,13 +124,13 @@ def test_the_beginning_the_end_and_a_rollback_are_told_to_every_consumer() -> No
 
 
 def test_those_who_iterate_see_what_phase_a_window_is_of() -> None:
-    shown = data_window(page(order(7, 1), order(5, 2)), begins_bootstrap=True)
+    shown = DataWindow(page(order(7, 1), order(5, 2)), begins_bootstrap=True)
     assert (shown.scn, shown.phase, shown.begins_bootstrap) == (10, Phase.SNAPSHOT, True)
     assert [(e.scn, e.index) for e in shown.events] == [(7, 0), (5, 1)]
-    live = data_window(read(7, order(7)))
+    live = DataWindow(read(7, order(7)))
     assert (live.phase, live.begins_bootstrap) == (Phase.LIVE, False)
     log = page(order(11))._replace(after=CATCH_UP.after_log_rows(11, -1))
-    assert data_window(log).phase is Phase.CATCH_UP
+    assert DataWindow(log).phase is Phase.CATCH_UP
 
 
 def test_a_page_is_taken_like_a_window_unless_its_events_are_taken_one_by_one() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
-from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, Dispatch, data_window
+from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
+from databus.client.dispatcher.data_window import DataWindow
+from databus.client.puller.buffer_items import Phase
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
 from databus.schemas.event.control import ddl_event
@@ -462,8 +464,11 @@ def test_a_checkpoint_that_is_not_written_is_not_made() -> None:
 
 
 def test_a_window_of_which_no_more_is_said_is_one_of_the_stream() -> None:
-    shown = data_window(read(7, order(7)))
-    assert DataWindow(7, 1007, shown.events) == shown
+    shown = DataWindow(read(7, order(7)))
+    assert (shown.scn, shown.timestamp_ns, shown.phase) == (7, 1007, Phase.LIVE)
+    assert (shown.transactions, shown.begins_bootstrap) == (1, False)
+    assert shown.events is shown.events
+    assert repr(shown) == "<DataWindow scn=7 live events=1>"
 
 
 def ddl(scn: int, statement: str, *sources: str) -> Event:
@@ -521,7 +526,7 @@ def test_ddl_stands_where_it_was_among_the_rows() -> None:
         "last",
     ]
     assert plain.told == [1, 2, "end of shop.orders", 3, 4, "end of shop.customers"]
-    assert [event.index for event in data_window(item).events] == [0, 1, 2, 3]
+    assert [event.index for event in DataWindow(item).events] == [0, 1, 2, 3]
 
 
 def test_a_window_of_ddl_alone_is_empty_to_who_does_not_want_it() -> None:

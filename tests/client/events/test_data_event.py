@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databus.client.dispatcher.callbacks import data_window
+from databus.client.dispatcher.data_window import DataWindow
 from databus.schemas.event.event import Part
 from databus.schemas.event.metadata import METADATA_DIGESTS, Op
 from tests.client.shop import change, order, read
@@ -11,7 +11,7 @@ from tests.client.shop import change, order, read
 def test_an_event_shows_its_row_its_metadata_and_the_row_before() -> None:
     old, new = {"id": 1, "item": "tea"}, {"id": 1, "item": "milk"}
     item = read(7, change(7, new, op=Op.UPDATE, before=old), change(7, new, op=Op.DELETE))
-    updated, deleted = data_window(item).events
+    updated, deleted = DataWindow(item).events
     assert (updated.op, updated.row, updated.before) == (Op.UPDATE, new, old)
     assert (updated.source, updated.key, updated.scn, updated.index) == ("shop.orders", 1, 7, 0)
     assert (updated.gtid, updated.timestamp_ns, updated.schema_version) == ("0-1-7", 1007, 1)
@@ -28,7 +28,7 @@ def test_an_event_without_metadata_is_an_update_or_a_delete() -> None:
         e._replace(metadata=None)
         for e in (order(7), change(7, {"id": 1, "item": "a"}, op=Op.DELETE))
     ]
-    updated, deleted = data_window(read(7, *bare)).events
+    updated, deleted = DataWindow(read(7, *bare)).events
     assert (updated.op, deleted.op) == (Op.UPDATE, Op.DELETE)
     assert updated.gtid is None
     assert updated.before is None
@@ -39,7 +39,7 @@ def test_metadata_of_version_1_is_read() -> None:
     assert told is not None
     # Without notes version 2 has one byte more, the last one.
     older = Part(told.data[:-1], min(METADATA_DIGESTS - {told.digest}), 1)
-    for event in data_window(read(7, *[order(7)._replace(metadata=older)] * 3)).events:
+    for event in DataWindow(read(7, *[order(7)._replace(metadata=older)] * 3)).events:
         assert (event.op, event.gtid, event.absent, event.raw) == (Op.INSERT, "0-1-7", (), {})
         assert event.row == {"id": 1, "item": "tea"}
 
@@ -48,5 +48,5 @@ def test_without_metadata_an_event_about_a_whole_table_is_known_by_its_key() -> 
     emptied = change(7, {"id": 1, "item": "a"}, op=Op.DELETE)._replace(
         key=b"", payload=None, metadata=None
     )
-    (event,) = data_window(read(7, emptied)).events
+    (event,) = DataWindow(read(7, emptied)).events
     assert (event.op, event.is_truncate, event.row) == (Op.TRUNCATE, True, {})

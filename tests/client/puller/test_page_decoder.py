@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from databus.client.dispatcher.callbacks import data_window
+from databus.client.dispatcher.data_window import DataWindow
 from databus.client.puller.buffer_items import Phase
 from databus.client.puller.page_decoder import PageDecoder
 from databus.client.puller.unknown_schemas import UnknownSchemaError
@@ -71,7 +71,7 @@ def test_a_page_may_say_that_a_table_was_emptied() -> None:
     decoder.receive(bytes_of(emptied(5), order(6)) + END)
     assert decoder.end() is not None
     page = decoder.take(SNAPSHOT.after_snapshot_row(7), 10)
-    assert [event.is_truncate for event in data_window(page).events] == [True, False]
+    assert [event.is_truncate for event in DataWindow(page).events] == [True, False]
 
 
 def test_events_of_version_1_are_read_as_well() -> None:

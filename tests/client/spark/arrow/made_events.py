@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
 
+from databus.client.arrow._column_decoder import ColumnDecoder
 from databus.client.spark.arrow import event_batches
-from databus.client.spark.arrow._column_decoder import ColumnDecoder
 from databus.client.spark.arrow.event_batches import EventBatches
 from databus.client.spark.arrow.row_types import (
     Layout,
@@ -172,3 +173,38 @@ def told(scn: int = 5, **changed: Any) -> dict[str, Any]:
 def truncate(scn: int = 5, src_id: int = 40, index: int = 0) -> Event:
     metadata = metadata_part(encode_metadata(EventMetadata(Op.TRUNCATE, "0-1-7", row_index=index)))
     return Event(scn, TIME_NS, src_id, 0, b"", Opcode.DELETE, None, metadata)
+
+
+# Dialect, SQL type, and values at the ends of its range.
+EXTREMES: list[tuple[str, str, list[Any]]] = [
+    ("mysql", "tinyint", [-128, 0, 127]),
+    ("mysql", "int", [-(1 << 31), -1, 0, 63, 64, (1 << 31) - 1]),
+    ("mysql", "int unsigned", [0, (1 << 32) - 1]),
+    ("mysql", "bigint", [-(1 << 63), -65, -64, (1 << 63) - 1]),
+    ("mysql", "bigint unsigned", [Decimal(0), Decimal((1 << 64) - 1), Decimal(1 << 63)]),
+    ("mysql", "decimal(5,2)", [Decimal("-999.99"), Decimal("0.00"), Decimal("1.20")]),
+    ("mysql", "decimal(38,0)", [Decimal(10**38 - 1), Decimal(1 - 10**38), Decimal(1 << 64)]),
+    ("mysql", "decimal(38,38)", [Decimal("0." + "9" * 38), Decimal(-1).scaleb(-38)]),
+    ("mysql", "float", [0.5, -1.5, 3.4028234663852886e38]),
+    ("mysql", "double", [0.1, -1e308, 5e-324]),
+    ("mysql", "date", [date.min, date(1970, 1, 1), date(1969, 12, 31), date.max]),
+    ("mysql", "time(6)", [-838 * 3_600_000_000 - 1, 0, 838 * 3_600_000_000]),
+    ("mysql", "datetime(6)", [datetime.min, datetime(1969, 12, 31, 23, 59, 59, 1), datetime.max]),
+    (
+        "mysql",
+        "timestamp(6)",
+        [datetime(1970, 1, 1, tzinfo=UTC), datetime(2038, 1, 19, 3, 14, 7, 999999, UTC)],
+    ),
+    ("mysql", "year", [1901, 2155]),
+    ("mysql", "bit(9)", [b"\x01\xff"]),
+    ("mysql", "enum('a','b')", ["a"]),
+    ("mysql", "json", ['{"a": "ü"}']),
+    ("mysql", "varchar(9)", ["", "x", "naïve", "漢字", "😀" * 40, "\0"]),
+    ("mysql", "longtext", ["y" * 70_000]),
+    ("mysql", "varbinary(9)", [b"", b"\0\xff"]),
+    ("mysql", "point", [bytes(25)]),
+    ("sqlite", "INTEGER", [-(1 << 63), (1 << 63) - 1]),
+    ("sqlite", "REAL", [0.1]),
+    ("sqlite", "TEXT", ["ü"]),
+    ("sqlite", "BLOB", [b"\0"]),
+]

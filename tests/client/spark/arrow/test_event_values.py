@@ -10,12 +10,13 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.client.spark.arrow.batch_builder import BatchBuilder
+from databus.client.arrow.batch_builder import BatchBuilder
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.metadata import (
     Op,
 )
 from tests.client.spark.arrow.made_events import (
+    EXTREMES,
     FOREIGN,
     WAYS,
     make_columns,
@@ -35,38 +36,6 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 WIDE = Decimal("0.000000000000000000000000000001")
-EXTREMES: list[tuple[str, str, list[Any]]] = [
-    ("mysql", "tinyint", [-128, 0, 127]),
-    ("mysql", "int", [-(1 << 31), -1, 0, 63, 64, (1 << 31) - 1]),
-    ("mysql", "int unsigned", [0, (1 << 32) - 1]),
-    ("mysql", "bigint", [-(1 << 63), -65, -64, (1 << 63) - 1]),
-    ("mysql", "bigint unsigned", [Decimal(0), Decimal((1 << 64) - 1), Decimal(1 << 63)]),
-    ("mysql", "decimal(5,2)", [Decimal("-999.99"), Decimal("0.00"), Decimal("1.20")]),
-    ("mysql", "decimal(38,0)", [Decimal(10**38 - 1), Decimal(1 - 10**38), Decimal(1 << 64)]),
-    ("mysql", "decimal(38,38)", [Decimal("0." + "9" * 38), Decimal(-1).scaleb(-38)]),
-    ("mysql", "float", [0.5, -1.5, 3.4028234663852886e38]),
-    ("mysql", "double", [0.1, -1e308, 5e-324]),
-    ("mysql", "date", [date.min, date(1970, 1, 1), date(1969, 12, 31), date.max]),
-    ("mysql", "time(6)", [-838 * 3_600_000_000 - 1, 0, 838 * 3_600_000_000]),
-    ("mysql", "datetime(6)", [datetime.min, datetime(1969, 12, 31, 23, 59, 59, 1), datetime.max]),
-    (
-        "mysql",
-        "timestamp(6)",
-        [datetime(1970, 1, 1, tzinfo=UTC), datetime(2038, 1, 19, 3, 14, 7, 999999, UTC)],
-    ),
-    ("mysql", "year", [1901, 2155]),
-    ("mysql", "bit(9)", [b"\x01\xff"]),
-    ("mysql", "enum('a','b')", ["a"]),
-    ("mysql", "json", ['{"a": "ü"}']),
-    ("mysql", "varchar(9)", ["", "x", "naïve", "漢字", "😀" * 40, "\0"]),
-    ("mysql", "longtext", ["y" * 70_000]),
-    ("mysql", "varbinary(9)", [b"", b"\0\xff"]),
-    ("mysql", "point", [bytes(25)]),
-    ("sqlite", "INTEGER", [-(1 << 63), (1 << 63) - 1]),
-    ("sqlite", "REAL", [0.1]),
-    ("sqlite", "TEXT", ["ü"]),
-    ("sqlite", "BLOB", [b"\0"]),
-]
 
 
 @pytest.mark.parametrize("nullable", [False, True])

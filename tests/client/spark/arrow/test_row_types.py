@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from databus.client.spark.arrow.avro_columns import columns_of
+from databus.client.arrow.avro_columns import columns_of
 from databus.client.spark.arrow.row_types import (
     KEY,
     SQL_TYPE,

@@ -8,15 +8,13 @@ null in either order, as other relays send them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql.types import StructType
-
 from databus.schemas.avro_meta import field_meta
-from databus.schemas.errors import SchemaError, SettingsError
+from databus.schemas.errors import SchemaError
 
 LARGEST_DECIMAL: Final = 38  # digits of a decimal in Spark and in Arrow's 128 bits
 
@@ -162,24 +160,3 @@ def _is_any(branches: list[Any]) -> bool:
 
 def _branch_name(branch: Any) -> str:
     return branch if isinstance(branch, str) else str(branch["type"])
-
-
-def choose_columns(rows: StructType, names: Sequence[str]) -> StructType:
-    """Return the columns of these names in this order; all columns if `names` is empty.
-
-    The case of names is ignored, as in Spark. Raises SettingsError for a name that no
-    column has, and for a repeated name.
-    """
-    if not names:
-        return rows
-    known = {field.name.lower(): field for field in rows}
-    missing = [name for name in names if name.lower() not in known]
-    if missing:
-        raise SettingsError(
-            f"option columns: there is no column {', '.join(map(repr, missing))}; the columns are "
-            f"{', '.join(rows.names)}"
-        )
-    twice = [name for name in names if [n.lower() for n in names].count(name.lower()) > 1]
-    if twice:
-        raise SettingsError(f"option columns: {twice[0]} is named twice")
-    return StructType([known[name.lower()] for name in names])

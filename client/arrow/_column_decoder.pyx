@@ -22,10 +22,10 @@ from libc.string cimport memcmp, memcpy, memset, strlen
 
 from databus.schemas.event.metadata import METADATA_DIGEST, METADATA_DIGESTS
 
-include "../../../schemas/event/big_endian.pxi"
-include "../../../schemas/event/crc32.pxi"
-include "../../../schemas/event/layout.pxi"
-include "../../../schemas/rows/avro_numbers.pxi"
+include "../../schemas/event/big_endian.pxi"
+include "../../schemas/event/crc32.pxi"
+include "../../schemas/event/layout.pxi"
+include "../../schemas/rows/avro_numbers.pxi"
 
 cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
-from databus.client.spark.arrow.column_plan import (
+from databus.client.arrow.arrow_types import (
     HEAD_TYPES,
     RowBatch,
     any_text,
     stored_type,
     wide_decimal_text,
 )
+from databus.client.arrow.avro_columns import AvroColumn, Kind
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from databus.client.spark.arrow._column_decoder import Buffers, ColumnDecoder
+    from databus.client.arrow._column_decoder import Buffers, ColumnDecoder
 
 
 class Head(NamedTuple):

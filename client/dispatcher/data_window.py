@@ -1,0 +1,146 @@
+"""A window as an application that iterates gets it, and its events grouped for callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from databus.client.events.data_event import DataEvent, DdlEvent, make_runs
+from databus.client.puller.buffer_items import BootstrapPage, Phase, ReadWindow
+from databus.client.subscription import SourceBinding
+from databus.schemas.errors import UnknownSourceError
+from databus.schemas.stream.row_reader import SRC_ID
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A source's name and a run of its events; or None and a DDL statement.
+Group = tuple[str | None, Sequence[Any]]
+
+
+class DataWindow:
+    """A whole window, as yielded by `for window in client.windows(…)`; or a batch of them.
+
+    A batch, as yielded by `client.batches(…)`, has `transactions` windows. `scn` and
+    `timestamp_ns` are those of the last; each event has its own.
+
+    If `phase` is not LIVE it is a page of a bootstrap, which is not a transaction. With
+    `begins_bootstrap` a bootstrap starts or restarts here: after a restart all rows come
+    again, and those deleted since the first attempt come as deletes.
+    """
+
+    __slots__ = ("_events", "_read", "begins_bootstrap")
+
+    def __init__(self, read: ReadWindow | BootstrapPage, begins_bootstrap: bool = False) -> None:
+        self._read = read
+        self._events: tuple[DataEvent, ...] | None = None
+        self.begins_bootstrap = begins_bootstrap
+
+    @property
+    def scn(self) -> int:
+        """The SCN."""
+        return self._read.window.scn
+
+    @property
+    def timestamp_ns(self) -> int:
+        """The commit time, nanoseconds since the epoch."""
+        return self._read.window.timestamp_ns
+
+    @property
+    def phase(self) -> Phase:
+        """The kind of its events."""
+        return self._read.phase if isinstance(self._read, BootstrapPage) else Phase.LIVE
+
+    @property
+    def transactions(self) -> int:
+        """The number of windows that it has."""
+        return self._read.transactions if isinstance(self._read, ReadWindow) else 1
+
+    @property
+    def events(self) -> tuple[DataEvent, ...]:
+        """The events in order. Made at the first access: an Arrow table needs none."""
+        if self._events is None:
+            runs = group_events(self._read)
+            self._events = (
+                tuple(runs[0][1])
+                if len(runs) == 1
+                else tuple(event for _, run in runs for event in run)
+            )
+        return self._events
+
+    def to_pylist(self, source: str | None = None) -> list[dict[str, Any]]:
+        """Return the rows, those of one source only if it is given: `row` of each event."""
+        if source is None:
+            return [event.row for event in self.events]
+        return [event.row for event in self.events if event.source == source]
+
+    def to_arrow(self, source: str | None = None) -> pa.Table:
+        """Return the rows of one source as a pyarrow Table, of types as the Spark reader's.
+
+        Beside the columns of the row it has `_databus`, which describes each change. The source
+        must be given if there are rows of several (ValueError). Raises UnknownSourceError for
+        one that is not read, ImportError without pyarrow, RowError for rows of which only some
+        columns were logged, SchemaError for rows of versions that no type holds, ProtocolError.
+        """
+        try:
+            from databus.client.arrow.tables import table_of
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            raise ImportError(
+                "to_arrow() needs pyarrow: pip install 'databus-cdc[arrow]'", name="pyarrow"
+            ) from error
+        bound = self._source(source)
+        events = self._read.window.events
+        if any(event[SRC_ID] != bound.src_id for event in events):
+            events = tuple([event for event in events if event[SRC_ID] == bound.src_id])
+        return table_of(events, bound)
+
+    def _source(self, name: str | None) -> SourceBinding:
+        """Return a source; None = the only one that has rows."""
+        window, bindings = self._read.window, self._read.bindings
+        if name is None:
+            with_rows = [bindings[src_id] for src_id in {event[SRC_ID] for event in window.events}]
+            if len(with_rows) == 1:
+                return with_rows[0]
+            shown = ", ".join(sorted(bound.name for bound in with_rows)) or "no source"
+            raise ValueError(f"the window has rows of {shown}: name the table's source")
+        by_name = {bound.name: bound for bound in bindings.values()}
+        if name not in by_name:
+            raise UnknownSourceError(name, sorted(by_name))
+        return by_name[name]
+
+    def __repr__(self) -> str:
+        count = len(self._read.window.events)
+        return f"<DataWindow scn={self.scn} {self.phase} events={count}>"
+
+
+def group_events(read: ReadWindow | BootstrapPage) -> list[Group]:
+    """Return the events in order, grouped by runs of one source."""
+    is_batch = isinstance(read, ReadWindow) and read.transactions > 1
+    return [*make_runs(DataEvent, read.window.events, read.bindings, is_batch)]
+
+
+def add_ddl(groups: Iterable[Group], read: ReadWindow | BootstrapPage) -> list[Group]:
+    """Return the groups, with the DDL statements on the registration's sources between them."""
+    window = read.window
+    names = {source.name for source in read.bindings.values()}
+    waiting = [
+        (place, DdlEvent(*told[:3], window.scn, window.timestamp_ns))
+        for place, told in window.ddl
+        if not names.isdisjoint(told.sources)
+    ]
+    found: list[Group] = []
+    begin = 0
+    for source, events in groups:
+        end = begin + len(events)
+        # A statement in the middle of a run cuts the run in two.
+        while waiting and waiting[0][0] < end:
+            place, ddl = waiting.pop(0)
+            if place > begin:
+                found.append((source, events[: place - begin]))
+                events, begin = events[place - begin :], place
+            found.append((None, [ddl]))
+        found.append((source, events))
+        begin = end
+    return found + [(None, [ddl]) for _, ddl in waiting]

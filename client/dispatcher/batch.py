@@ -36,11 +36,12 @@ def join_waiting(first: ReadWindow, buffer: Buffer[BufferItem], rows: int) -> Re
         total += len(window.events)
         if total > rows or not _fits(window, versions):
             break
-        taken = [buffer.take() for _ in range(empty + 1)]
+        skipped = [buffer.take() for _ in range(empty)] if empty else ()
         # The buffer may be closed in between.
-        if taken[-1] is not item:
+        if buffer.take() is not item:
             break
-        joined += [one.window for one in taken if isinstance(one, ReadWindow)]
+        joined += [one.window for one in skipped if isinstance(one, ReadWindow)]
+        joined.append(window)
         empty = 0
     return first if len(joined) == 1 else _join(first, joined)
 
@@ -61,8 +62,11 @@ def _versions(window: RowWindow) -> dict[int, bytes]:
 def _fits(window: RowWindow, versions: dict[int, bytes]) -> bool:
     """Say whether all rows have the schema versions of the batch; add those of new sources."""
     events = window.events
-    # The usual case, and cheap.
-    if all(versions.get(event[SRC_ID]) == event[ROW_DIGEST] for event in events):
+    # The usual case, and cheap: no generator for windows of one row.
+    for event in events:
+        if versions.get(event[SRC_ID]) != event[ROW_DIGEST]:
+            break
+    else:
         return True
     own = _versions(window)
     if any(versions.get(src_id, digest) != digest for src_id, digest in own.items()):

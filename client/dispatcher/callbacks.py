@@ -188,9 +188,12 @@ class Dispatch:
         groups: Sequence[Group],
         changes: Sequence[SchemaChange] = (),
     ) -> Result:
-        start, start_source, on_event, end_source, end, on_checkpoint, *others = callbacks
-        on_ddl, on_change, on_events = others
-        call, results = self._call, []
+        # fmt: off
+        (start, start_source, on_event, end_source, end, on_checkpoint,
+         on_ddl, on_change, on_events) = callbacks
+        # fmt: on
+        call: Callable[..., Result] = self._call
+        results: list[Result] = []
         if on_change is not None:
             results += [
                 call(on_change, name, step.before, step.after, step.needs_reload)
@@ -216,7 +219,7 @@ class Dispatch:
                 results.append(call(end, scn))
         if on_checkpoint is not None:
             results.append(call(on_checkpoint, scn))
-        return _strongest(results)
+        return _strongest(results) if results else _SUCCESS
 
     def _call_events(self, callback: Callback, events: Sequence[DataEvent | DdlEvent]) -> Result:
         """Make the callback of each event. Hot path, so `_call` is inlined."""

@@ -118,7 +118,7 @@ class DataWindow:
 def group_events(read: ReadWindow | BootstrapPage) -> list[Group]:
     """Return the events in order, grouped by runs of one source."""
     is_batch = isinstance(read, ReadWindow) and read.transactions > 1
-    return [*make_runs(DataEvent, read.window.events, read.bindings, is_batch)]
+    return make_runs(DataEvent, read.window.events, read.bindings, is_batch)  # type: ignore[return-value]
 
 
 def add_ddl(groups: Iterable[Group], read: ReadWindow | BootstrapPage) -> list[Group]:

@@ -31,7 +31,6 @@ from databus.client.puller.buffer_items import (
 from databus.client.puller.stats import RegistrationStats
 from databus.client.subscription import Subscription
 from databus.conf.settings import BackOffSettings
-from databus.schemas.checkpoint import Checkpoint
 
 
 class WindowIterator:
@@ -107,9 +106,11 @@ class WindowIterator:
         """Return the next window with events; None at the end. Raises TimeoutError."""
         while True:
             self._finish_window()
-            waits_s = self._due_in_s if timeout_s is None else timeout_s
             try:
-                item = self._buffer.get(waits_s)
+                # `take` needs no lock; `get` waits, at most until a checkpoint is due.
+                item = self._buffer.take() or self._buffer.get(
+                    self._due_in_s if timeout_s is None else timeout_s
+                )
             except BufferClosedError:
                 return None
             if item is None and timeout_s is not None:
@@ -119,14 +120,13 @@ class WindowIterator:
 
     def _take(self, item: BufferItem) -> DataWindow | None:
         """Handle an item; return its window if it has events."""
-        if isinstance(item, ReadWindow | BootstrapPage):
-            if self._batch_rows and isinstance(item, ReadWindow):
+        if isinstance(item, ReadWindow):
+            if self._batch_rows:
                 item = join_waiting(item, self._buffer, self._batch_rows)
-            self._in_hand = item
-            self._given_at_s = self._stats.now_s()
-            if isinstance(item, ReadWindow):
-                self._stats.holds(item)
-            return self._show(item) if item.window.events else None
+            self._stats.holds(item)
+            return self._hand_out(item)
+        if isinstance(item, BootstrapPage):
+            return self._hand_out(item)
         # The windows before it in the buffer have been yielded by now.
         if isinstance(item, ReadingFailed):
             raise item.error
@@ -145,7 +145,11 @@ class WindowIterator:
             self.keeper.save(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
         return None
 
-    def _show(self, item: ReadWindow | BootstrapPage) -> DataWindow:
+    def _hand_out(self, item: ReadWindow | BootstrapPage) -> DataWindow | None:
+        self._in_hand = item
+        self._given_at_s = self._stats.now_s()
+        if not item.window.events:
+            return None
         begins, self._begins_bootstrap = self._begins_bootstrap, False
         return DataWindow(item, begins)
 
@@ -160,18 +164,20 @@ class WindowIterator:
     def _finish_window(self) -> None:
         """Mark the current window as consumed, and write a checkpoint if one is due."""
         item, self._in_hand = self._in_hand, None
-        due: Checkpoint | None = None
-        if item is not None:
-            self._buffer.done(item)
-            self._stats.took(item, self._given_at_s)
+        if item is None:
+            self.keeper.save(self._rule.take())
+            return
+        self._buffer.done(item)
+        self._stats.took(item, self._given_at_s)
+        result = Result.SUCCESS
+        if isinstance(item, ReadWindow):
+            self.scn = item.window.scn
+        elif item.must_be_kept:
             # The end of a phase of a bootstrap must not be repeated after a restart.
-            must_be_kept = isinstance(item, BootstrapPage) and item.must_be_kept
-            if isinstance(item, ReadWindow):
-                self.scn = item.window.scn
-            due = self._rule.after_window(
-                item.checkpoint, Result.CHECKPOINT if must_be_kept else Result.SUCCESS
-            )
-        self.keeper.save(due or self._rule.take())
+            result = Result.CHECKPOINT
+        due = self._rule.after_window(item.checkpoint, result)
+        if due is not None or self.keeper.problem:
+            self.keeper.save(due)
 
     def _end(self) -> None:
         """Write the last checkpoint, without the current window: its loop body did not finish."""

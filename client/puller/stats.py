@@ -65,14 +65,10 @@ class RegistrationStats:
         self.callback_s = 0.0  # total
         self._newest: tuple[int, float] | None = None  # of `Newest`, which is slower to make
         self._held_ns = 0  # commit time of the window being consumed; 0 = none or unknown
-        self._clock = clock
+        self.now_s = self._clock = clock  # its time is the `began_s` of `took`
         self._samples: tuple[Sample, ...] = (self._look(clock()),)
 
     # Counting, on the thread that consumes
-
-    def now_s(self) -> float:
-        """Return the clock's time, for the `began_s` of `took`."""
-        return self._clock()
 
     def holds(self, item: ReadWindow) -> None:
         """Record the window whose callbacks begin now; `took` ends it."""

@@ -14,7 +14,7 @@
     │   ├── UnusableSourceError       a physical source's files cannot be used; others are served
     │   ├── OtherLogError             the checkpoint is of another log
     │   ├── ScnNotFoundError          the requested point is no longer held
-    │   │   └── DamagedWindowsError   the windows after it are damaged in the ring's file
+    │   │   └── DamagedWindowsError   the windows after it are damaged in a file
     │   ├── BootstrapTooOldError      the bootstrap server has not reached that SCN: retry later
     │   │   └── RowsUnknownError      stored rows with unknown values: they are read again
     │   └── BootstrapTooYoungError    the bootstrap server does not reach back so far
@@ -31,6 +31,8 @@
     ├── RingError
     │   ├── RingCorruptError          the file is damaged beyond what can be served
     │   └── TransactionTooLargeError  a transaction larger than the ring
+    ├── RelayLogError                 a relay log cannot be used, or has not what the ring had
+    │   └── RelayLogDamagedError      a segment is not what was written
     ├── SourceError
     │   ├── SourceUnavailableError    cannot be reached now; retrying may help
     │   └── SourceStoppedError        capture stopped; a person must do what the text says
@@ -233,7 +235,7 @@ class OtherLogError(RequestError):
 
 
 class DamagedWindowsError(ScnNotFoundError):
-    """Windows in the middle of a ring's file are damaged.
+    """Windows in the middle of a ring's file, or in a segment of a relay log, are damaged.
 
     On the wire it is a ScnNotFoundException: a client before those windows can continue only on
     another server, and a retry does not help. Clients at the last damaged window or after it are
@@ -245,7 +247,7 @@ class DamagedWindowsError(ScnNotFoundError):
         super().__init__(
             after,
             until,
-            f"ring {path} is damaged at byte {at}: its windows after scn {after}, up to {until}, "
+            f"file {path} is damaged at byte {at}: its windows after scn {after}, up to {until}, "
             "cannot be read. Consumers before them need a bootstrap server or another relay; "
             "without one, have the relay capture them again, as long as the database has its log: "
             f'POST /api/v1/physicalSources/{physical_source}/restart {{"scn": "{after}"}}',
@@ -401,8 +403,19 @@ class TransactionTooLargeError(RingError):
             f"source {source}: the transaction {size} {size_bytes} bytes and the ring "
             f"{capacity_bytes}; raise ring_bytes of this physical source and restart the relay"
         )
-        self.scn = scn
-        self.size_bytes = size_bytes
+        self.scn, self.size_bytes = scn, size_bytes
+
+
+class RelayLogError(DatabusError):
+    """A relay log cannot be written or read, or a part of the history is not in it."""
+
+
+class RelayLogDamagedError(RelayLogError):
+    """Bytes of a segment are not what was written; `problem` says which."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"relay log {path}: {problem}")
+        self.path, self.problem = path, problem
 
 
 class SourceError(DatabusError):

@@ -59,6 +59,7 @@ relay/catalog.py: names and ids
 relay/clock.py: the time
 relay/monitoring: clients, errors, history
 relay/ring: the ring and its index
+relay/log: the relay log, behind the ring
 relay/capture: source to ring
 relay: one relay
 relay/serving/databus: the Databus protocol

@@ -14,7 +14,11 @@ class Plan:
 
 class RingData:
     def __init__(
-        self, mapping: mmap | bytearray, data_at: int, capacity_bytes: int, is_writable: bool
+        self,
+        mapping: mmap | bytearray | bytes,
+        data_at: int,
+        capacity_bytes: int,
+        is_writable: bool,
     ) -> None: ...
     def release(self) -> None: ...
     def index_entry(self, number: int, slots: int) -> tuple[int, int, int] | None: ...

@@ -21,7 +21,7 @@ from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek, peek_key
 from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter, RangeFilter
 
 if TYPE_CHECKING:
-    from databus.relay.ring.layout import RingFile
+    from databus.relay.ring.layout import EventBytes
     from databus.relay.ring.selection import Selection
     from databus.schemas.rendering import Render
 
@@ -104,7 +104,7 @@ def has_optional(windows: bytes) -> bool:
 
 
 def select_events(
-    ring_file: RingFile,
+    ring_file: EventBytes,
     position: int,
     end: int,
     tail: int,
@@ -128,7 +128,7 @@ def select_events(
 
 
 def _select_copy(
-    ring_file: RingFile,
+    ring_file: EventBytes,
     position: int,
     end: int,
     tail: int,
@@ -166,7 +166,7 @@ def _select_copy(
     return SelectedEvents(position + at, scn, offset, body, whole_bytes, whole_scn, overflow_bytes)
 
 
-def copy_events(ring_file: RingFile, position: int, end: int, tail: int) -> bytes:
+def copy_events(ring_file: EventBytes, position: int, end: int, tail: int) -> bytes:
     """Copy bytes from `position` on, at least one whole event."""
     data = ring_file.copy_out(position, min(end, tail) - position)
     # `end` may lie inside the first event: read its header, and then all of it.

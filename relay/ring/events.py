@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from databus.relay.ring.layout import UNKNOWN_SCN, RingFile
+from databus.relay.ring.layout import UNKNOWN_SCN, EventBytes, RingFile
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.crc import event_crc
@@ -64,7 +64,7 @@ class SoundWindow(NamedTuple):
     timestamp_ns: int
 
 
-def steps(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
+def steps(ring_file: EventBytes, position: int, end: int) -> Iterator[Step]:
     """Yield the events of [position, end), which must begin and end at an event.
 
     Raises ProtocolError if the bytes are not events: they are damaged, or the writer has
@@ -88,7 +88,7 @@ def steps(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
 
 
 def find_event(
-    ring_file: RingFile, position: int, end: int, scn: int, to_skip: int
+    ring_file: EventBytes, position: int, end: int, scn: int, to_skip: int
 ) -> tuple[int, int]:
     """Return the position of the first event after a point, and the SCN of the last event read.
 
@@ -110,7 +110,7 @@ def find_event(
     return end, newest
 
 
-def last_end(ring_file: RingFile, position: int, end: int, limit: int) -> int:
+def last_end(ring_file: EventBytes, position: int, end: int, limit: int) -> int:
     """Return the end of the last window that ends by `limit`; `position` without one.
 
     Raises as `steps`.
@@ -147,7 +147,7 @@ def scn_at(ring_file: RingFile, position: int) -> int:
     return scn if version == VERSION and magic == V2_MAGIC else UNKNOWN_SCN
 
 
-def timestamp_at(ring_file: RingFile, position: int) -> int:
+def timestamp_at(ring_file: EventBytes, position: int) -> int:
     """Return the timestamp of the event that begins at `position`."""
     data = ring_file.copy_out(position + V2.timestamp_ns.offset, _TIMESTAMP.size)
     timestamp_ns: int = _TIMESTAMP.unpack(data)[0]
@@ -155,7 +155,7 @@ def timestamp_at(ring_file: RingFile, position: int) -> int:
 
 
 def sound_windows(
-    ring_file: RingFile, position: int, end: int, after_scn: int
+    ring_file: EventBytes, position: int, end: int, after_scn: int
 ) -> Iterator[SoundWindow]:
     """Yield the sound windows from `position` on, up to the first damage or `end`.
 
@@ -173,7 +173,7 @@ def sound_windows(
 
 
 def _sound_windows(
-    ring_file: RingFile, position: int, end: int, after_scn: int
+    ring_file: EventBytes, position: int, end: int, after_scn: int
 ) -> Iterator[SoundWindow]:
     start, scn = position, after_scn
     for event in _checked(ring_file, position, end):
@@ -189,7 +189,7 @@ def _sound_windows(
             start = stop
 
 
-def _checked(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
+def _checked(ring_file: EventBytes, position: int, end: int) -> Iterator[Step]:
     """Yield events whose CRCs are correct, up to the first that fails."""
     chunk, base = b"", position
     while end - position >= SMALLEST_BYTES:

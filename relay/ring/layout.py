@@ -46,7 +46,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from databus.schemas.errors import RingCorruptError, RingError
 from databus.schemas.event.v2 import Buffer
@@ -170,6 +170,20 @@ class Layout:
         if slots != layout.index_slots:
             raise RingCorruptError(str(path), f"{slots} index slots, not {layout.index_slots}")
         return layout
+
+
+class EventBytes(Protocol):
+    """Bytes of events: the data of a ring, or events elsewhere in memory.
+
+    `core` does the work per event in compiled code; None if it was not built.
+    """
+
+    capacity_bytes: int
+    core: Core | None
+
+    def copy_out(self, position: int, length: int) -> bytes:
+        """Copy bytes out of the data."""
+        ...
 
 
 class RingFile:

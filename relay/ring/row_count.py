@@ -17,7 +17,7 @@ from databus.schemas.event.v2 import SMALLEST_BYTES, peek
 from databus.schemas.scn import MAX_SCN
 
 if TYPE_CHECKING:
-    from databus.relay.ring.layout import RingFile
+    from databus.relay.ring.layout import EventBytes
 
 
 class Limits(NamedTuple):
@@ -53,7 +53,7 @@ class RowCount(NamedTuple):
 
 
 def count_rows(
-    ring_file: RingFile,
+    ring_file: EventBytes,
     end: int,
     tail: int,
     selector: EventSelector,

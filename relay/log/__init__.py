@@ -1,0 +1,1 @@
+"""The relay log: the windows of one physical source in files, behind its ring."""

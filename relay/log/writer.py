@@ -1,0 +1,301 @@
+"""Write a relay log: frames, segments, and the log's begin after a stop. No threads.
+
+The order of writing is what a kill or a power cut relies on:
+1. Frames are written, then synced. Only what is synced is published: readers, and the ring that
+   waits before it evicts, know no other end.
+2. Index and footer of a segment are written after all its frames are synced.
+3. After an error the file is cut where it was synced last, and the same windows are written
+   again: what the system still had of a failed sync cannot be known.
+
+Opening cuts the newest segment at the end of its last whole window. A log of another ring, or one
+that the ring no longer continues, is moved aside as a whole (`begin_anew`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from zlib import crc32
+
+from zstandard import ZstdCompressor
+
+from databus.daemon.files import PRIVATE, FileHeldError, make_folder, open_locked, sync_folder
+from databus.relay.log.directory import ASIDE, find_segments, is_empty
+from databus.relay.log.layout import (
+    COMPRESSED,
+    FRAME_HEADER_BYTES,
+    GOES_ON,
+    HEADER_BYTES,
+    UNKNOWN_SCN,
+    Footer,
+    FrameHeader,
+    IndexEntry,
+    SegmentHeader,
+)
+from databus.relay.log.segment import FrameIndex, Segment, SegmentEnd, segment_paths
+from databus.relay.log.windows import Windows
+from databus.schemas.errors import RelayLogError
+from databus.schemas.log_mark import LogMark
+
+LOCK_FILE = "relay-log.lock"
+_LEVEL = 1  # of zstd: the fastest; higher ones save little on events
+
+
+class LogWriter:
+    """Writes one relay log. One thread at a time may call it; any may read `segments`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        source: str,
+        *,
+        segment_bytes: int,
+        segment_s: float,
+        is_compressed: bool,
+        wall_ns: Callable[[], int],
+    ) -> None:
+        """Open the log in a folder, or make an empty one; raise RelayLogError.
+
+        It is an error if the folder has the log of another physical source, or if another
+        process writes to it.
+        """
+        self.folder, self._source = folder, source
+        self._segment_bytes, self._segment_ns = segment_bytes, int(segment_s * 1e9)
+        self._compressor = ZstdCompressor(level=_LEVEL) if is_compressed else None
+        self._wall_ns = wall_ns
+        self.segments: tuple[Segment, ...] = ()
+        self.openings = 0  # counts logs begun anew: positions of an earlier one are not valid
+        self._fd = self._lock = -1
+        # The segment being written: its frames, and where the next one goes in log and file.
+        self._index = FrameIndex()
+        self._at = self._offset = 0
+        self._is_new = False  # not in a synced folder yet
+        self._written = self._begin = _start(UNKNOWN_SCN)
+        try:
+            self._lock = open_locked(folder / LOCK_FILE)
+        except FileHeldError:
+            raise RelayLogError(f"relay log {folder}: another relay is writing it") from None
+        except OSError as error:
+            raise RelayLogError(f"relay log {folder}: {error}") from error
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the files, without a sync; may be called twice."""
+        self._close_segment()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def ring_id(self) -> int | None:
+        """Id of the ring that the log follows; None for an empty log."""
+        return self.segments[-1].header.ring_id if self.segments else None
+
+    @property
+    def written(self) -> SegmentEnd:
+        """The end of the whole windows that were written, synced or not."""
+        return self._written
+
+    @property
+    def durable(self) -> SegmentEnd:
+        """The end of the windows that are on disk."""
+        return self.segments[-1].end if self.segments else self._begin
+
+    def append(self, windows: Windows, ring_id: int, mark: LogMark | None) -> None:
+        """Write a frame; it counts once `sync` returns. Raises OSError.
+
+        `ring_id` and `mark` are for the header of a segment that begins with it.
+        """
+        if self._fd >= 0 and windows.first_offset == 0 and self._is_full():
+            self.seal()
+        if self._fd < 0:
+            self._begin_segment(windows, ring_id, mark)
+        data, flags = windows.data, GOES_ON if windows.goes_on else 0
+        if self._compressor is not None:
+            data, flags = self._compressor.compress(data), flags | COMPRESSED
+        frame = FrameHeader(
+            flags,
+            len(data),
+            len(windows.data),
+            windows.first_offset,
+            crc32(data),
+            windows.first_scn,
+            windows.last_scn,
+            self._written.scn,
+            windows.first_timestamp_ns,
+            windows.last_timestamp_ns,
+            max(windows.newest_timestamp_ns, self._written.newest_timestamp_ns),
+            self._at,
+        )
+        _write_all(self._fd, frame.encode() + data, self._offset)
+        self._index.add(IndexEntry.of(frame, self._offset))
+        self._offset += FRAME_HEADER_BYTES + len(data)
+        self._at = frame.end
+        if not windows.goes_on:
+            self._written = SegmentEnd(
+                self._at,
+                self._offset,
+                windows.last_scn,
+                windows.last_timestamp_ns,
+                frame.newest_timestamp_ns,
+            )
+
+    def sync(self) -> None:
+        """Make the windows written so far durable, and publish them. Raises OSError."""
+        if self._fd < 0 or self._written == self.durable:
+            return
+        os.fdatasync(self._fd)
+        if self._is_new:
+            sync_folder(self.folder)
+            self._is_new = False
+        self.segments[-1].end = self._written
+
+    def seal(self) -> None:
+        """Sync, and end the segment being written with its index. Raises OSError."""
+        self.sync()
+        segment, index = self.segments[-1], self._index.encode()
+        end, sealed_ns = segment.end, self._wall_ns()
+        footer = Footer(
+            end.offset,
+            len(self._index),
+            end.position,
+            end.scn,
+            end.timestamp_ns,
+            end.newest_timestamp_ns,
+            sealed_ns,
+            end.offset + len(index),
+            0,
+            crc32(index),
+        )
+        _write_all(self._fd, index + footer.encode(), end.offset)
+        os.fdatasync(self._fd)
+        self._close_segment()
+        segment.sealed_ns = sealed_ns
+        segment.index = None  # it is in the file now
+
+    def roll_back(self) -> None:
+        """Forget what was written since the last sync, after an error. Raises OSError."""
+        if self._fd >= 0 and is_empty(self.segments[-1]):
+            self._close_segment()
+            self._begin = self.durable
+            segment, self.segments = self.segments[-1], self.segments[:-1]
+            segment.path.unlink(missing_ok=True)
+        elif self._fd >= 0:
+            end = self.durable
+            os.ftruncate(self._fd, end.offset)
+            self._offset = end.offset
+            count = self._index.last(lambda entry: entry.position, end.position - 1) + 1
+            self._index.cut(count)
+        self._written = self.durable
+        self._at = self._written.position
+
+    def begin_anew(self, prev_scn: int) -> None:
+        """Move the log aside; the next window is the first after `prev_scn`. Raises OSError."""
+        self._close_segment()
+        self._set_aside(segment_paths(self.folder))
+        self.openings += 1
+        self.segments = ()
+        self._written = self._begin = _start(prev_scn)
+        self._at = 0
+
+    def drop(self, count: int) -> None:
+        """Take the oldest segments out of the log; their files are the caller's."""
+        self.segments = self.segments[count:]
+
+    def _open(self) -> None:
+        found = find_segments(self.folder)
+        for segment in (*found.before, *found.log):
+            if segment.header.source != self._source:
+                raise RelayLogError(
+                    f"relay log {self.folder}: it is of physical source "
+                    f"{segment.header.source!r}, not {self._source!r}; give each its own dir"
+                )
+        self._set_aside([segment.path for segment in found.before])
+        self._set_aside([Path(error.path) for error in found.unreadable])
+        self.unreadable = found.unreadable
+        self.segments = found.log
+        if not found.log:
+            return
+        last = found.log[-1]
+        self._written, self._at = last.end, last.end.position
+        if not last.is_sealed:
+            self._go_on(last)
+
+    def _go_on(self, segment: Segment) -> None:
+        """Write on to a segment, behind its last whole window."""
+        assert segment.index is not None
+        self._fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+        self._is_new = False
+        self._index, self._offset = segment.index, segment.end.offset
+        self.roll_back()
+        if self._fd >= 0:
+            os.fdatasync(self._fd)
+
+    def _set_aside(self, paths: Sequence[Path]) -> None:
+        """Move files into a new folder of the folder `aside`. Raises OSError."""
+        if not paths:
+            return
+        moved_at = datetime.fromtimestamp(self._wall_ns() / 1e9, UTC)
+        aside = self.folder / ASIDE / f"{moved_at:%Y-%m-%dT%H%M%S.%fZ}"
+        make_folder(aside)
+        for path in paths:
+            path.rename(aside / path.name)
+        sync_folder(aside)
+        sync_folder(self.folder)
+
+    def _is_full(self) -> bool:
+        header = self.segments[-1].header
+        age_ns = self._wall_ns() - header.created_ns
+        return self._offset >= self._segment_bytes or age_ns >= self._segment_ns
+
+    def _begin_segment(self, windows: Windows, ring_id: int, mark: LogMark | None) -> None:
+        end = self._written
+        header = SegmentHeader(
+            self._source,
+            ring_id,
+            end.position,
+            end.scn,
+            windows.first_scn,
+            windows.first_timestamp_ns,
+            end.newest_timestamp_ns,
+            self._wall_ns(),
+            mark,
+        )
+        path = self.folder / header.name
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
+        try:
+            _write_all(fd, header.encode(), 0)
+        except BaseException:
+            os.close(fd)
+            with suppress(OSError):
+                path.unlink()
+            raise
+        self._fd, self._is_new = fd, True
+        self._index, self._offset = FrameIndex(), HEADER_BYTES
+        start = end._replace(offset=HEADER_BYTES)
+        self._written = start
+        self.segments = (*self.segments, Segment(path, header, start, index=self._index))
+
+    def _close_segment(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _start(prev_scn: int) -> SegmentEnd:
+    """Return the end of a log without windows, which begins after an SCN."""
+    return SegmentEnd(0, 0, prev_scn, 0, 0)
+
+
+def _write_all(fd: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count

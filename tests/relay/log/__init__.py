@@ -1,0 +1,1 @@
+"""Tests of databus.relay.log."""

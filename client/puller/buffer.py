@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import Condition
+from threading import Lock
+from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 
@@ -35,8 +36,8 @@ class Buffer(Generic[Item]):
     `on_room` is called on the getting thread when there is room after a refused `ask_room`.
     `on_item` is called on the putting thread after each `put`, and after `close`.
 
-    The lock is only for waiting. Bytes put and bytes consumed are separate counters with one
-    writer each, so taking an available item needs no lock.
+    The lock is only for putting and closing. Bytes put and bytes consumed are separate counters
+    with one writer each, so taking an available item needs no lock.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -48,7 +49,11 @@ class Buffer(Generic[Item]):
         self._done_bytes = 0
         self._room_at_bytes: int | None = None  # call `on_room` when no more than this is held
         self._is_closed = False
-        self._changed = Condition()
+        self._changing = Lock()
+        # Who acquires it waits until another thread releases it. A Condition would make a lock of
+        # its own for each wait.
+        self._arrived = Lock()
+        self._arrived.acquire()
 
     @property
     def held_bytes(self) -> int:
@@ -73,12 +78,12 @@ class Buffer(Generic[Item]):
         """Add items; never blocks. After `close` they are dropped."""
         if not items:
             return
-        with self._changed:
+        with self._changing:
             if self._is_closed:
                 return
-            self._put_bytes += sum(item.size_bytes for item in items)
+            self._put_bytes += sum([item.size_bytes for item in items])
             self._items.extend(items)
-            self._changed.notify()
+            self._wake()
         self.on_item()
 
     def take(self) -> Item | None:
@@ -103,13 +108,15 @@ class Buffer(Generic[Item]):
 
         Raises BufferClosedError if the buffer is closed.
         """
-        with self._changed:
-            if timeout_s != 0:
-                self._changed.wait_for(lambda: self._items or self._is_closed, timeout_s)
-            item = self.take()
-            if item is None and self._is_closed:
+        deadline_s = None if timeout_s is None else monotonic() + timeout_s
+        while (item := self.take()) is None:
+            if self._is_closed:
                 raise BufferClosedError
-            return item
+            # It may have been released for an item that was taken without waiting.
+            left_s = -1.0 if deadline_s is None else max(0.0, deadline_s - monotonic())
+            if not self._arrived.acquire(timeout=left_s):
+                return self.take()
+        return item
 
     def done(self, item: Item) -> None:
         """Mark an item as consumed and free its bytes."""
@@ -121,11 +128,16 @@ class Buffer(Generic[Item]):
 
     def close(self) -> None:
         """Drop all items and wake the getting thread."""
-        with self._changed:
+        with self._changing:
             self._is_closed = True
             self._items.clear()
-            self._changed.notify_all()
+            self._wake()
         self.on_item()
+
+    def _wake(self) -> None:
+        """Release the getting thread, if it waits; once, however often this is called."""
+        if self._arrived.locked():
+            self._arrived.release()
 
 
 def _nothing() -> None:

@@ -49,10 +49,10 @@ class ResponseParser:
         Raises MalformedResponseError.
         """
         self.has_begun = True
-        if self._is_between_chunks and (chunk := whole_chunk(data)):
-            self._check_size(self.body_bytes + len(chunk))
-            self.body_bytes += len(chunk)
-            return chunk
+        if self._is_between_chunks and (body := whole_chunks(data)):
+            self._check_size(self.body_bytes + len(body))
+            self.body_bytes += len(body)
+            return body
         try:
             self._connection.receive_data(data)
             return b"".join(self._body_parts())
@@ -101,14 +101,21 @@ class ResponseParser:
             raise MalformedResponseError(f"its body has more than {self._max_body_bytes} bytes")
 
 
-def whole_chunk(data: bytes) -> bytes:
-    """Return what is in a chunk, if the bytes are exactly one; b"" if they are not.
+def whole_chunks(data: bytes) -> bytes:
+    """Return what is in chunks, if the bytes are some of them and nothing else; else b"".
 
-    A relay sends each part of an answer that goes on as one chunk, which arrives alone. Behind a
-    whole chunk h11 needs to know nothing of the next one, and takes much longer to read it.
+    A relay sends each part of an answer that goes on as one chunk. Mostly it arrives alone, or
+    with the next ones. Behind a whole chunk h11 needs to know nothing of the next one, and takes
+    much longer to read it.
     """
-    begin = _CHUNK_BEGIN.match(data)
-    if begin is None or not data.endswith(b"\r\n"):
-        return b""
-    body = data[begin.end() : -2]
-    return body if len(body) == int(begin[1], 16) else b""
+    found, at = [], 0
+    while at < len(data):
+        begin = _CHUNK_BEGIN.match(data, at)
+        size_bytes = 0 if begin is None else int(begin[1], 16)
+        if begin is None or not size_bytes:  # one without bytes ends the body
+            return b""
+        at = begin.end() + size_bytes + 2
+        if data[at - 2 : at] != b"\r\n":
+            return b""
+        found.append(data[begin.end() : at - 2])
+    return found[0] if len(found) == 1 else b"".join(found)

@@ -1,14 +1,17 @@
 """HTTP to one server over one persistent connection.
 
-tornado's simple client opens a connection per request. Here the stream is kept. One request
-at a time. Anything that is not a well-formed answer, in time and within its size limit, is a
-ServerError and closes the connection; nothing is logged here. h11 writes requests and
-reads answers.
+One request at a time. Anything that is not a well-formed answer, in time and within its size
+limit, is a ServerError and closes the connection; nothing is logged here. h11 writes requests
+and reads answers.
+
+What arrives is read where the loop receives it. A relay sends each transaction as soon as it is
+committed, and a task that is woken for each of them costs more than the rest of the way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -18,7 +21,6 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import h11
-from tornado.iostream import IOStream, SSLIOStream, StreamClosedError
 
 from databus import __version__
 from databus.client.puller.response_parser import (
@@ -31,8 +33,6 @@ from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import NO_TLS, explain_tls
 from databus.schemas.errors import ServerError, SettingsError, UnauthorizedError
 from databus.schemas.protocol import Header
-
-READ_BYTES = 256 << 10
 
 OnChunk = Callable[[bytes], None]
 
@@ -73,7 +73,7 @@ class Transport:
         self._access = access or ServerAccess()
         self._shown: Mapping[str, str] = {}  # credentials sent on this connection
         self._tls: ssl.SSLContext | None = None
-        self._stream: IOStream | None = None
+        self._connection: _Connection | None = None
         self._server = ""
         self._is_broken = False  # part of an answer may still arrive
 
@@ -117,8 +117,8 @@ class Transport:
                 return await self._ask(request, max_bytes, on_chunk)
         except TimeoutError:
             raise ServerError(server, f"no whole answer to {path} within {timeout_s:g} s") from None
-        except StreamClosedError as error:
-            why = error.real_error
+        except _ClosedError as error:
+            why = error.__cause__
             cause = f": {explain_tls(why) or why}" if why else ""
             raise ServerError(server, f"closed the connection in {path}{cause}") from error
         except MalformedResponseError as error:
@@ -129,20 +129,20 @@ class Transport:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     async def _ask(self, request: _Request, max_bytes: int, on_chunk: OnChunk | None) -> Answer:
         server = request.server
-        was_kept = self._stream is not None
+        was_kept = self._connection is not None
         while True:
             reading = _Reading(max_bytes, on_chunk)
             self._is_broken = True
-            stream = self._stream = self._stream or await self._connect(server)
+            connection = self._connection = self._connection or await self._connect(server)
             try:
-                await self._exchange(stream, request, reading)
-            except StreamClosedError:
+                await connection.exchange(self._request_bytes(request, reading.http), reading)
+            except _ClosedError:
                 # The server may just have closed an idle connection. A request without a
                 # byte of answer was not handled, so it is sent again.
                 if not was_kept or reading.parser.has_begun:
@@ -152,21 +152,10 @@ class Transport:
                 continue
             # After a 401 the next connection reads the token file again.
             is_refused = reading.parser.status == UnauthorizedError.status
-            self._is_broken = is_refused or not reading.parser.may_be_kept or stream.closed()
+            self._is_broken = is_refused or not reading.parser.may_be_kept or connection.is_closed
             return reading.answer()
 
-    async def _exchange(self, stream: IOStream, request: _Request, reading: _Reading) -> None:
-        await stream.write(self._request_bytes(request, reading.connection))
-        while not reading.parser.is_whole:
-            try:
-                data = await stream.read_bytes(READ_BYTES, partial=True)
-            except StreamClosedError:
-                if not reading.parser.close():
-                    raise
-            else:
-                reading.receive(data)
-
-    def _request_bytes(self, request: _Request, connection: h11.Connection) -> bytes:
+    def _request_bytes(self, request: _Request, http: h11.Connection) -> bytes:
         url = urlsplit(request.server)
         headers = {"Host": url.netloc, "User-Agent": f"databus/{__version__}"}
         headers |= self._headers
@@ -177,16 +166,16 @@ class Transport:
         # Behind a proxy a server may have a prefix.
         target = url.path.rstrip("/") + request.target
         try:
-            head = connection.send(
+            head = http.send(
                 h11.Request(method=request.method, target=target, headers=[*headers.items()])
             )
-            body = connection.send(h11.Data(data=request.body)) if request.body else b""
-            connection.send(h11.EndOfMessage())
+            body = http.send(h11.Data(data=request.body)) if request.body else b""
+            http.send(h11.EndOfMessage())
         except h11.LocalProtocolError as error:  # such as a line break in a header
             raise ServerError(request.server, f"cannot be asked {request.path}: {error}") from error
         return (head or b"") + (body or b"")
 
-    async def _connect(self, server: str) -> IOStream:
+    async def _connect(self, server: str) -> _Connection:
         url = urlsplit(server)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ServerError(server, "is not a URL like http://host:port")
@@ -198,34 +187,28 @@ class Transport:
                 self._tls = self._access.tls()
             secure = self._tls if is_secure else None
             async with asyncio.timeout(self._connect_timeout_s):
-                stream = await _open(url.hostname, port, secure, self._connect_timeout_s)
+                return await _open(url.hostname, port, secure, self._connect_timeout_s)
         except TimeoutError:
             problem = f"no connection within {self._connect_timeout_s:g} s"
             raise ServerError(server, f"{problem}; {NO_TLS}" if is_secure else problem) from None
         except SettingsError as error:
             raise ServerError(server, str(error)) from error
-        except (OSError, StreamClosedError) as error:
+        except OSError as error:
             raise ServerError(server, explain_tls(error) or f"cannot connect: {error}") from error
-        # A request is one small packet, which must not wait for an acknowledgement.
-        stream.set_nodelay(True)
-        return stream
 
 
-async def _open(host: str, port: int, tls: ssl.SSLContext | None, within_s: float) -> IOStream:
+async def _open(host: str, port: int, tls: ssl.SSLContext | None, within_s: float) -> _Connection:
     """Connect to the first address of a host that answers; each gets its share of the time.
 
-    No socket stays open after an error or a cancellation. tornado's TCPClient leaks a
-    connection that is established at that moment.
+    No socket stays open after an error or a cancellation.
     """
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    problems: list[BaseException] = []
+    problems: list[OSError] = []
     for family, kind, protocol, _, address in addresses:
         try:
             async with asyncio.timeout(within_s / len(addresses)):
                 return await _open_at(socket.socket(family, kind, protocol), address, host, tls)
-        except StreamClosedError as error:
-            problems.append(error.real_error or error)
         except OSError as error:  # includes TimeoutError
             problems.append(error)
     raise problems[0]
@@ -233,14 +216,94 @@ async def _open(host: str, port: int, tls: ssl.SSLContext | None, within_s: floa
 
 async def _open_at(
     plain: socket.socket, address: Any, host: str, tls: ssl.SSLContext | None
-) -> IOStream:
-    stream = IOStream(plain) if tls is None else SSLIOStream(plain, ssl_options=tls)
+) -> _Connection:
+    loop = asyncio.get_running_loop()
     try:
-        await stream.connect(address, server_hostname=None if tls is None else host)
+        plain.setblocking(False)
+        try:
+            await loop.sock_connect(plain, address)
+        except ConnectionError as error:  # asyncio names the address in place of the reason
+            raise OSError(error.errno, os.strerror(error.errno or 0)) from error
+        _, connection = await loop.create_connection(
+            _Connection, sock=plain, ssl=tls, server_hostname=None if tls is None else host
+        )
     except BaseException:
-        stream.close()
+        plain.close()
         raise
-    return stream
+    return connection
+
+
+class _ClosedError(Exception):
+    """The connection ended before the answer did; the cause is the system's, if there is one."""
+
+
+class _Connection(asyncio.Protocol):
+    """One connection. A request is a small packet, and is not held back: asyncio sees to it."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._reading: _Reading | None = None
+        self._transport: asyncio.Transport
+        self._answered: asyncio.Future[None]
+
+    async def exchange(self, request: bytes, reading: _Reading) -> None:
+        """Send a request, and let `reading` take its answer.
+
+        Raises _ClosedError, MalformedResponseError, and what `on_chunk` raises.
+        """
+        if self.is_closed:
+            raise _ClosedError
+        self._answered = asyncio.get_running_loop().create_future()
+        self._reading = reading
+        self._transport.write(request)
+        try:
+            await self._answered
+        finally:
+            self._reading = None
+
+    def close(self) -> None:
+        """Close it without waiting for anything."""
+        self.is_closed = True
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what writes to the socket."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the answer; close the connection if no request is waiting for them."""
+        reading = self._reading
+        if reading is None or self._answered.done():
+            self.close()
+            return
+        try:
+            reading.receive(data)
+        except Exception as error:
+            self._answered.set_exception(error)
+            self.close()
+        else:
+            if reading.parser.is_whole:
+                self._answered.set_result(None)
+
+    def eof_received(self) -> None:
+        """End the answer; asyncio closes the connection."""
+        self._end(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End the answer."""
+        self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        self.is_closed = True
+        if self._reading is None or self._answered.done():
+            return
+        if self._reading.parser.close():
+            self._answered.set_result(None)
+        else:
+            closed = _ClosedError()
+            closed.__cause__ = error
+            self._answered.set_exception(closed)
 
 
 class _Reading:
@@ -249,8 +312,8 @@ class _Reading:
     def __init__(self, max_bytes: int, on_chunk: OnChunk | None) -> None:
         self._on_chunk = on_chunk
         # One for each request: nothing of an answer can be taken for the next one's.
-        self.connection = h11.Connection(h11.CLIENT, MAX_HEADER_BYTES)
-        self.parser = ResponseParser(self.connection, max_bytes)
+        self.http = h11.Connection(h11.CLIENT, MAX_HEADER_BYTES)
+        self.parser = ResponseParser(self.http, max_bytes)
         self._chunks: list[bytes] = []
 
     def receive(self, data: bytes) -> None:

@@ -39,7 +39,6 @@ HOMES = {
     "tornado": [
         "*/http.py",
         "*/handlers.py",
-        "client/puller/transport.py",
         "databus/daemon/http/*.py",
         "databus/daemon/service.py",
     ],

@@ -12,6 +12,7 @@ from databus.client.puller.response_parser import (
     MAX_HEADER_BYTES,
     MalformedResponseError,
     ResponseParser,
+    whole_chunks,
 )
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=UTF-8\r\n"
@@ -130,3 +131,21 @@ def test_a_chunk_extension_is_passed_over() -> None:
 def test_what_is_no_response_is_named(sent: bytes, problem: str) -> None:
     with pytest.raises(MalformedResponseError, match=problem):
         read(sent)
+
+
+@pytest.mark.parametrize(
+    ("data", "body"),
+    [
+        (b"2\r\nab\r\n", b"ab"),
+        (b"2\r\nab\r\n03\r\n\r\nc\r\n", b"ab\r\nc"),
+        (b"2\r\nab\r\n3\r\ncd", b""),
+        (b"2\r\nabc\r\n", b""),
+        (b"2\r\nab\r\n0\r\n\r\n", b""),
+        (b"2;name=value\r\nab\r\n", b""),
+        (b"ab", b""),
+    ],
+)
+def test_whole_chunks_are_read_at_once_and_all_else_is_left_to_h11(
+    data: bytes, body: bytes
+) -> None:
+    assert whole_chunks(data) == body

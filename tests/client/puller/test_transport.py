@@ -99,3 +99,26 @@ def test_the_next_address_of_a_name_is_asked_when_one_refuses(
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         asyncio.run(asked())
+
+
+def test_bytes_that_no_request_asked_for_are_not_taken_for_an_answer() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
+        await asyncio.sleep(0.02)  # the answer is read by then
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad")
+        await reader.read()
+        writer.close()
+
+    async def ask() -> list[bytes]:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            transport = Transport(5.0)
+            found = []
+            for _ in range(2):
+                found.append(await transport.get(url, "/x", {}, timeout_s=5, max_bytes=1000))
+                await asyncio.sleep(0.1)
+            transport.close()
+            return [one.body for one in found]
+
+    assert asyncio.run(ask()) == [b"good", b"good"]

@@ -1,0 +1,144 @@
+"""Copy the windows of a ring into its log, as they come. No threads.
+
+A log goes on only where it is certain that it is the ring's: the ring's id is the one in its
+segments, and the log's newest window is the same in the ring. Otherwise, and if the ring no longer
+has what comes after the log's end, the log begins anew with the ring's oldest window. The old one
+is kept aside, and `gap` says why: nothing is ever read across a hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from databus.relay.log.layout import UNKNOWN_SCN
+from databus.relay.log.windows import part_of_window, whole_windows
+from databus.relay.log.writer import LogWriter
+from databus.relay.ring.event_selector import WINDOW_DONE
+from databus.relay.ring.reader import RingReader
+from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
+from databus.schemas.event.v2 import peek
+from databus.schemas.log_mark import LogMark
+
+FRAME_BYTES = 256 << 10
+_OVERWRITTEN = "the ring no longer has what comes after scn "
+
+
+class LogFollower:
+    """Copies one ring into one log. One thread at a time may call it.
+
+    After an error of `copy` or `sync`, `roll_back` must follow before it is tried again.
+    """
+
+    def __init__(
+        self,
+        reader: RingReader,
+        writer: LogWriter,
+        ring_id: int,
+        mark: Callable[[], LogMark | None] = lambda: None,
+        frame_bytes: int = FRAME_BYTES,
+    ) -> None:
+        """`mark` returns the newest mark of the source's log, for the segments' headers."""
+        self._reader = reader
+        self._writer = writer
+        self._ring_id = ring_id
+        self._mark = mark
+        self._frame_bytes = frame_bytes
+        self._opening = reader.opening
+        self._position: int | None = None  # in the ring; None until it is looked up
+        self.durable_position = -1  # up to which the log has the ring's windows on disk
+        self.gap = ""  # why the log began anew the last time; "" if it did not
+
+    def copy(self, *, is_all: bool) -> bool:
+        """Write the ring's new windows, only full frames unless `is_all`; return if there were any.
+
+        Then there may be more, which the next call writes.
+        Raises OSError, RingError, and ProtocolError for windows that are not sound.
+        """
+        position = self._place()
+        if position is None:  # the log has more than the ring
+            self.durable_position = self._reader.tail
+            return False
+        self._position = position
+        try:
+            while (end := self._copy_frame(self._position, is_all=is_all)) is not None:
+                self._position = end
+        except DamagedWindowsError as error:
+            self._position = self._begin_behind(error)
+        except ScnNotFoundError:
+            self._position = self._begin_at_head(_OVERWRITTEN + str(self._writer.written.scn))
+        return self._position != position
+
+    def sync(self) -> None:
+        """Make what was copied durable; raise OSError."""
+        self._writer.sync()
+        if self._position is not None:
+            self.durable_position = self._position
+
+    def roll_back(self) -> None:
+        """Forget what was copied since the last `sync`; raise OSError."""
+        self._position = None
+        self._writer.roll_back()
+
+    def _place(self) -> int | None:
+        """Return where in the ring the log ends; None if the ring is not that far yet."""
+        self._reader.follow()
+        if self._position is not None and self._opening == self._reader.opening:
+            return self._position
+        self._opening = self._reader.opening
+        writer, end = self._writer, self._writer.written
+        if writer.ring_id not in (None, self._ring_id):
+            return self._begin_at_head("it is the log of another ring")
+        if writer.ring_id is None or end.scn == UNKNOWN_SCN:
+            return self._begin_at_head("")
+        try:
+            position = self._reader.find(end.scn, WINDOW_DONE)
+        except DamagedWindowsError as error:
+            return self._begin_behind(error)
+        except ScnNotFoundError:
+            return self._begin_at_head(_OVERWRITTEN + str(end.scn))
+        held = None if position is None else self._reader.window_at(end.scn)
+        if held not in (None, (end.scn, end.timestamp_ns)):
+            return self._begin_at_head(f"the ring has another window at scn {end.scn}")
+        return position
+
+    def _begin_at_head(self, gap: str) -> int:
+        extent = self._reader.extent()
+        self._begin_anew(gap, extent.prev_scn)
+        return extent.head
+
+    def _begin_behind(self, damage: DamagedWindowsError) -> int | None:
+        """Begin anew behind damaged windows of the ring; return where that is."""
+        self._begin_anew(str(damage), damage.until)
+        return self._reader.find(damage.until, WINDOW_DONE)
+
+    def _begin_anew(self, gap: str, prev_scn: int) -> None:
+        if gap:
+            self.gap = f"the log {self._writer.folder} begins anew after scn {prev_scn}: {gap}"
+        self._writer.begin_anew(prev_scn)
+
+    def _copy_frame(self, position: int, *, is_all: bool) -> int | None:
+        """Write one frame, or a window larger than one; return its end, None if there is none."""
+        reader, size = self._reader, self._frame_bytes
+        left = reader.newest()[1] - position
+        if left <= 0 or (left < size and not is_all):
+            return None
+        end = reader.end_of_windows(position, size, size // 4)
+        if end == position:
+            return self._copy_large(position)
+        windows = whole_windows(reader.read(position, end - position), self._writer.written.scn)
+        self._writer.append(windows, self._ring_id, self._mark())
+        return position + len(windows.data)
+
+    def _copy_large(self, position: int) -> int:
+        """Write the parts of a window that is larger than a frame; return its end."""
+        offset, goes_on = 0, True
+        while goes_on:
+            data = self._reader.read(position, self._frame_bytes)
+            event_bytes = peek(data).length
+            if event_bytes > len(data):
+                data = self._reader.read(position, event_bytes)
+            part, count = part_of_window(data, offset)
+            self._writer.append(part, self._ring_id, self._mark())
+            position, offset = position + len(part.data), offset + count
+            goes_on = part.goes_on
+        return position

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
 from databus.bootstrap.store.filter_sql import EVERY_KEY, number_of
@@ -52,11 +53,15 @@ create index snapshot_{src_id}_deleted on snapshot_{src_id} (scn) where deleted_
 """
 _MERGE = """
 insert into snapshot_{src_id} (key, number, is_hashed, scn, deleted_ns, event)
-values (?, ?, ?, ?, ?, ?)
+values {rows}
 on conflict (key) do update
 set scn = excluded.scn, deleted_ns = excluded.deleted_ns, event = excluded.event
 where excluded.scn >= scn
 """
+_ROW = "(?, ?, ?, ?, ?, ?)"
+# A statement costs as much as the row it stores. More rows than these save nothing more.
+_ROWS_AT_ONCE = 20
+_ROWS = ", ".join([_ROW] * _ROWS_AT_ONCE)
 _HAS_OLDER = """
 select 1 from snapshot_{src_id} indexed by snapshot_{src_id}_scn where scn < ? limit 1
 """
@@ -118,7 +123,10 @@ def merge(
 ) -> int:
     """Store each event unless its row has a newer one; return how many were stored."""
     before = connection.total_changes
-    connection.executemany(_MERGE.format(src_id=src_id), _values(events, now_ns))
+    values, many = _values(events, now_ns), _MERGE.format(src_id=src_id, rows=_ROWS)
+    while len(taken := list(islice(values, _ROWS_AT_ONCE))) == _ROWS_AT_ONCE:
+        connection.execute(many, list(chain.from_iterable(taken)))
+    connection.executemany(_MERGE.format(src_id=src_id, rows=_ROW), taken)
     return connection.total_changes - before
 
 

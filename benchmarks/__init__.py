@@ -5,5 +5,6 @@ callback), memory (resident size), growth (cost against size), torture (kills, n
 
 Each module has `figures(short: bool = False) -> list[Figure]` and is a command
 of its own, `python -m benchmarks.<name> [--short] [--json FILE]`; `python -m
-benchmarks` (`make bench`) runs them all in short form and prints one table.
+benchmarks` (`make bench`) runs them all in short form and prints one table. `performance_page`
+writes the tables of docs/performance.md from these files.
 """

@@ -18,9 +18,11 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -28,6 +30,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from tools.repository import ROOT
 
 PIPE_COLUMNS = 120  # a table that goes to a file is not cut to a terminal's 80
 
@@ -135,14 +139,38 @@ def as_json(figures: Iterable[Figure]) -> str:
         }
         for figure in figures
     ]
-    host = {
+    return json.dumps({"host": _host(), "figures": rows}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _host() -> dict[str, object]:
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
         "machine": platform.machine(),
         "system": platform.platform(),
         "python": platform.python_version(),
+        "cpu": _cpu_model(),
         "cpus": os.cpu_count(),
         "load": os.getloadavg()[0],
     }
-    return json.dumps({"host": host, "figures": rows}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _commit() -> str:
+    """Return the short name of the commit, with `+` for changes; "unknown" outside a repository."""
+    command = ("git", "describe", "--always", "--dirty=+", "--abbrev=8", "--exclude=*")
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()
 
 
 def publish(title: str, figures: Sequence[Figure], json_file: Path | None = None) -> None:

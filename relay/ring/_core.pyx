@@ -34,6 +34,34 @@ cdef extern from *:
     """
     void read_once_above "READ_ONCE_ABOVE"() noexcept nogil
 
+cdef extern from *:
+    """
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #include <unistd.h>
+    #ifndef MADV_POPULATE_WRITE
+    #define MADV_POPULATE_WRITE 23
+    #endif
+
+    /* In steps: each holds a lock that another thread needs to get memory from the system. */
+    static int populate_pages(uint8_t* begin, int64_t size) {
+        const int64_t step = 1 << 18;
+        int64_t before = (int64_t)((uintptr_t)begin % (uintptr_t)sysconf(_SC_PAGESIZE));
+        begin -= before;
+        size += before;
+        for (; size > 0; begin += step, size -= step)
+            if (madvise(begin, (size_t)(size < step ? size : step), MADV_POPULATE_WRITE))
+                return 0;
+        return 1;
+    }
+    #else
+    static int populate_pages(uint8_t* begin, int64_t size) {
+        return 0;
+    }
+    #endif
+    """
+    bint populate_pages(uint8_t* begin, int64_t size) noexcept nogil
+
 cdef enum:
     WINDOW_DONE = -1
     # Ranges of at least this size are processed without the GIL.
@@ -614,6 +642,26 @@ cdef class RingData:
         with nogil:
             _copy_in(&self._lap, position % self._lap.capacity, length, &data[0])
         self._busy -= 1
+
+    def populate(self, int64_t position, int64_t size):
+        """Map the pages of a range, to be written; return False if the system cannot.
+
+        No byte changes. Runs without the GIL, also while another thread writes there.
+        """
+        cdef int64_t at, room
+        cdef bint is_done
+        self._check(position, True)
+        if not 0 < size <= self._lap.capacity:
+            raise ValueError("no lap has so many bytes")
+        at = position % self._lap.capacity
+        room = min(size, self._lap.capacity - at)
+        self._busy += 1
+        with nogil:
+            is_done = populate_pages(self._lap.data + at, room)
+            if is_done and room < size:
+                is_done = populate_pages(self._lap.data, size - room)
+        self._busy -= 1
+        return is_done
 
     def find_event(self, int64_t position, int64_t end, int64_t scn, int64_t to_skip):
         """See `events.find_event`."""

@@ -43,6 +43,7 @@ import mmap
 import os
 import struct
 import sys
+import threading
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,9 @@ MASK = (1 << 64) - 1
 UNKNOWN_SCN = -1
 NEVER_SEALED = -1  # no CRC32 of a file of first SCNs
 LARGE_BYTES = 2 << 20  # copies of at least this size, about a millisecond, release the GIL
+UNASKED_BYTES = 1 << 20  # written on a lap before any page ahead is asked for
+MOST_ASKED_BYTES = 16 << 20  # at a time, by a thread that ends with that
+NEVER = 1 << 63  # no position
 
 _STATIC = struct.Struct("<8sIIQQQ256s")
 _CRC = struct.Struct("<I")
@@ -206,9 +210,11 @@ class RingFile:
         self.core: Core | None = None
         if RingData is not None:
             self.core = RingData(self.mapping, self.data_at, self.capacity_bytes, writable)
+        self.pages = PagesAhead(self.core, layout)
 
     def close(self) -> None:
         """Unmap the file; may be called twice."""
+        self.pages.close()
         if self.core is not None:
             self.core.release()
         for view in (self.cells, self._fixed, self._bytes):
@@ -309,6 +315,8 @@ class RingFile:
 
     def copy_in(self, position: int, data: Buffer) -> None:
         """Copy bytes into the data; the range may wrap around its end."""
+        if position >= self.pages.due_at:
+            self.pages.prepare(position)
         if len(data) >= LARGE_BYTES and self.core is not None:
             self.core.copy_in(position, data)
             return
@@ -319,6 +327,56 @@ class RingFile:
             return
         self.mapping[at : at + room] = data[:room]
         self.mapping[self.data_at : self.data_at + len(data) - room] = data[room:]
+
+
+class PagesAhead:
+    """The pages behind a ring's tail, made ready to be written before the writer gets there.
+
+    The first store to each page of a mapping is a page fault: the system finds its place on disk,
+    clears it and maps it, which may take longer than to encode the rows on it. After a lap all
+    pages are mapped. Until then a thread asks for those ahead (MADV_POPULATE_WRITE, Linux 5.14 and
+    later), which also costs less than a fault each. Elsewhere the writer meets the faults.
+
+    They are memory that holds nothing yet. So there are never more of them than the ring has been
+    given bytes since it was opened: a ring without traffic has none.
+
+    The writer calls `prepare` when its position has reached `due_at`; the first one that it calls
+    it with begins the lap. `core` is None if the compiled module was not built: nothing is due.
+    """
+
+    def __init__(self, core: Core | None, layout: Layout) -> None:
+        self._core = core
+        self._layout = layout
+        self._begin: int | None = None
+        self._asked = 0  # up to here
+        self._thread: threading.Thread | None = None
+        self.due_at = NEVER if core is None else 0
+
+    def prepare(self, position: int) -> None:
+        """Begin to make the next pages ready; do nothing while earlier ones are."""
+        if self._begin is None:
+            self._begin, self.due_at = position, position + UNASKED_BYTES
+        if position < self.due_at or (self._thread is not None and self._thread.is_alive()):
+            return
+        lap_end = self._begin + self._layout.capacity_bytes
+        begin = max(position, self._asked)
+        end = min(position + min(position - self._begin, MOST_ASKED_BYTES), lap_end)
+        self.due_at = NEVER if end == lap_end else (position + end) // 2
+        if begin < end:
+            self._asked = end
+            name, range_ = f"ring-pages-{self._layout.name}", (begin, end - begin)
+            self._thread = threading.Thread(None, self._populate, name, range_, daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Ask for nothing more; wait for what was asked for, which takes milliseconds."""
+        self.due_at = NEVER
+        if self._thread is not None:
+            self._thread.join()
+
+    def _populate(self, position: int, size_bytes: int) -> None:
+        if self._core is not None and not self._core.populate(position, size_bytes):
+            self.due_at = NEVER  # the system does not know the request
 
 
 def open_file(path: Path, fd: int, writable: bool) -> RingFile:

@@ -388,12 +388,12 @@ class Ring:
         room = min(max(size, self._block_bytes), capacity)
         self._evict(tail + room - capacity)
         self._block_end = tail + room
+        if tail >= self._file.pages.due_at:
+            self._file.pages.prepare(tail)
         # Readers and restarts ignore an entry at tail or past it.
-        number = self._next
-        self._index.put(number, IndexEntry(scn, tail, self._newest))
-        self._next = number + 1
-        self._cells[NEXT + 1] = MASK ^ number + 1
-        self._cells[NEXT] = number + 1
+        self._index.put(self._next, IndexEntry(scn, tail, self._newest))
+        self._next += 1
+        self._file.put(NEXT, self._next)
 
     def _evict(self, needed_head: int) -> None:
         """Evict whole blocks until head reaches `needed_head` and an index slot is free."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +25,18 @@ from databus.relay.ring import (
 from databus.relay.ring._core import RingData
 from databus.relay.ring.event_selector import EventSelector, has_optional, select_events
 from databus.relay.ring.events import find_event, find_run, last_end, sound_windows, stamp_events
-from databus.relay.ring.layout import PAGE_BYTES, Layout, RingFile, create_file, open_file
+from databus.relay.ring.layout import (
+    MOST_ASKED_BYTES,
+    NEVER,
+    PAGE_BYTES,
+    UNASKED_BYTES,
+    Layout,
+    PagesAhead,
+    RingFile,
+    create_file,
+    open_file,
+)
+from databus.relay.ring.ring import Ring
 from databus.relay.ring.scn_index import IndexEntry, ScnIndex
 from databus.relay.ring.selection import Selection
 from databus.schemas.checkpoint import Checkpoint
@@ -32,10 +45,15 @@ from databus.schemas.event.control import ddl_event, end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode
 from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter, RangeFilter
-from databus.schemas.windows import MARK
+from databus.schemas.windows import MARK, EncodedWindow
 from tests.relay.ring.model import make_window
 
 CAPACITY = 1500
+MiB = 1 << 20
+LARGE = Layout("shop", 100 * MOST_ASKED_BYTES, 32 << 10)
+LAP = LARGE.capacity_bytes
+LAP_BEGIN = 7 * MOST_ASKED_BYTES + 5
+DATA = bytearray(64), 0, 64, True
 FLIPS = 1500
 SCNS = (3, 5, 8, 9)
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -418,3 +436,157 @@ def test_a_plain_buffer_is_stamped_with_both_sums() -> None:
     assert bytes(bare) == window.data
     with pytest.raises(ProtocolError, match="an event is cut"):
         ring_core.stamp(bare, 0, len(bare) - 1, 7, 7000)
+
+
+class Asked(RingData):
+    """Records the ranges that are asked for, and may hold back its answers."""
+
+    def __init__(self, *_: object) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        self.knows = True
+        self.may_end = threading.Event()
+        self.may_end.set()
+
+    def populate(self, position: int, size: int) -> bool:
+        """Record a range."""
+        self.ranges.append((position, position + size))
+        self.may_end.wait(60)
+        return self.knows
+
+
+def go_around(pages: PagesAhead, begin: int, end: int) -> None:
+    """Let a writer get from one position to another, block by block."""
+    for tail in range(begin, end, 32 << 10):
+        if tail >= pages.due_at:
+            if pages._thread is not None:
+                pages._thread.join()
+            pages.prepare(tail)
+
+
+def test_each_page_of_the_first_lap_is_asked_for_once_and_before_the_writer_is_there() -> None:
+    core = Asked(*DATA)
+    pages = PagesAhead(core, LARGE)
+    go_around(pages, LAP_BEGIN, LAP_BEGIN + 2 * LAP)
+    assert core.ranges[0][0] - LAP_BEGIN in range(UNASKED_BYTES, UNASKED_BYTES + (32 << 10))
+    assert [end for _, end in core.ranges[:-1]] == [begin for begin, _ in core.ranges[1:]]
+    assert core.ranges[-1][1] == LAP_BEGIN + LAP
+    assert pages.due_at == NEVER
+
+
+def test_a_ring_never_has_more_pages_ahead_than_it_was_given_bytes() -> None:
+    core = Asked(*DATA)
+    pages = PagesAhead(core, LARGE)
+    go_around(pages, LAP_BEGIN, LAP_BEGIN + UNASKED_BYTES)
+    assert core.ranges == []
+    for written in (
+        UNASKED_BYTES,
+        3 * UNASKED_BYTES,
+        MOST_ASKED_BYTES // 2,
+        MOST_ASKED_BYTES,
+        20 * MOST_ASKED_BYTES,
+    ):
+        go_around(pages, LAP_BEGIN + written, LAP_BEGIN + written + 1)
+        assert core.ranges[-1][1] - LAP_BEGIN <= written + min(written, MOST_ASKED_BYTES)
+
+
+def test_a_writer_that_is_faster_asks_for_nothing_that_it_has_passed() -> None:
+    core = Asked(*DATA)
+    pages = PagesAhead(core, LARGE)
+    core.may_end.clear()
+    for tail in range(0, 8 * UNASKED_BYTES, UNASKED_BYTES):
+        pages.prepare(tail)
+    core.may_end.set()
+    go_around(pages, 8 * UNASKED_BYTES, 8 * UNASKED_BYTES + 1)
+    pages.prepare(8 * UNASKED_BYTES)
+    pages.close()
+    assert core.ranges[0] == (UNASKED_BYTES, 2 * UNASKED_BYTES)
+    assert core.ranges[1:] == [(8 * UNASKED_BYTES, 16 * UNASKED_BYTES)]
+
+
+def test_a_system_that_does_not_know_the_request_is_asked_once() -> None:
+    core = Asked(*DATA)
+    core.knows = False
+    pages = PagesAhead(core, LARGE)
+    go_around(pages, 0, LAP)
+    assert len(core.ranges) == 1
+
+
+def test_nothing_is_due_without_the_compiled_module() -> None:
+    assert PagesAhead(None, LARGE).due_at == NEVER
+
+
+@pytest.fixture
+def ring_file(tmp_path: Path) -> Iterator[RingFile]:
+    path = tmp_path / "shop.ring"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    layout = Layout.choose("shop", 8 * MiB, None)
+    create_file(path, fd, layout, 0)
+    opened = open_file(path, fd, writable=True)
+    os.close(fd)
+    yield opened
+    opened.close()
+
+
+def faults_of_writing(ring_file: RingFile, begin: int, end: int) -> int:
+    """Store a byte on each page; return the page faults of that."""
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    for position in range(begin, end, PAGE_BYTES):
+        ring_file.mapping[ring_file.data_at + position % (8 * MiB)] = 1
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+
+
+def test_pages_that_were_asked_for_are_written_without_faults(ring_file: RingFile) -> None:
+    assert ring_file.core is not None
+    assert ring_file.core.populate(6 * MiB + 100, 4 * MiB)  # around the end of the file
+    assert faults_of_writing(ring_file, 6 * MiB + 100, 10 * MiB) < 32
+    assert faults_of_writing(ring_file, 3 * MiB, 5 * MiB) >= 32
+
+
+def test_bytes_that_were_written_stay_as_they_are(ring_file: RingFile) -> None:
+    written = os.urandom(3 * MiB)
+    ring_file.copy_in(7 * MiB, written)
+    assert ring_file.core is not None
+    assert ring_file.core.populate(0, 8 * MiB)
+    assert ring_file.copy_out(7 * MiB, len(written)) == written
+    assert not any(ring_file.copy_out(3 * MiB, MiB))
+
+
+@pytest.mark.parametrize("size", [0, -1, 8 * MiB + 1])
+def test_a_range_that_no_lap_has_is_refused(ring_file: RingFile, size: int) -> None:
+    assert ring_file.core is not None
+    with pytest.raises(ValueError, match="no lap has so many bytes"):
+        ring_file.core.populate(0, size)
+
+
+def test_a_ring_asks_on_its_first_lap_after_it_was_opened_and_after_it_was_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def populate(self: PagesAhead, position: int, size_bytes: int) -> None:
+        asked.append(position)
+
+    monkeypatch.setattr(ring_layout.PagesAhead, "_populate", populate)
+    monkeypatch.setattr(ring_layout, "UNASKED_BYTES", 64 << 10)
+    scn = 0
+
+    def go_one_lap(ring: Ring) -> int:
+        nonlocal scn
+        asked.clear()
+        for _ in range(4 * MiB // 1000):
+            scn += 1
+            ring.append([EncodedWindow(scn, bytes(1000), scn)])
+        return len(asked)
+
+    ring = Ring.open(tmp_path / "shop.ring", "shop", 4 * MiB, start_scn=0)
+    assert go_one_lap(ring) > 1
+    assert go_one_lap(ring) == 0
+    ring.restart_after(scn)
+    assert go_one_lap(ring) > 1
+    ring.close()
+    ring = Ring.open(tmp_path / "other.ring", "other", 4 * MiB)
+    asked.clear()
+    for at in (0, MiB):
+        ring.extend(at, bytes(MiB))  # parts of a large window
+    ring.close()
+    assert asked == [MiB]

@@ -21,6 +21,7 @@ from pymysql.cursors import Cursor
 from benchmarks.capture.log import log_end
 from benchmarks.capture.readers import PHYSICAL, relay_settings, wait_for_scn
 from benchmarks.growth.processes import apart
+from databus.daemon.service import settle
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import wait_until
 from databus.relay.physical_source import PhysicalSource
@@ -99,6 +100,7 @@ def _capturing(log: Log, folder: Path) -> Iterator[PhysicalSource]:
     relay = Relay(settings, MarkedSource)
     try:
         relay.start()
+        settle()  # as in the daemon
         yield relay.physical_sources[PHYSICAL]
     finally:
         relay.stop()

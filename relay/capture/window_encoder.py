@@ -265,6 +265,7 @@ class WindowEncoder:
         encoder = self.known_table(change.table, origin, scn)
         if encoder is None:
             version = self._make(self._named(change.table), origin, scn)
+            self.revision += 1  # until now only Python could write its rows
             encoder = self._use(change.table, version)
         codec, notes = encoder.codec, change.notes
         if notes is not None and not self.before_images:
@@ -328,8 +329,9 @@ class WindowEncoder:
             row_codec(version.text),
             key_maker(self._named(table)),
         )
+        # A table's first encoder changes nothing for the rows of the tables before it.
+        self.revision += table.source in self._current
         self._current[table.source] = encoder
-        self.revision += 1
         return encoder
 
 

@@ -318,6 +318,18 @@ def test_how_a_tables_rows_are_written_can_be_asked_for(registry: SchemaRegistry
     assert [v.start_scn for v in registry.versions(PERSON.source)] == [7]
 
 
+def test_only_a_table_with_another_version_than_before_changes_how_rows_are_written(
+    registry: SchemaRegistry,
+) -> None:
+    made = encoder(registry)
+    made.publish_first([PERSON, ORDERS])
+    assert made.known_table(PERSON, Origin(), 5)
+    assert made.known_table(ORDERS, Origin(), 5)
+    assert made.revision == 0
+    made.encode(transaction(6, RowChange(WIDER, Op.INSERT, {"id": 1, "name": "a", "age": 2})))
+    assert made.revision > 0
+
+
 def test_a_version_that_only_rows_show_begins_with_the_first_scn_of_their_window(
     registry: SchemaRegistry,
 ) -> None:

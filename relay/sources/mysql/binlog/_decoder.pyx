@@ -149,6 +149,7 @@ cdef class BinlogDecoder(EventReader):
     cdef uint8_t metadata_head[METADATA_HEAD_BYTES]
     cdef Binding* bindings
     cdef int bound
+    cdef int64_t announced  # the last transaction that announced a table
     cdef list kept
     cdef Span* spans
     cdef Row row
@@ -392,7 +393,7 @@ cdef class BinlogDecoder(EventReader):
         if binding.kind == UNKNOWN:
             self.bound += 1
         binding.table_id = table_id
-        binding.transaction = self.transactions
+        binding.transaction = self.announced = self.transactions
         binding.content = <const uint8_t*>PyBytes_AS_STRING(content)
         binding.content_size = PyBytes_GET_SIZE(content)
         binding.plan = NULL if plan is None else &plan.plan
@@ -415,6 +416,8 @@ cdef class BinlogDecoder(EventReader):
         """Return the layouts that the current transaction's TABLE_MAPs announced, by table id."""
         cdef int place
         found = {}
+        if self.announced != self.transactions:
+            return found
         for place in range(SLOTS):
             if self.bindings[place].kind != UNKNOWN and (
                 self.bindings[place].transaction == self.transactions
@@ -672,7 +675,7 @@ cdef class BinlogDecoder(EventReader):
             return _ODD
         if memcmp(binding.content, said.body + 8, size) != 0:
             return _ODD
-        binding.transaction = self.transactions
+        binding.transaction = self.announced = self.transactions
         return _DONE
 
     cdef int _on_commit(self, Said* said) noexcept nogil:

@@ -16,13 +16,15 @@ Numbers without a size here are length-encoded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from pymysqlreplication.constants import FIELD_TYPE as T
 
 from databus.schemas.table import UNKNOWN_CHARACTER
+
+Members = tuple[bytes, ...] | None
 
 COMPRESSED_BLOB, COMPRESSED_VARCHAR, VECTOR = 140, 141, 242
 
@@ -164,16 +166,23 @@ class ByteReader:
         """Return the next little-endian number."""
         return int.from_bytes(self.take(size), "little")
 
+    def byte(self) -> int:
+        """Return the next byte as a number."""
+        if self.position >= len(self.data):
+            raise ValueError("the event ends too early")
+        self.position += 1
+        return self.data[self.position - 1]
+
     def packed(self) -> int:
         """Return the next length-encoded number."""
-        first = self.number(1)
+        first = self.byte()
         if first < 251:
             return first
         return self.number({252: 2, 253: 3, 254: 8}[first])
 
     def text(self) -> str:
         """Return the next text with a one-byte length."""
-        return self.take(self.number(1)).decode("utf-8")
+        return self.take(self.byte()).decode("utf-8")
 
 
 def parse_table_map(body: bytes, *, is_mariadb: bool) -> LoggedTable:
@@ -188,14 +197,15 @@ def parse_table_map(body: bytes, *, is_mariadb: bool) -> LoggedTable:
     lengths = ByteReader(reader.take(reader.packed()))
     types = [_type_and_length(code, lengths) for code in codes]
     nulls = int.from_bytes(reader.take((count + 7) // 8), "little")
-    columns = [
-        LoggedColumn(code, length, bool(nulls >> index & 1))
-        for index, (code, length) in enumerate(types)
-    ]
     fields = dict(_optional_fields(reader))
-    return LoggedTable(
-        database, name, tuple(_describe(columns, fields, is_mariadb)), _key_of(fields)
+    real_codes = [code for code, _ in types]
+    names, signs, collations, members = _descriptions(real_codes, fields, is_mariadb)
+    described = zip(types, names, signs, collations, members, strict=True)
+    columns = tuple(
+        LoggedColumn(*kind, bool(nulls >> index & 1), named, sign, collation, texts)
+        for index, (kind, named, sign, collation, texts) in enumerate(described)
     )
+    return LoggedTable(database, name, columns, _key_of(fields))
 
 
 def _type_and_length(code: int, lengths: ByteReader) -> tuple[int, int]:
@@ -230,80 +240,74 @@ def _string_type(first: int, second: int) -> tuple[int, int]:
 
 def _optional_fields(reader: ByteReader) -> Iterator[tuple[int, bytes]]:
     while reader.position < len(reader.data):
-        tag = reader.number(1)
+        tag = reader.byte()
         yield tag, reader.take(reader.packed())
 
 
-def _describe(
-    columns: list[LoggedColumn], fields: Mapping[int, bytes], is_mariadb: bool
-) -> list[LoggedColumn]:
-    character = _CHARACTER_MARIADB if is_mariadb else _CHARACTER
+def _descriptions(
+    codes: Sequence[int], fields: Mapping[int, bytes], is_mariadb: bool
+) -> tuple[Sequence[str | None], Sequence[bool | None], Sequence[int | None], Sequence[Members]]:
+    """Return the columns' names, signs, collations and members; None for what is not there."""
+    unknown = [None] * len(codes)
     # Tags: 1 signs, 2 and 3 collations of text columns (a default with exceptions, or one each),
     # 4 names, 5 members of SETs, 6 members of ENUMs, 8 and 9 the key, 10 and 11 collations of
     # ENUMs and SETs.
-    described = columns
-    if 1 in fields:
-        described = _with_signs(described, fields[1])
-    described = _with_collations(described, character, fields.get(2), fields.get(3))
-    described = _with_collations(described, _MEMBERS, fields.get(10), fields.get(11))
-    described = _with_members(described, T.SET, fields.get(5))
-    described = _with_members(described, T.ENUM, fields.get(6))
+    names: Sequence[str | None] = unknown
     if 4 in fields:
         reader = ByteReader(fields[4])
-        described = [replace(c, name=reader.text()) for c in described]
-    return described
+        names = [reader.text() for _ in codes]
+    signs = _signs(codes, fields[1]) if 1 in fields else unknown
+    collations: list[int | None] = [*unknown]
+    character = _CHARACTER_MARIADB if is_mariadb else _CHARACTER
+    _put_collations(collations, codes, character, fields.get(2), fields.get(3))
+    _put_collations(collations, codes, _MEMBERS, fields.get(10), fields.get(11))
+    members: list[Members] = [*unknown]
+    _put_members(members, codes, T.SET, fields.get(5))
+    _put_members(members, codes, T.ENUM, fields.get(6))
+    return names, signs, collations, members
 
 
-def _with_signs(columns: list[LoggedColumn], bits: bytes) -> list[LoggedColumn]:
+def _signs(codes: Sequence[int], bits: bytes) -> Sequence[bool | None]:
     numeric = iter(
         bool(byte & 0x80 >> shift) for byte in bits for shift in range(8)
     )  # highest bit first, numeric columns only
     # YEAR counts as numeric here, too.
-    return [
-        replace(c, is_unsigned=next(numeric, False)) if c.type_code in _NUMERIC else c
-        for c in columns
-    ]
+    return [next(numeric, False) if code in _NUMERIC else None for code in codes]
 
 
-def _with_collations(
-    columns: list[LoggedColumn],
+def _put_collations(
+    found: list[int | None],
+    codes: Sequence[int],
     kinds: frozenset[int],
     default: bytes | None,
     each: bytes | None,
-) -> list[LoggedColumn]:
+) -> None:
     if default is None and each is None:
-        return columns
+        return
     reader = ByteReader(each if each is not None else default or b"")
     numbers = []
     while reader.position < len(reader.data):
         numbers.append(reader.packed())
+    places = [place for place, code in enumerate(codes) if code in kinds]
     if each is not None:
-        given = iter(numbers)
-        return [
-            replace(c, collation_id=next(given, None)) if c.type_code in kinds else c
-            for c in columns
-        ]
+        for place, number in zip(places, numbers, strict=False):
+            found[place] = number
+        return
     # The default, then pairs of a column's place among these types and its own collation.
     others = dict(zip(numbers[1::2], numbers[2::2], strict=True))
-    places = iter(range(len(columns)))
-    return [
-        replace(c, collation_id=others.get(next(places), numbers[0])) if c.type_code in kinds else c
-        for c in columns
-    ]
+    for number, place in enumerate(places):
+        found[place] = others.get(number, numbers[0])
 
 
-def _with_members(
-    columns: list[LoggedColumn], kind: int, field: bytes | None
-) -> list[LoggedColumn]:
+def _put_members(
+    found: list[Members], codes: Sequence[int], kind: int, field: bytes | None
+) -> None:
     if field is None:
-        return columns
+        return
     reader = ByteReader(field)
-    return [
-        replace(c, members=tuple(reader.take(reader.packed()) for _ in range(reader.packed())))
-        if c.type_code == kind
-        else c
-        for c in columns
-    ]
+    for place, code in enumerate(codes):
+        if code == kind:
+            found[place] = tuple(reader.take(reader.packed()) for _ in range(reader.packed()))
 
 
 def _key_of(fields: Mapping[int, bytes]) -> tuple[int, ...]:

@@ -33,14 +33,12 @@ class LogFollower:
         self,
         reader: RingReader,
         writer: LogWriter,
-        ring_id: int,
         mark: Callable[[], LogMark | None] = lambda: None,
         frame_bytes: int = FRAME_BYTES,
     ) -> None:
         """`mark` returns the newest mark of the source's log, for the segments' headers."""
         self._reader = reader
         self._writer = writer
-        self._ring_id = ring_id
         self._mark = mark
         self._frame_bytes = frame_bytes
         self._opening = reader.opening
@@ -86,7 +84,7 @@ class LogFollower:
             return self._position
         self._opening = self._reader.opening
         writer, end = self._writer, self._writer.written
-        if writer.ring_id not in (None, self._ring_id):
+        if writer.ring_id not in (None, self._reader.ring_id):
             return self._begin_at_head("it is the log of another ring")
         if writer.ring_id is None or end.scn == UNKNOWN_SCN:
             return self._begin_at_head("")
@@ -126,7 +124,7 @@ class LogFollower:
         if end == position:
             return self._copy_large(position)
         windows = whole_windows(reader.read(position, end - position), self._writer.written.scn)
-        self._writer.append(windows, self._ring_id, self._mark())
+        self._writer.append(windows, self._reader.ring_id, self._mark())
         return position + len(windows.data)
 
     def _copy_large(self, position: int) -> int:
@@ -138,7 +136,7 @@ class LogFollower:
             if event_bytes > len(data):
                 data = self._reader.read(position, event_bytes)
             part, count = part_of_window(data, offset)
-            self._writer.append(part, self._ring_id, self._mark())
+            self._writer.append(part, self._reader.ring_id, self._mark())
             position, offset = position + len(part.data), offset + count
             goes_on = part.goes_on
         return position

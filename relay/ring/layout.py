@@ -92,6 +92,7 @@ UNSOUND = 78  # not 0 during a recovery
 REPLACED = 79  # not 0 once another file replaces this one: resized or emptied
 BOOT_ID = 80  # two cells: the boot of the machine in which the last writer opened the file
 SOURCES = 82  # * generation of the writer, and CRC32 of its file of first SCNs: 32 bits each
+RING_ID = 84  # * random: the same in a copy of another size, another one once it is emptied
 PAIRS = (TAIL, HEAD, FIRST, NEXT, PREV_SCN)
 
 _MARKS = (1024, 2048)
@@ -261,6 +262,8 @@ class RingFile:
 
     def begin_generation(self) -> int | None:
         """Begin the generation of a new writer, with the same `sources_crc`; return that."""
+        if not self.ring_id():  # the file of an earlier version
+            self.put(RING_ID, _new_id())
         crc = self.sources_crc()
         if crc is not None and crc != NEVER_SEALED:
             self._seal(crc, self.cells[GENERATION] + 1)
@@ -269,6 +272,10 @@ class RingFile:
 
     def _seal(self, crc: int, generation: int) -> None:
         self.put(SOURCES, generation % (1 << 32) << 32 | crc)
+
+    def ring_id(self) -> int:
+        """Return the ring's id; 0 without one, in a ring of an earlier version."""
+        return self.cells[RING_ID] if self.is_sound(RING_ID) else 0
 
     def marks(self) -> list[LogMark]:
         """Return the intact marks of the source's log, oldest first."""
@@ -411,18 +418,32 @@ def map_file(path: Path) -> RingFile:
         raise RingError(f"ring {path}: {error}") from error
 
 
-def create_file(
-    path: Path, fd: int, layout: Layout, start_scn: int, start_position: int = 0
-) -> None:
-    """Fill an empty file with an empty ring.
+def _new_id() -> int:
+    """Return a random id, which is not 0."""
+    return int.from_bytes(os.urandom(8), "little") | 1
 
+
+def create_file(
+    path: Path,
+    fd: int,
+    layout: Layout,
+    start_scn: int,
+    old: RingFile | None = None,
+    *,
+    is_copied: bool = True,
+) -> None:
+    """Fill an empty file with an empty ring: a new one, or one that replaces `old`.
+
+    It has the id of `old` if that `is_copied` into it; otherwise its positions continue those.
     All disk blocks are allocated now: so a full disk is an error here, and does not kill the
     process when a window is written (SIGBUS).
     """
     _allocate(path, fd, layout.file_bytes)
     os.pwrite(fd, layout.encode(), 0)
+    start_position = 0 if old is None or is_copied else old.cells[TAIL]
     cells = {TAIL: start_position, HEAD: start_position, FIRST: 0, NEXT: 0}
     cells[PREV_SCN] = start_scn & MASK
+    cells[RING_ID] = old.ring_id() if old is not None and is_copied else _new_id()
     for cell, value in cells.items():
         os.pwrite(fd, struct.pack("<QQ", value, value ^ MASK), cell * 8)
 

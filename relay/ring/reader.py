@@ -1,8 +1,7 @@
 """Read a ring from any thread or process, at any speed, without delaying the writer.
 
-A reader takes no lock and writes nothing. It copies first and reads head afterwards: if
-head has passed the begin of the copy, the writer may have overwritten the bytes meanwhile,
-and the reader was overtaken.
+A reader takes no lock and writes nothing. It copies first and reads head afterwards: if head
+has passed the begin of the copy, it was overtaken, and the bytes may be of newer windows.
 
 Bytes that were in the file when it was opened are checked before they are returned
 (`check`). A read ends before damage, and a read that starts at damage raises
@@ -128,6 +127,11 @@ class RingReader:
     def name(self) -> str:
         """Name of the physical source."""
         return self._file.layout.name
+
+    @property
+    def ring_id(self) -> int:
+        """What tells this ring from another one, and from itself before it was emptied."""
+        return self._file.ring_id()
 
     @property
     def capacity_bytes(self) -> int:

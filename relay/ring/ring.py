@@ -464,7 +464,7 @@ def _make(
         old.dropped = damage or old.dropped
     fd = make_locked(path)
     try:
-        create_file(path, fd, layout, start_scn, old.tail if old and not is_copied else 0)
+        create_file(path, fd, layout, start_scn, old._file if old else None, is_copied=is_copied)
         ring = _open(path, os.dup(fd))
     except BaseException:
         discard(path)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.ring.layout import REPLACED
+from databus.relay.ring.layout import REPLACED, RING_ID
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.ring.selection import Selection
@@ -77,6 +77,32 @@ def test_an_emptied_ring_begins_after_the_scn(ring: Ring, path: Path, scn: int) 
     assert (again.min_scn, again.max_scn, again.prev_scn) == (scn + 1, scn + 1, scn)
     assert sorted(file.name for file in path.parent.iterdir()) == ["shop.ring"]
     again.close()
+
+
+def test_an_emptied_ring_has_another_id(ring: Ring, reader: RingReader, path: Path) -> None:
+    before = reader.ring_id
+    ring.restart_after(20)
+    reader.follow()
+    assert 0 != reader.ring_id != before
+    emptied = reader.ring_id
+    ring.close()
+    Ring.open(path, "shop", 2 * CAPACITY, 256).close()  # a copy of another size
+    reader.follow()
+    assert reader.ring_id == emptied
+
+
+@pytest.mark.parametrize("damage", [bytes(16), b"12345678" * 2])
+def test_a_ring_without_an_id_is_given_one(ring: Ring, path: Path, damage: bytes) -> None:
+    """One of an earlier version has none."""
+    ring.close()
+    with path.open("r+b") as file:
+        file.seek(RING_ID * 8)
+        file.write(damage)
+    reader = RingReader.open(path)
+    assert reader.ring_id == 0
+    Ring.open(path, "shop", CAPACITY, 256).close()
+    assert reader.ring_id != 0
+    reader.close()
 
 
 def test_it_may_be_emptied_again_and_again(ring: Ring) -> None:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.latency import Run, Stamps, breakdown_of, figures_of, join
+from benchmarks.latency import (
+    Run,
+    Stamps,
+    breakdown_of,
+    figures_of,
+    join,
+    work_between,
+    work_of,
+)
 from benchmarks.shared import traced_relay
 from databus.relay.ring.ring import Ring
 from databus.relay.serving.databus.stream import StreamJob
@@ -29,7 +37,16 @@ def test_a_latency_is_from_commit_returned_to_callback() -> None:
 
 def test_the_targets_are_those_promised() -> None:
     targets = [str(figure.target) for figure in figures_of(RUN, join(COMMITS, CALLS, []))]
-    assert targets[:3] == ["≤ 3", "≤ 20", "None"]
+    assert targets[:3] == ["≤ 0.6", "≤ 3", "None"]
+
+
+def test_cpu_time_is_per_transaction_of_the_time_between_and_a_share_of_a_core() -> None:
+    commits = [(at, at + MS) for at in range(0, 4000 * MS, 2 * MS)]
+    work = work_between((1000 * MS, 5.0, 1.0), (3000 * MS, 5.3, 1.2), commits)
+    assert work.transactions == 1000
+    shown = {figure.name.split(": ")[1]: figure for figure in work_of(RUN, work)}
+    assert [round(figure.value) for figure in shown.values()] == [500, 300, 200, 500, 25]
+    assert shown["share of a core, both"].is_met is False
 
 
 def test_a_callback_that_never_came_is_no_measurement() -> None:

@@ -7,16 +7,21 @@ subscribe before it reads the ring: then a window appended after its read wakes 
 A commit wakes the subscribers of its tables at once. The others are woken together, at most
 once in `OTHERS_EVERY_S`: their positions move with windows of other tables, too, but a
 thousand of them must not cost a commit more than ten.
+
+A subscriber may do its work at the wake-up itself, and stay subscribed: a turn of a task for each
+commit costs more than the work. Those beyond the first few milliseconds are woken as all others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 OTHERS_EVERY_S = 1.0
+AT_ONCE_S = 0.004  # of work in one wake-up
 
 
 class Appended(Protocol):
@@ -37,6 +42,7 @@ class Notifier:
     def __init__(self, appended: Appended | None = None) -> None:
         self._appended = appended
         self._waiting: dict[asyncio.Future[None], frozenset[int] | None] = {}
+        self._at_once: dict[asyncio.Future[None], Callable[[], bool]] = {}
         # The same futures by the sources that they wait for; None: for any window.
         self._by_source: dict[int | None, set[asyncio.Future[None]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -69,8 +75,11 @@ class Notifier:
         self,
         future: asyncio.Future[None] | None = None,
         src_ids: frozenset[int] | None = None,
+        at_once: Callable[[], bool] | None = None,
     ) -> asyncio.Future[None]:
         """Return a future that completes at the next `notify`; `remove` must follow.
+
+        `at_once` is called before; if it returns True, the future waits for the next `notify`.
 
         It is a new one, or the one that the caller waits for in other places, too. Windows
         without rows of `src_ids` complete it a little later. On the loop's thread only.
@@ -84,6 +93,8 @@ class Notifier:
         if not self._waiting and self._appended is not None:
             self._appended.begin()
         self._waiting[future] = src_ids
+        if at_once is not None:
+            self._at_once[future] = at_once
         for src_id in _keys(src_ids):
             self._by_source.setdefault(src_id, set()).add(future)
         return future
@@ -111,6 +122,8 @@ class Notifier:
         self._is_notifying = False
         is_for_all, self._is_for_all = self._is_for_all, False
         found = None if self._appended is None else self._appended.take()
+        if is_for_all:
+            self._at_once.clear()  # it may not be about windows
         if found is None or is_for_all:
             self._complete(list(self._waiting))
             return
@@ -124,7 +137,11 @@ class Notifier:
         self._complete(list(self._waiting))
 
     def _complete(self, futures: list[asyncio.Future[None]]) -> None:
+        until_s = time.perf_counter() + AT_ONCE_S
         for future in futures:
+            at_once = self._at_once.get(future)
+            if at_once is not None and time.perf_counter() < until_s and at_once():
+                continue
             self._forget(future)
             if not future.done():
                 future.set_result(None)
@@ -132,6 +149,7 @@ class Notifier:
     def _forget(self, future: asyncio.Future[None]) -> None:
         if future not in self._waiting:
             return
+        self._at_once.pop(future, None)
         for src_id in _keys(self._waiting.pop(future)):
             futures = self._by_source[src_id]
             futures.discard(future)

@@ -244,6 +244,20 @@ class ApiHandler(RequestHandler):
         else:
             await self._send_pieces((begin, part, end))
 
+    def send_part_at_once(self, part: bytes) -> bool:
+        """Send a small part, not the first one, without waiting; else return False, nothing sent.
+
+        What the socket does not take is kept, and no other part is sent this way until it is gone.
+        """
+        stream: Any = self.request.connection.stream  # type: ignore[union-attr]
+        if len(part) > FIRST_BYTES or self._is_gone() or stream.writing():
+            return False
+        frame = memoryview(b"%x\r\n%b\r\n" % (len(part), part))
+        sent_bytes = send_at_once(stream, [frame])
+        if sent_bytes < len(frame):
+            stream.write(frame[sent_bytes:])
+        return True
+
     async def end_parts(self) -> None:
         """End the body that `send_part` began."""
         if not self._is_gone():

@@ -21,6 +21,7 @@ from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.ring.selection import Selection
+from databus.relay.serving.databus.follower import Follower
 from databus.relay.serving.databus.known_schemas import (
     end_at,
     find_ends,
@@ -215,23 +216,30 @@ class StreamHandler(RelayHandler):
         """
         (job,) = self._make_jobs(request)
         source = self.relay.physical_source(job.selection.physical_source)
-        left_bytes, response = request.form.size_bytes, first
-        news = source.notifier.add(src_ids=job.selection.src_ids)
+        tail, size_bytes, response = lambda: source.reader.tail, request.form.size_bytes, first
+        follower = Follower(job, tail, self._tracker, size_bytes, self.send_part_at_once)
+
+        def listen() -> asyncio.Future[None]:
+            # While the task does something else, the windows are left to it.
+            return source.notifier.add(
+                src_ids=job.selection.src_ids,
+                at_once=lambda: self._held is not None and follower.send_at_once(),
+            )
+
+        news = listen()
         try:
             while True:
                 if response.body:
-                    left_bytes -= len(response.body)
-                    self._tracker.serves(len(response.body))
+                    follower.serves(response)
                     await self.send_part(response.body, request.form.content_type)
-                    job.go_on(response)
-                    self._tracker.goes_on(job)
-                if job.position == source.reader.tail:
+                    follower.goes_on(response)
+                if follower.is_at_end:
                     await self._hold(news, end - time.monotonic())
                 if self._is_disconnected or self.relay.is_closing or time.monotonic() >= end:
                     break
                 if news.done():  # again before reading, so that no window is missed
-                    news = source.notifier.add(src_ids=job.selection.src_ids)
-                following = await self._read_on(job, left_bytes)
+                    news = listen()
+                following = await self._read_on(job, follower.left_bytes)
                 if following is None:
                     break
                 response = following

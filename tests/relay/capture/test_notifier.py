@@ -133,3 +133,34 @@ async def test_all_are_woken_when_the_relay_lets_go() -> None:
     notifier.notify_all()
     async with asyncio.timeout(10):
         await future
+
+
+@on_a_loop
+async def test_a_subscriber_that_does_its_work_at_once_stays_until_it_cannot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("databus.relay.capture.notifier.AT_ONCE_S", 60.0)
+    answers = [True, True, False]
+    notifier = Notifier()
+    futures = [notifier.add(at_once=lambda: answers.pop(0))]
+    for is_left in (2, 1):
+        assert await woken(notifier, futures) == []
+        assert len(answers) == is_left
+    assert await woken(notifier, futures) == [0]
+    assert notifier.waiting == 0
+
+
+@on_a_loop
+async def test_work_at_once_has_an_end_in_each_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("databus.relay.capture.notifier.AT_ONCE_S", 0.0)
+    notifier = Notifier()
+    futures = [notifier.add(at_once=lambda: True) for _ in range(3)]
+    assert await woken(notifier, futures) == [0, 1, 2]
+
+
+@on_a_loop
+async def test_who_works_at_once_is_woken_when_the_relay_lets_go() -> None:
+    notifier = Notifier()
+    futures = [notifier.add(at_once=lambda: True)]
+    notifier.notify_all()
+    assert await woken(notifier, futures) == [0]

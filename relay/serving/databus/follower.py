@@ -1,0 +1,63 @@
+"""Sends the windows of a streamed response that are read and sent at once, as nearly all are.
+
+A task that is woken for each transaction costs more than reading and sending it. So the notifier
+calls `send_at_once` itself. What does not end there is left to the request's task, which finds
+everything as it was: an error, a full socket, a window that is larger than what may be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from databus.relay.serving.databus.request_tracker import RequestTracker
+from databus.relay.serving.databus.stream import StreamJob, StreamResponse
+from databus.schemas.errors import DatabusError
+
+
+class Follower:
+    """Where a streamed response is. On the loop's thread only."""
+
+    def __init__(
+        self,
+        job: StreamJob,
+        tail: Callable[[], int],
+        tracker: RequestTracker,
+        left_bytes: int,
+        send: Callable[[bytes], bool],
+    ) -> None:
+        """`send` sends a part without waiting, or returns False and sends nothing."""
+        self.left_bytes = left_bytes
+        self._job = job
+        self._tail = tail
+        self._tracker = tracker
+        self._send = send
+
+    def serves(self, response: StreamResponse) -> None:
+        """Record windows that are sent; `goes_on` must follow."""
+        self.left_bytes -= len(response.body)
+        self._tracker.serves(len(response.body))
+
+    def goes_on(self, response: StreamResponse) -> None:
+        """Continue behind windows that were sent."""
+        self._job.go_on(response)
+        self._tracker.goes_on(self._job)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether every window is sent."""
+        return self._job.position == self._tail()
+
+    def send_at_once(self) -> bool:
+        """Send what has come; return False if there is something left to do."""
+        if self.is_at_end:
+            return True
+        try:
+            self._job.start(self.left_bytes)
+            response = self._job.step()
+        except DatabusError:
+            return False
+        if response is None or not response.has_whole_windows or not self._send(response.body):
+            return False
+        self.serves(response)
+        self.goes_on(response)
+        return self.is_at_end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import resource
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -36,6 +37,7 @@ from benchmarks.capture_fuzz.reading import (
 from benchmarks.capture_fuzz.recording import Recording, record_all
 from benchmarks.capture_fuzz.rings import look_at
 from benchmarks.capture_fuzz.searching import search, searches
+from benchmarks.shared.sanitized import run_sanitized
 
 UNDAMAGED = 0.03  # share of the rounds that show that a stretch can be read at all
 MOST_TRANSACTIONS = 4
@@ -228,13 +230,19 @@ def report(tally: Tally, seconds: float) -> str:
 @click.option(
     "--sanitize", is_flag=True, help="Run the compiled code alone, built with AddressSanitizer."
 )
-def main(rounds: int, seed: int, first: int, file: Path | None, sanitize: bool) -> None:
+@click.option("--only-compiled", is_flag=True, help="Leave out what Python reads.")
+def main(
+    rounds: int, seed: int, first: int, file: Path | None, sanitize: bool, only_compiled: bool
+) -> None:
     """Damage binlogs and windows at random; exit 1 for anything but a clean error."""
     if sanitize:
-        from benchmarks.capture_fuzz.sanitized import run_sanitized
-
-        raise SystemExit(run_sanitized(rounds, seed, first, load_recordings(file)))
-    raise SystemExit(run(rounds, seed, first, load_recordings(file)))
+        with tempfile.TemporaryDirectory(prefix="databus-recordings-") as folder:
+            file = file or Path(folder) / "recordings"
+            load_recordings(file)
+            told = ["--rounds", str(rounds), "--seed", str(seed), "--first", str(first)]
+            told += ["--recordings", str(file)]
+            raise SystemExit(run_sanitized("benchmarks.capture_fuzz.run", told))
+    raise SystemExit(run(rounds, seed, first, load_recordings(file), only_compiled))
 
 
 def run(

@@ -264,7 +264,11 @@ def take_windows(
             offset += BODY_AT
             begin, window_bytes, scn, window_scn = offset, 0, -1, None
             continue
-        if <int32_t>_u4(at + SRC_ID_AT) != src_id or not _has_digest(at, place, digest):
+        if (
+            digest is None
+            or <int32_t>_u4(at + SRC_ID_AT) != src_id
+            or not _has_digest(at, place, digest)
+        ):
             found = PyBytes_FromStringAndSize(<const char*>at + BODY_AT + place + PART_MD5_AT, 16)
             if (<int32_t>_u4(at + SRC_ID_AT), found) not in known:
                 break

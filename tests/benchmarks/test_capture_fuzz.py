@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.capture_fuzz import sanitized
 from benchmarks.capture_fuzz.damage import cut, damage_events, framed, stretch
 from benchmarks.capture_fuzz.run import main
+from benchmarks.shared import sanitized
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded
 
 FORMAT, GTID, QUERY = 15, 162, 2

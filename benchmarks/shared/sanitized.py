@@ -1,4 +1,4 @@
-"""Runs the rounds in a Python whose compiled modules are built with AddressSanitizer.
+"""Runs a module in a Python whose compiled modules are built with AddressSanitizer.
 
 They are built from a copy of the sources, so that those in use stay as they
 are, and loaded under their own names before anything imports them. Python
@@ -11,41 +11,39 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
-import pickle
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from tools.repository import ROOT
 
 _FLAGS = "-fsanitize=address -fno-omit-frame-pointer -g -O1"
+ROOTS = ("schemas", "relay", "client")  # packages that have compiled modules
 _COPIED = ("*.py", "*.pyx", "*.pxi", "*.pxd", "*.pyi", "*.avsc", "*.toml", "README.md", "LICENSE")
 _LEFT_OUT = {"build", "tests", "benchmarks", "docs", "examples", "tools", "__pycache__"}
 
 
-def run_sanitized(rounds: int, seed: int, first: int, recordings: Sequence[Any]) -> int:
-    """Build the modules, do the rounds in a child; return its exit status."""
+def run_sanitized(module: str, arguments: Sequence[str], roots: Sequence[str] = ROOTS) -> int:
+    """Build the modules of these packages, run a module's `main` with them; return its status.
+
+    It is run with `--only-compiled` beside the arguments.
+    """
     with tempfile.TemporaryDirectory(prefix="databus-sanitized-") as folder:
-        place = Path(folder)
-        built = build(place / "source")
+        place = Path(folder) / "source"
+        built = build(place, roots)
         click.echo(f"built with AddressSanitizer: {', '.join(module_name(b) for b in built)}")
-        recorded = place / "recordings"
-        recorded.write_bytes(pickle.dumps(list(recordings)))
-        command = [sys.executable, "-m", __name__, "--built", str(place / "source")]
-        command += ["--rounds", str(rounds), "--seed", str(seed), "--first", str(first)]
-        command += ["--recordings", str(recorded)]
+        command = [sys.executable, "-m", __name__, str(place), module, *arguments]
         return subprocess.run(command, env=_environment(), cwd=ROOT, check=False).returncode
 
 
-def build(target: Path) -> list[Path]:
-    """Build the compiled modules of a copy of the sources; return them."""
-    _copy_sources(target)
+def build(target: Path, roots: Sequence[str] = ROOTS) -> list[Path]:
+    """Build the compiled modules of these packages in a copy of the sources; return them."""
+    _copy_sources(target, roots)
     environment = {**os.environ, "CFLAGS": _FLAGS, "LDFLAGS": "-fsanitize=address"}
     done = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
@@ -62,10 +60,12 @@ def build(target: Path) -> list[Path]:
     return built
 
 
-def _copy_sources(target: Path) -> None:
+def _copy_sources(target: Path, roots: Sequence[str]) -> None:
     for pattern in _COPIED:
         for path in ROOT.rglob(pattern):
             place = path.relative_to(ROOT)
+            if pattern == "*.pyx" and place.parts[0] not in roots:
+                continue
             if not _LEFT_OUT & set(place.parts) and not place.parts[0].startswith("."):
                 (target / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target / place)
@@ -115,19 +115,12 @@ def load_built(folder: Path) -> None:
         setattr(parent, own_name, module)
 
 
-@click.command()
-@click.option("--built", type=click.Path(path_type=Path), required=True)
-@click.option("--rounds", type=int, required=True)
-@click.option("--seed", type=int, required=True)
-@click.option("--first", type=int, required=True)
-@click.option("--recordings", type=click.Path(path_type=Path), required=True)
-def main(built: Path, rounds: int, seed: int, first: int, recordings: Path) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Run as the child."""
-    load_built(built)
-    from benchmarks.capture_fuzz.run import load_recordings, run
-
-    raise SystemExit(run(rounds, seed, first, load_recordings(recordings), only_compiled=True))
+    built, module, *told = arguments
+    load_built(Path(built))
+    importlib.import_module(module).main([*told, "--only-compiled"])
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -106,12 +106,11 @@ class DatabusClient:
     ) -> None:
         """Take relay URLs and keys of `ClientSettings` as options, or `settings`.
 
-        `checkpoints` stores checkpoints elsewhere than in `checkpoint_dir`. With
-        `is_impatient` the client fails when every relay rejects its request, instead of
-        retrying until the relays change. `on_registered` is called on the network thread
-        with a server's ids and schemas, before the first event that uses them.
-        `client_id` identifies the client to relays (letters, digits and `_.:-`, at most
-        64); the default is a new random id. Raises SettingsError.
+        `checkpoints` stores checkpoints elsewhere than in `checkpoint_dir`. With `is_impatient` the
+        client fails when every relay rejects its request, instead of retrying until the relays
+        change. `on_registered` is called on the network thread with a server's ids and schemas,
+        before the first event that uses them. `client_id` identifies the client to relays (letters,
+        digits and `_.:-`, at most 64); the default is a new random id. Raises SettingsError.
         """
         self.settings = settings = settings_of(settings, relays, options)
         ServerAccess(settings.access).check()

@@ -36,12 +36,9 @@ def read_scn(server: str, path: str, body: bytes) -> int:
     try:
         value = json.loads(body)
         # Some servers send the SCN as a string.
-        scn = int(value) if isinstance(value, str) else _number(value)
-        if not 0 <= scn <= MAX_SCN:
-            raise ValueError(f"{scn} is not an SCN")
+        return _scn(int(value) if isinstance(value, str) else _number(value))
     except (ValueError, TypeError, RecursionError) as error:
         raise ServerError(server, f"the answer to {path} is malformed: {error!r}") from error
-    return scn
 
 
 def read_mark(server: str, headers: Mapping[str, str]) -> tuple[int, int] | None:
@@ -85,6 +82,18 @@ def read_schemas(server: str, body: bytes) -> tuple[RegisteredSchema, ...]:
         raise ServerError(server, f"the answer to /register is malformed: {error!r}") from error
 
 
+def read_position(server: str, body: bytes) -> tuple[int | None, int | None]:
+    """Return the SCN of a named place and the oldest one held, None if unknown.
+
+    Raises ServerError.
+    """
+    try:
+        value = json.loads(body)
+        return _scn_or_none(value["scn"]), _scn_or_none(value["oldestScn"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ServerError(server, f"the answer to /position is malformed: {error!r}") from error
+
+
 def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeaders:
     """Return the headers of a `/stream` answer; raise ServerError."""
     try:
@@ -103,6 +112,16 @@ def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeader
         )
     except ValueError as error:
         raise ServerError(server, f"a header of /stream is malformed: {error}") from error
+
+
+def _scn_or_none(value: object) -> int | None:
+    return None if value is None else _scn(int(_text(value)))
+
+
+def _scn(number: int) -> int:
+    if not 0 <= number <= MAX_SCN:
+        raise ValueError(f"{number} is not an SCN")
+    return number
 
 
 def _items(body: bytes) -> list[dict[str, Any]]:

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator
 
+from databus.conf.named_places import parse_place
 from databus.conf.units import parse_size_bytes
+from databus.schemas.errors import SettingsError
 
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 
@@ -16,6 +18,16 @@ def _with_scn_as_text(value: object) -> object:
     return str(value) if type(value) is int else value
 
 
+def _place_text(value: object) -> object:
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        return value
+    try:
+        return str(parse_place(value))
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+
+
+PlaceText = Annotated[str, BeforeValidator(_place_text)]  # a named place, or an SCN as a number
 Start = Annotated[str, BeforeValidator(_with_scn_as_text)]  # a word or an SCN, also as a number
 
 

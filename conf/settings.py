@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from databus.conf.model import Settings, SizeBytes, Start
+from databus.conf.model import PlaceText, Settings, SizeBytes
 from databus.conf.source_names import doubles
 from databus.conf.source_settings import PhysicalSourceSettings, SourceSettings
 
@@ -245,9 +245,10 @@ class ClientSettings(Settings):
     checkpoint_dir: Path | None = Field(
         default=None, description="Folder of checkpoints; none = in memory only"
     )
-    start: Start = Field(
+    start: PlaceText = Field(
         default="earliest",
-        description="Without a checkpoint: `earliest`, `latest`, `beginning` or an SCN",
+        description="Without a checkpoint: `earliest`, `latest`, `beginning`, an SCN, `time:…`, "
+        "`gtid:…` or `binlog:FILE:OFFSET`",
     )
     fetch_bytes: SizeBytes = Field(
         default=1 << 20, ge=1024, description="`size` of each stream request"

@@ -56,6 +56,11 @@ class Catalog:
         self.name_of(int(text))
         return int(text)
 
+    def physical_source_of(self, src_id: int) -> str:
+        """Return the name of a source's physical source; raise UnknownSourceError."""
+        name = self.name_of(src_id)
+        return next(physical for physical, names in self.members.items() if name in names)
+
     def _shown(self) -> list[str]:
         return [f"{src_id} ({name})" for name, src_id in self.ids.items()]
 

@@ -15,6 +15,8 @@
     │   ├── OtherLogError             the checkpoint is of another log
     │   ├── ScnNotFoundError          the requested point is no longer held
     │   │   └── DamagedWindowsError   the windows after it are damaged in a file
+    │   ├── ScnAheadError             the requested point lies after the newest window
+    │   ├── PlaceNotFoundError        no window has the GTID that names the requested point
     │   ├── BootstrapTooOldError      the bootstrap server has not reached that SCN: retry later
     │   │   └── RowsUnknownError      stored rows with unknown values: they are read again
     │   └── BootstrapTooYoungError    the bootstrap server does not reach back so far
@@ -73,8 +75,7 @@ class ProtocolError(DatabusError):
 
     def __init__(self, problem: str, offset: int = 0) -> None:
         super().__init__(f"{problem} (at byte {offset})")
-        self.problem = problem
-        self.offset = offset
+        self.problem, self.offset = problem, offset
 
 
 class WindowTooLargeError(ProtocolError):
@@ -115,8 +116,7 @@ class InvalidParameterError(RequestError):
     def __init__(self, parameter: str, value: str, rule: str) -> None:
         shown = value if len(value) <= 80 else f"{value[:77]}..."
         super().__init__(f"parameter {parameter!r} is {shown!r}: {rule}")
-        self.parameter = parameter
-        self.rule = rule
+        self.parameter, self.rule = parameter, rule
 
 
 class UnknownCommandError(RequestError):
@@ -193,9 +193,8 @@ class UnusableSourceError(RequestError):
 class ScnNotFoundError(RequestError):
     """The requested point has been overwritten.
 
-    Not worth retrying on this relay; on every relay of the source it means
-    that the client must bootstrap. Goes on the wire as the *cause* of a
-    RequestProcessingException, which is where Databus clients look for it.
+    Not worth retrying on this relay; on every relay of the source the client must bootstrap. On
+    the wire it is the *cause* of a RequestProcessingException, where Databus clients look for it.
     """
 
     status = 404
@@ -207,9 +206,25 @@ class ScnNotFoundError(RequestError):
             f"scn {scn} is gone; the oldest held is {self.oldest_text}"
             + (f"; {advice}" if advice else "")
         )
-        self.scn = scn
-        self.oldest = oldest
-        self.advice = advice
+        self.scn, self.oldest, self.advice = scn, oldest, advice
+
+
+class ScnAheadError(RequestError):
+    """The requested place lies after the newest window: ask again later, or name another one."""
+
+    status = 404
+    wire_name = "ScnAheadException"
+
+    def __init__(self, place: str, newest: int) -> None:
+        shown = f"scn {newest}" if newest >= 0 else "none"
+        super().__init__(f"{place} is not reached yet; the newest window is {shown}")
+
+
+class PlaceNotFoundError(RequestError):
+    """No window that is held has what names the requested place, for example its GTID."""
+
+    status = 404
+    wire_name = "PlaceNotFoundException"
 
 
 class OtherLogError(RequestError):
@@ -228,9 +243,9 @@ class OtherLogError(RequestError):
         here = f"window {_window_text(*held)}" if held else "no window up to there"
         return cls(
             f"the checkpoint is of another log of {name}: the consumer was sent rows of window "
-            f"{_window_text(*mark)}, and here there is {here}. Nothing was "
-            "sent. Use the server that the rows came from; or, if the source was begun anew, "
-            "remove the checkpoint and what was made of the rows, and read all again"
+            f"{_window_text(*mark)}, and here there is {here}. Nothing was sent. Use the server of "
+            "those rows; or, if the source was begun anew, remove the checkpoint and what was made "
+            "of the rows, and read all again"
         )
 
 
@@ -238,8 +253,7 @@ class DamagedWindowsError(ScnNotFoundError):
     """Windows in the middle of a ring's file, or in a segment of a relay log, are damaged.
 
     On the wire it is a ScnNotFoundException: a client before those windows can continue only on
-    another server, and a retry does not help. Clients at the last damaged window or after it are
-    served.
+    another server. Clients at the last damaged window or after it are served.
     """
 
     def __init__(self, path: str, physical_source: str, scns: tuple[int, int], at: int) -> None:
@@ -252,8 +266,7 @@ class DamagedWindowsError(ScnNotFoundError):
             "without one, have the relay capture them again, as long as the database has its log: "
             f'POST /api/v1/physicalSources/{physical_source}/restart {{"scn": "{after}"}}',
         )
-        self.path = path
-        self.until = until
+        self.path, self.until = path, until
 
 
 class BootstrapTooOldError(RequestError):
@@ -271,8 +284,7 @@ class RowsUnknownError(BootstrapTooOldError):
     """The values of stored rows are unknown since a schema change at `scn`: read them again."""
 
     def __init__(self, source: str, scn: int, why: str) -> None:
-        self.source = source
-        self.scn = scn
+        self.source, self.scn = source, scn
         self.problem = f"its rows are read again, for not all are as the table of scn {scn}: {why}"
         super().__init__(
             f"source {source}: {self.problem}; ask again later (where no seeding runs: "
@@ -312,8 +324,7 @@ class OtherTargetError(CheckpointError):
 
     def __init__(self, checkpoint: str, target: str, problem: str) -> None:
         super().__init__(problem)
-        self.checkpoint = checkpoint
-        self.target = target
+        self.checkpoint, self.target = checkpoint, target
 
 
 class SchemaError(DatabusError):
@@ -335,9 +346,7 @@ class IncompatibleSchemaError(SchemaError):
 
     def __init__(self, source: str, field: str, reason: str) -> None:
         super().__init__(f"schema of {source}: field {field!r}: {reason}")
-        self.source = source
-        self.field = field
-        self.reason = reason
+        self.source, self.field, self.reason = source, field, reason
 
 
 class ReloadNeededError(SchemaError):
@@ -360,8 +369,7 @@ class RowError(DatabusError):
 
     def __init__(self, source: str, column: str, problem: str) -> None:
         super().__init__(f"{source}, column {column!r}: {problem}")
-        self.source = source
-        self.column = column
+        self.source, self.column = source, column
 
 
 class RingError(DatabusError):
@@ -390,13 +398,7 @@ class TransactionTooLargeError(RingError):
     """
 
     def __init__(
-        self,
-        source: str,
-        scn: int,
-        size_bytes: int,
-        capacity_bytes: int,
-        *,
-        is_whole: bool = True,
+        self, source: str, scn: int, size_bytes: int, capacity_bytes: int, *, is_whole: bool = True
     ) -> None:
         size = f"at scn {scn} has" if is_whole else f"after scn {scn} has more than"
         super().__init__(
@@ -431,9 +433,8 @@ class SourceStoppedError(SourceError):
 
     `scn` is the last SCN handed over; `position` names the position in the source's own terms
     (file and offset, row of the change log), or is empty. `evidence` identifies the bytes that
-    were read there, if the error is about bytes: if the next read finds other bytes, they were
-    damaged in transit. `remedy` tells how to skip the position; it is shown only after a
-    second read found the same.
+    were read there: if the next read finds other bytes, they were damaged in transit. `remedy`
+    tells how to skip the position; it is shown only after a second read found the same.
     """
 
     def __init__(
@@ -461,8 +462,7 @@ class IllegalTransitionError(DatabusError):
 
     def __init__(self, state: str, event: str) -> None:
         super().__init__(f"state {state} has no step {event}: a defect of databus, report it")
-        self.state = state
-        self.event = event
+        self.state, self.event = state, event
 
 
 class ServerError(DatabusError):

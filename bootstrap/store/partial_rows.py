@@ -28,11 +28,11 @@ from databus.schemas.avro_rows import Row, RowCodec, row_codec
 from databus.schemas.errors import BootstrapError, RowError
 from databus.schemas.event.event import Event
 from databus.schemas.event.metadata import (
-    METADATA_DIGESTS,
     EventMetadata,
     Notes,
     decode_metadata,
     encode_metadata,
+    metadata_of,
     metadata_part,
 )
 from databus.schemas.event.v2 import decode, encode
@@ -208,10 +208,8 @@ def fill(
 
 def notes_of(event: bytes) -> Notes:
     """Return an event's annotations, which may be empty."""
-    metadata = decode(event)[0].metadata
-    if metadata is None or metadata.digest not in METADATA_DIGESTS:
-        return Notes()
-    return decode_metadata(metadata.data, metadata.digest).notes or Notes()
+    metadata = metadata_of(decode(event)[0])
+    return (metadata and metadata.notes) or Notes()
 
 
 def _metadata_of(event: Event) -> EventMetadata:

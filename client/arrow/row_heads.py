@@ -8,17 +8,15 @@ from databus.client.arrow.avro_columns import AvroColumn
 from databus.client.arrow.batch_builder import Head
 from databus.schemas.errors import ProtocolError, RowError
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata
+from databus.schemas.event.metadata import EventMetadata, Op, metadata_of
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 
-def metadata_of(event: Event) -> EventMetadata | None:
-    """Return the metadata of an event from a relay of this project; None from other relays."""
-    if event.metadata is None or event.metadata.digest not in METADATA_DIGESTS:
-        return None
-    metadata = decode_metadata(event.metadata.data, event.metadata.digest)
-    if not _INT_MIN <= metadata.row_index <= _INT_MAX:
+def checked_metadata(event: Event) -> EventMetadata | None:
+    """Return the metadata of an event, whose row index fits Arrow's column; None without any."""
+    metadata = metadata_of(event)
+    if metadata is not None and not _INT_MIN <= metadata.row_index <= _INT_MAX:
         raise ProtocolError(f"row index {metadata.row_index} is out of range")
     return metadata
 

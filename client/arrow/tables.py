@@ -31,7 +31,7 @@ from databus.client.arrow.arrow_types import (
 from databus.client.arrow.avro_columns import AvroColumn, WriterSchema, columns_of
 from databus.client.arrow.batch_builder import BatchBuilder, decoded_rows, head_arrays
 from databus.client.arrow.merged_columns import merged_columns
-from databus.client.arrow.row_heads import HeadMaker, before_of, check_row, metadata_of, op_of
+from databus.client.arrow.row_heads import HeadMaker, before_of, check_row, checked_metadata, op_of
 from databus.client.subscription import SourceBinding
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import SchemaError
@@ -149,7 +149,7 @@ def _decoded(
                 yield decoded_rows(decoder, plan, columns)
                 continue
         event, after = decode_event(data, offset)
-        metadata = metadata_of(event)
+        metadata = checked_metadata(event)
         row = check_row(event, metadata)
         before = before_of(metadata, source, columns, event.scn)
         head = heads.head(event, metadata, op_of(event, metadata))
@@ -163,7 +163,7 @@ def _decoded(
 
 def _truncates(events: Sequence[RowEvent], heads: HeadMaker) -> RowBatch:
     decoded = [decode_event(wire_bytes(event), 0)[0] for event in events]
-    made = [heads.head(event, metadata_of(event), Op.TRUNCATE) for event in decoded]
+    made = [heads.head(event, checked_metadata(event), Op.TRUNCATE) for event in decoded]
     return RowBatch(len(made), head_arrays(made), [], None, None)
 
 

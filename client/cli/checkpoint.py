@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import click
 from rich.console import Console
@@ -25,7 +26,8 @@ from databus.client.cli.checkpoint_lag import (
     lag_of,
 )
 from databus.client.cli.checkpoint_listing import Shown, shown_at
-from databus.client.machines.position import parse_start
+from databus.client.machines.position import Position, parse_start
+from databus.conf.named_places import NamedPlace
 from databus.conf.units import duration_text
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ServerError, UnknownSourceError
@@ -85,7 +87,10 @@ def show(
     multiple=True,
     help="A source of a registration without a checkpoint, in its order; repeatable.",
 )
-@click.option("--relay", help="URL of a relay with its sources; required for `latest`.")
+@click.option(
+    "--relay",
+    help="URL of a relay with its sources; required for `latest`, `time:…`, `gtid:…`, `binlog:…`.",
+)
 @access_options
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def set_(
@@ -100,9 +105,10 @@ def set_(
 ) -> None:
     """Move the checkpoint at PLACE to POSITION: an SCN, earliest, latest or beginning.
 
-    An SCN names the last window that counts as consumed. The client must not be
-    running. The old checkpoint is kept beside the file, with the time in its
-    name.
+    An SCN names the last window that counts as consumed. With --relay, POSITION may also be a
+    time (time:2026-11-21T10:00:00Z), a transaction (gtid:0-1-17) or the end of one in a binlog
+    (binlog:mysql-bin.000012:4567). The client must not be running. The old checkpoint is kept
+    beside the file, with the time in its name.
 
     Example: `databus checkpoint set checkpoints 4294967301 --name default
     --relay http://127.0.0.1:11115`
@@ -117,8 +123,9 @@ def set_(
         # Read again: it may have changed before the lock was taken.
         path = store.path(found.name, found.sources)
         old = shown_at(path)[0] if path.exists() else found
-        held = _range_for(old, relay, token_file, tls_ca)
-        new = _target(position, held)
+        server = None if relay is None else named_server(relay, token_file, tls_ca)
+        held = None if server is None else range_in(old, ranges_of(server))
+        new = _target(parse_start(position), old, server, held)
         _explain(old, new, position, held)
         if not yes:
             click.confirm("Move it?", abort=True)
@@ -240,25 +247,36 @@ def _registration(place: Path, name: str | None, sources: tuple[str, ...]) -> tu
     return folder, found[0]
 
 
-def _range_for(
-    one: Shown, relay: str | None, token_file: Path | None, tls_ca: Path | None
-) -> RelayRange | None:
-    if relay is None:
-        return None
-    return range_in(one, ranges_of(named_server(relay, token_file, tls_ca)))
-
-
-def _target(position: str, held: RelayRange | None) -> Checkpoint:
-    wanted = parse_start(position)
-    if not wanted.is_latest:
+def _target(
+    wanted: Position, old: Shown, server: ApiClient | None, held: RelayRange | None
+) -> Checkpoint:
+    """Return the checkpoint of a position; raise CheckpointError, ServerError."""
+    if not (wanted.is_latest or wanted.place):
         return wanted.checkpoint
-    if held is None:
-        raise CheckpointError(
-            "latest is a relay's newest window: give the relay's URL with --relay"
+    if server is None or held is None:
+        what = (
+            "latest is a relay's newest window"
+            if wanted.is_latest
+            else (f"only a relay knows the window at {wanted.place}")
         )
+        raise CheckpointError(f"{what}: give the relay's URL with --relay")
+    if wanted.place:
+        return _found_at(wanted.place, old, server)
     if held.max_scn < 0:
         raise CheckpointError("the relay has no window yet, so there is no latest one")
     return Checkpoint.at(held.max_scn, held.newest_ns or -1)
+
+
+def _found_at(place: NamedPlace, old: Shown, server: ApiClient) -> Checkpoint:
+    path = f"/api/v1/sources/{quote(old.sources[0], safe='')}/position"
+    found = server.get_json(f"{path}?{urlencode({'at': str(place)})}")
+    try:
+        if found["scn"] is None:
+            return Checkpoint.flexible()
+        at_s = found["committedAt"]
+        return Checkpoint.at(int(found["scn"]), -1 if at_s is None else round(at_s * 1e9))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServerError(server.url, f"is not a relay of this project: {error!r}") from error
 
 
 def _explain(old: Shown, new: Checkpoint, position: str, held: RelayRange | None) -> None:

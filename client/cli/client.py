@@ -48,7 +48,9 @@ STREAM_COLUMNS = 1 << 20  # a line is never folded
     "start",
     default="latest",
     show_default=True,
-    help="Where to start: earliest, latest, or the SCN to start after.",
+    help="Where to start: earliest, latest, the SCN to start after, a time "
+    "(time:2026-11-21T10:00:00Z), a transaction (gtid:0-1-17) or the end of one in a binlog "
+    "(binlog:mysql-bin.000012:4567).",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many rows.")

@@ -31,12 +31,14 @@ from databus.client.machines.connection_messages import (
     ConnectionStateMessage,
     Disconnect,
     Fail,
+    GetPosition,
     GetSchemas,
     GetSources,
     GetStream,
     HalfWindow,
     MoveOn,
     PointNotFound,
+    PositionAnswered,
     Progress,
     ReportProblem,
     RequestFailed,
@@ -52,12 +54,13 @@ from databus.client.machines.connection_messages import (
     Waited,
     WindowTooLarge,
 )
-from databus.client.machines.position import Position, place_order
+from databus.client.machines.position import Position, found_position, place_order
 from databus.client.machines.request_size import RequestSize
 from databus.client.machines.server_rotation import ServerOrder
 from databus.client.machines.server_set import Servers
 from databus.client.machines.states import BOOTSTRAPPING, CONNECTION, Connection, StateMachine
 from databus.client.subscription import Registered, Subscription, bind, find_ids
+from databus.conf.named_places import NamedPlace
 from databus.conf.settings import BackOffSettings, ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
@@ -66,6 +69,7 @@ from databus.schemas.errors import (
     IncompatibleSchemaError,
     InvalidParameterError,
     OtherLogError,
+    PlaceNotFoundError,
     SchemaError,
     SchemaNotFoundError,
     ScnNotFoundError,
@@ -155,6 +159,8 @@ class ConnectionMachine:
                 return self._find_sources(sources)
             case SchemasAnswered():
                 return self._register(message)
+            case PositionAnswered(scn, oldest):
+                return self._take_position(scn, oldest)
             case StreamAnswered():
                 return self._take_answer(message)
             case SchemaUnknown():
@@ -188,7 +194,7 @@ class ConnectionMachine:
 
     def _try_next(self, error: DatabusError) -> Instructions:
         self._machine.fire("failed")
-        is_final = isinstance(error, InvalidParameterError | OtherLogError)
+        is_final = isinstance(error, InvalidParameterError | OtherLogError | PlaceNotFoundError)
         # Lasts until the relay's settings change, for which an impatient client does not wait.
         is_refusal = isinstance(error, UnknownSourceError | SchemaError)
         if is_final or (self._is_impatient and is_refusal):
@@ -230,8 +236,11 @@ class ConnectionMachine:
         self._confirmed = None
         if any(relay not in self._gone for relay in self._relays):
             return [Disconnect(), Wait(self._back_off.next_s())]
+        error = min(self._gone.values(), key=lambda e: e.oldest)
+        if self.position.place is not None:
+            return self._fail(_explain_unheld(self.position.place, error))
         if not self._has_bootstraps:
-            return self._fail(_explain_gone(min(self._gone.values(), key=lambda e: e.oldest)))
+            return self._fail(_explain_gone(error))
         self._machine.fire("gone_everywhere")
         return self._at_bootstrap(self._bootstrap.begin(self.position.checkpoint, self._registered))
 
@@ -265,8 +274,19 @@ class ConnectionMachine:
         self._registered = Registered(self._src_ids, message.schemas)
         if self.position.checkpoint.is_bootstrap:
             return self._resume_bootstrap()
+        if self.position.place is not None:
+            self._machine.fire("ask_position")
+            src_id = next(iter(self._src_ids.values()))
+            asked = GetPosition(self._server(), src_id, self.position.place)
+            return [UseBindings(bindings), asked]
         self._machine.fire("registered")
         return [UseBindings(bindings), *self._stream()]
+
+    def _take_position(self, scn: int | None, oldest: int | None) -> Instructions:
+        """Stream from the place that the relay has found."""
+        self._machine.fire("position_known")
+        self.position = found_position(scn, oldest)
+        return [*([] if scn is None else [MoveOn(self.position)]), *self._stream()]
 
     def _resume_bootstrap(self) -> Instructions:
         if not self._has_bootstraps:
@@ -277,8 +297,8 @@ class ConnectionMachine:
                 )
             )
         self._machine.fire("resume_bootstrap")
-        checkpoint = self.position.checkpoint
-        return self._at_bootstrap(self._bootstrap.resume(checkpoint, self._registered))
+        resumed = self._bootstrap.resume(self.position.checkpoint, self._registered)
+        return self._at_bootstrap(resumed)
 
     def _take_unknown(self, message: SchemaUnknown) -> Instructions:
         """Register again; leave the relay if that has not helped."""
@@ -466,4 +486,13 @@ def _explain_gone(error: ScnNotFoundError) -> ScnNotFoundError:
     )
     return ScnNotFoundError(
         error.scn, error.oldest, f"{error.advice}; {advice}" if error.advice else advice
+    )
+
+
+def _explain_unheld(place: NamedPlace, error: ScnNotFoundError) -> PlaceNotFoundError:
+    # A bootstrap is no way on: it has rows as they are now, not the changes since a place.
+    return PlaceNotFoundError(
+        f"start = {place}: every relay was asked, and none holds it; the oldest window held is "
+        f"{error.oldest_text}. Start at a later place, at earliest, or at beginning (with a "
+        "bootstrap server)"
     )

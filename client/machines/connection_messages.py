@@ -13,6 +13,7 @@ from databus.client.machines.position import Position
 from databus.client.machines.server_set import Servers
 from databus.client.responses import PageHeaders, StreamHeaders
 from databus.client.subscription import Bindings, RegisteredSchema
+from databus.conf.named_places import NamedPlace
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, ScnNotFoundError
 
@@ -77,6 +78,17 @@ class SchemasAnswered(ConnectionStateMessage):
 
 
 @dataclass(frozen=True, slots=True)
+class PositionAnswered(ConnectionStateMessage):
+    """The place that was asked for is after window `scn`.
+
+    None: before all windows that the relay has ever held, of which `oldest` is the first.
+    """
+
+    scn: int | None
+    oldest: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamAnswered(ConnectionStateMessage):
     """A stream answer is complete."""
 
@@ -120,7 +132,7 @@ class RequestFailed(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class PointNotFound(ConnectionStateMessage):
-    """The relay no longer holds the requested SCN."""
+    """The relay no longer holds the requested SCN or place."""
 
     error: ScnNotFoundError
 
@@ -183,6 +195,15 @@ class GetSchemas(ConnectionInstruction):
 
     server: str
     src_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GetPosition(ConnectionInstruction):
+    """Request the position of a named place in the log of a source."""
+
+    server: str
+    src_id: int
+    place: NamedPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,4 +329,13 @@ class Disconnect(ConnectionInstruction):
 
 
 # Instructions that are answered by a message.
-REQUESTS = (Wait, GetSources, GetSchemas, GetStream, GetStartScn, GetTargetScn, GetPage)
+REQUESTS = (
+    Wait,
+    GetSources,
+    GetSchemas,
+    GetPosition,
+    GetStream,
+    GetStartScn,
+    GetTargetScn,
+    GetPage,
+)

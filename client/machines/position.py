@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from databus.conf.named_places import NamedPlace, ScnPlace, Word, parse_place
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.errors import SettingsError
 from databus.schemas.scn import MAX_SCN
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The whole window after which reading continues; `is_latest` = after the newest one."""
+    """The whole window after which reading continues; `is_latest` = after the newest one.
+
+    With a `place` it is not known yet: a relay has to find it.
+    """
 
     checkpoint: Checkpoint
     is_latest: bool = False
+    place: NamedPlace | None = None
 
     @property
     def scn(self) -> int:
@@ -69,14 +73,28 @@ def restart_scn(checkpoint: Checkpoint) -> int | None:
     return None if checkpoint.is_bootstrap or scn < 0 else scn
 
 
-def parse_start(start: str) -> Position:
+def parse_start(start: str | int) -> Position:
     """Return the position at which a client without a checkpoint starts; raise SettingsError."""
-    if start == "earliest":
-        return Position(Checkpoint.flexible())
-    if start == "latest":
-        return Position(Checkpoint.flexible(), is_latest=True)
-    if start == "beginning":
-        return Position(Checkpoint.at(0))
-    if start.isascii() and start.isdigit() and int(start) < 1 << 63:
-        return Position(Checkpoint.at(int(start)))
-    raise SettingsError(f"start = {start!r}: is not earliest, latest, beginning or an SCN")
+    place = parse_place(start)
+    match place:
+        case Word.EARLIEST:
+            return Position(Checkpoint.flexible())
+        case Word.LATEST:
+            return Position(Checkpoint.flexible(), is_latest=True)
+        case Word.BEGINNING:
+            return Position(Checkpoint.at(0))
+        case ScnPlace(scn):
+            return Position(Checkpoint.at(scn))
+    return Position(Checkpoint.flexible(), place=place)
+
+
+def found_position(scn: int | None, oldest: int | None) -> Position:
+    """Return the position of a named place that a relay found after window `scn`.
+
+    None: before everything that the relay ever held, of which window `oldest` is the first.
+    """
+    if scn is not None:
+        return Position(Checkpoint.at(scn))
+    begin = Position(Checkpoint.flexible())
+    # With the oldest window's SCN the relay says if that has been overwritten meanwhile.
+    return begin if oldest is None else Position(begin.within(oldest, 0))

@@ -74,6 +74,7 @@ class Connection(StrEnum):
     PICKING_RELAY = "picking_relay"
     REQUESTING_SOURCES = "requesting_sources"
     REGISTERING = "registering"
+    REQUESTING_POSITION = "requesting_position"
     STREAMING = "streaming"
     PICKING_BOOTSTRAP = "picking_bootstrap"
     REGISTERING_AT_BOOTSTRAP = "registering_at_bootstrap"
@@ -84,7 +85,12 @@ class Connection(StrEnum):
     CLOSED = "closed"
 
 
-_ON_A_RELAY = (Connection.REQUESTING_SOURCES, Connection.REGISTERING, Connection.STREAMING)
+_ON_A_RELAY = (
+    Connection.REQUESTING_SOURCES,
+    Connection.REGISTERING,
+    Connection.REQUESTING_POSITION,
+    Connection.STREAMING,
+)
 _ON_A_BOOTSTRAP = (
     Connection.REGISTERING_AT_BOOTSTRAP,
     Connection.REQUESTING_START_SCN,
@@ -99,6 +105,9 @@ CONNECTION = (
     Transition("picked", (Connection.PICKING_RELAY,), Connection.REQUESTING_SOURCES),
     Transition("sources_known", (Connection.REQUESTING_SOURCES,), Connection.REGISTERING),
     Transition("registered", (Connection.REGISTERING,), Connection.STREAMING),
+    # The start is a time, a GTID or a place in a binlog: only a relay knows its SCN.
+    Transition("ask_position", (Connection.REGISTERING,), Connection.REQUESTING_POSITION),
+    Transition("position_known", (Connection.REQUESTING_POSITION,), Connection.STREAMING),
     Transition("streamed", (Connection.STREAMING,), Connection.STREAMING),
     # A table was altered: the relay has a schema version newer than the registration.
     Transition("schema_unknown", (Connection.STREAMING,), Connection.REGISTERING),
@@ -106,7 +115,11 @@ CONNECTION = (
     Transition(
         "servers_changed", (Connection.PICKING_RELAY, *_ON_A_RELAY), Connection.PICKING_RELAY
     ),
-    Transition("scn_not_found", (Connection.STREAMING,), Connection.PICKING_RELAY),
+    Transition(
+        "scn_not_found",
+        (Connection.REQUESTING_POSITION, Connection.STREAMING),
+        Connection.PICKING_RELAY,
+    ),
     # Only from here: a relay that was not asked yet may still hold the SCN.
     Transition("gone_everywhere", (Connection.PICKING_RELAY,), Connection.PICKING_BOOTSTRAP),
     # The checkpoint is in the middle of a bootstrap: continue it, without a relay's events.

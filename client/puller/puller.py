@@ -26,6 +26,7 @@ from databus.client.machines.connection_messages import (
     EndBootstrap,
     Fail,
     GetPage,
+    GetPosition,
     GetStream,
     HandOverPage,
     KeepCheckpoint,
@@ -296,7 +297,7 @@ class Puller:
         try:
             return await self._requests.make(request)
         except DatabusError as error:
-            if isinstance(error, ScnNotFoundError) and isinstance(request, GetStream):
+            if isinstance(error, ScnNotFoundError) and isinstance(request, GetPosition | GetStream):
                 return PointNotFound(error)  # for other requests it is only a bad answer
             return self._failed(request, error)
         finally:

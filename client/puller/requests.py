@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 from databus.client.machines.connection_messages import (
     ConnectionStateMessage,
     GetPage,
+    GetPosition,
     GetSchemas,
     GetSources,
     GetStartScn,
     GetStream,
     GetTargetScn,
     PageAnswered,
+    PositionAnswered,
     SchemasAnswered,
     SchemaUnknown,
     SourcesAnswered,
@@ -33,6 +35,7 @@ from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.responses import (
     read_mark,
     read_page_headers,
+    read_position,
     read_schemas,
     read_scn,
     read_sources,
@@ -40,13 +43,20 @@ from databus.client.responses import (
 )
 from databus.conf.settings import ClientSettings
 from databus.schemas.error_headers import read_error
-from databus.schemas.errors import ProtocolError, ServerError, SettingsError, WindowTooLargeError
+from databus.schemas.errors import (
+    PlaceNotFoundError,
+    ProtocolError,
+    ServerError,
+    SettingsError,
+    UnknownCommandError,
+    WindowTooLargeError,
+)
 from databus.schemas.protocol import Header, Parameter
 
 MAX_SMALL_ANSWER_BYTES = 64 << 20  # of /sources and /register
 REGISTER_VERSION = "3"
 
-Request = GetSources | GetSchemas | GetStream | GetStartScn | GetTargetScn | GetPage
+Request = GetSources | GetSchemas | GetPosition | GetStream | GetStartScn | GetTargetScn | GetPage
 
 
 class ServerRequests:
@@ -85,6 +95,8 @@ class ServerRequests:
                 }
                 answer = await self._get(server, "/register", parameters)
                 return SchemasAnswered(read_schemas(server, answer.body))
+            case GetPosition():
+                return await self._get_position(request)
             case GetStartScn():
                 return await self._get_start_scn(request)
             case GetTargetScn(_, source):
@@ -116,6 +128,17 @@ class ServerRequests:
         if error is not None:
             raise error
         return answer
+
+    async def _get_position(self, request: GetPosition) -> PositionAnswered:
+        path = f"/api/v1/sources/{request.src_id}/position"
+        try:
+            answer = await self._get(request.server, path, {"at": str(request.place)})
+        except UnknownCommandError as error:
+            raise PlaceNotFoundError(
+                f"{request.server} is a relay of another project or version, which cannot find "
+                f"{request.place}; start at an SCN, earliest or latest"
+            ) from error
+        return PositionAnswered(*read_position(request.server, answer.body))
 
     async def _get_start_scn(self, request: GetStartScn) -> StartScnAnswered:
         parameters = {

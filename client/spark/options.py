@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,11 +16,11 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from databus.conf.loading import build_settings
+from databus.conf.named_places import NamedPlace, Word, parse_place
 from databus.conf.settings import ServerAccessSettings, Settings
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter, parse_filters
-from databus.schemas.scn import MAX_SCN
 
 TOKEN_FILE_VARIABLE = "DATABUS_TOKEN_FILE"
 TLS_CA_VARIABLE = "DATABUS_TLS_CA"
@@ -35,37 +34,17 @@ class Mode(StrEnum):
     DATABASE = "database"  # a table, from its own database
 
 
-class Named(StrEnum):
-    """The named starts of a query without a checkpoint."""
-
-    EARLIEST = "earliest"  # the oldest window that a relay holds
-    LATEST = "latest"  # after the newest window
-    BEGINNING = "beginning"  # the whole current table, then its changes
-
-
-Start = Named | int | datetime  # a word, an SCN, or a time
-
-
 def _split(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
-def _parse_start(value: Any) -> Start:
-    text = str(value).strip()
-    if text in set(Named):
-        return Named(text)
-    if text.isascii() and text.isdigit() and int(text) <= MAX_SCN:
-        return int(text)
+def _parse_start(value: Any) -> NamedPlace:
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        words = ", ".join(Named)
-        raise ValueError(
-            f"must be one of {words}, an SCN, or a time like 2026-11-21T10:00:00Z"
-        ) from None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+        return parse_place(value)
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
 
 
 def _parse_filters(value: Any) -> dict[str, EventFilter]:
@@ -94,10 +73,10 @@ class SourceOptions(Settings):
     sources: Names = Field(description="Sources to read, separated by commas", min_length=1)
     relays: Names = Field(default=(), description="Relay URLs, separated by commas")
     bootstrap_servers: Names = Field(default=(), description="Bootstrap server URLs")
-    start: Annotated[Start, BeforeValidator(_parse_start)] = Field(
-        default=Named.BEGINNING,
+    start: Annotated[NamedPlace, BeforeValidator(_parse_start)] = Field(
+        default=Word.BEGINNING,
         description="Where a stream without a checkpoint begins: `beginning` (the whole table, "
-        "then its changes), `earliest`, `latest`, an SCN, or a time",
+        "then its changes), `earliest`, `latest`, an SCN, `time:…`, `gtid:…` or `binlog:…`",
     )
     filters: Annotated[dict[str, Any], BeforeValidator(_parse_filters)] = Field(
         default={},

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from databus import __version__
+from databus.conf.named_places import parse_place
 from databus.daemon.access import Role
 from databus.daemon.client_report import ClientReport
 from databus.daemon.http.openapi import Call, Endpoint, with_document
@@ -26,6 +27,8 @@ from databus.relay.admin.models import (
     HistoryQuery,
     PhysicalSources,
     PhysicalSourceView,
+    PositionQuery,
+    PositionView,
     Problem,
     Problems,
     RelayView,
@@ -38,11 +41,12 @@ from databus.relay.admin.models import (
     Trouble,
 )
 from databus.relay.admin.newest_rows import NewestRows
+from databus.relay.admin.position_search import PositionSearch, position_view
 from databus.relay.admin.source_status import physical_source_view, ring_marks
 from databus.relay.monitoring.clients import Caller, StreamKey
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
-from databus.schemas.errors import InvalidParameterError, UnknownSourceError
+from databus.schemas.errors import InvalidParameterError, SettingsError, UnknownSourceError
 
 ROOT = "/api/v1"
 TITLE = "Databus relay"
@@ -104,6 +108,15 @@ class RelayApi:
                 self.rows,
                 query=RowsQuery,
                 errors={404: "Unknown physical source, or it has no such source"} | _UNUSABLE,
+            ),
+            Endpoint(
+                "GET",
+                f"{ROOT}/sources/{{name}}/position",
+                "The SCN of a named place in the history of a source",
+                PositionView,
+                self.position,
+                query=PositionQuery,
+                errors={404: "Unknown source, or the ring does not hold the place"} | _UNUSABLE,
             ),
         )
 
@@ -239,6 +252,21 @@ class RelayApi:
         schema_by_id = self._relay.registry.by_id
         job = NewestRows(physical.reader, name, ids[name], call.query.limit, schema_by_id)
         return Rows(rows=await _in_steps(job.step))
+
+    async def position(self, call: Call) -> PositionView:
+        """Return the SCN of a named place."""
+        catalog = self._relay.catalog
+        src_id = catalog.resolve(call.path["name"])
+        physical = self._relay.physical_source(catalog.physical_source_of(src_id))
+        try:
+            place = parse_place(call.query.at)
+        except SettingsError as error:
+            raise InvalidParameterError("at", call.query.at, str(error)) from None
+        first = physical.first_scns.newest_of({src_id})
+        epoch = physical.settings.epoch
+        job = PositionSearch(physical.reader, place, physical.name, epoch, first)
+        found = await _in_steps(job.step)
+        return position_view(catalog.name_of(src_id), physical, place, found)
 
     async def pause(self, call: Call) -> PhysicalSourceView:
         """Pause capture."""

@@ -302,6 +302,29 @@ class Restart(ApiModel):
     scn: Scn = Field(description="The first window captured is the one after it")
 
 
+class PositionQuery(ApiModel):
+    """The named place."""
+
+    at: str = Field(
+        max_length=300,
+        description="`earliest`, `latest`, an SCN, `time:…`, `gtid:…` or `binlog:FILE:OFFSET`",
+    )
+
+
+class PositionView(ApiModel):
+    """Where reading begins: after the transaction that `scn` names."""
+
+    source: str
+    physical_source: str
+    at: str = Field(description="The named place")
+    scn: Scn | None = Field(description="None: no transaction was ever captured")
+    committed_at: float | None
+    gtid: str | None
+    binlog: str | None = Field(description="File and offset at which the transaction ends")
+    oldest_scn: Scn | None
+    newest_scn: Scn | None
+
+
 class HistoryQuery(ApiModel):
     """The time span."""
 

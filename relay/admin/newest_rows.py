@@ -17,13 +17,7 @@ from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.event import Event
 from databus.schemas.event.json import json_value
-from databus.schemas.event.metadata import (
-    METADATA_DIGESTS,
-    EventMetadata,
-    Notes,
-    Op,
-    decode_metadata,
-)
+from databus.schemas.event.metadata import EventMetadata, Notes, Op, metadata_of
 from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 
 SEARCHED_BYTES = 2 << 20
@@ -96,7 +90,7 @@ class NewestRows:
         return found
 
     def _view(self, index: int, event: Event) -> RowView:
-        metadata = _metadata_of(event)
+        metadata = metadata_of(event)
         notes = (metadata and metadata.notes) or Notes()
         row: Mapping[str, Any] = {}
         before = version = None
@@ -116,12 +110,6 @@ class NewestRows:
             row=_shown_row(row),
             before=None if before is None else _shown_row(before),
         )
-
-
-def _metadata_of(event: Event) -> EventMetadata | None:
-    if event.metadata is None or event.metadata.digest not in METADATA_DIGESTS:
-        return None
-    return decode_metadata(event.metadata.data, event.metadata.digest)
 
 
 def _op_of(event: Event, metadata: EventMetadata | None) -> str:

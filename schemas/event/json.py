@@ -15,7 +15,7 @@ from typing import Any
 
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.event.event import Event
-from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Notes, decode_metadata
+from databus.schemas.event.metadata import EventMetadata, Notes, metadata_of
 
 
 def json_line(event: Event) -> bytes:
@@ -36,9 +36,7 @@ def json_plain_value_line(event: Event, codec: RowCodec | None) -> bytes:
     if event.is_control:
         fields["value"] = event.value.decode("utf-8", "replace")
         return _line(fields)
-    metadata = None
-    if event.metadata is not None and event.metadata.digest in METADATA_DIGESTS:
-        metadata = decode_metadata(event.metadata.data, event.metadata.digest)
+    metadata = metadata_of(event)
     notes = (metadata and metadata.notes) or Notes()
     row = None if codec is None else codec.decode(event.value, notes.absent)
     fields["value"] = json_value(row)

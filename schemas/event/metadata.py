@@ -26,7 +26,7 @@ from zlib import crc32
 import fastavro
 
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event.event import Part
+from databus.schemas.event.event import Event, Part
 
 METADATA_SCHEMA_VERSION = 2  # of what is written
 
@@ -153,6 +153,19 @@ def decode_metadata(data: bytes, digest: bytes = METADATA_DIGEST) -> EventMetada
     if stream.tell() != len(data):
         raise ProtocolError("bytes after the metadata", stream.tell())
     return EventMetadata(**fields)
+
+
+def metadata_of(event: Event) -> EventMetadata | None:
+    """Read the metadata of an event; None if it has none, or none of a known version."""
+    part = event.metadata
+    if part is None or part.digest not in METADATA_DIGESTS:
+        return None
+    return decode_metadata(part.data, part.digest)
+
+
+def gtid_bytes(gtid: str) -> bytes:
+    """Return the bytes with which the metadata of a transaction with this GTID begins."""
+    return _BRANCH + _text(gtid)
 
 
 def may_have_notes(data: bytes) -> bool:

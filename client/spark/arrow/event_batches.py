@@ -25,7 +25,7 @@ import pyarrow as pa
 from databus.client.arrow.arrow_types import RowBatch
 from databus.client.arrow.avro_columns import WriterSchema
 from databus.client.arrow.batch_builder import BatchBuilder, Head, decoded_rows, head_arrays
-from databus.client.arrow.row_heads import HeadMaker, before_of, check_row, metadata_of, op_of
+from databus.client.arrow.row_heads import HeadMaker, before_of, check_row, checked_metadata, op_of
 from databus.client.spark.arrow.column_plan import ColumnPlan, Frame
 from databus.client.spark.arrow.row_types import Layout, row_schema
 from databus.schemas.avro_rows import row_codec, schema_id
@@ -236,7 +236,7 @@ class EventBatches:
             raise ProtocolError(f"{source} at scn {event.scn}: {error.problem}", offset) from error
 
     def _take_row(self, event: Event, source: str, offset: int, size_bytes: int) -> bool:
-        metadata = metadata_of(event)
+        metadata = checked_metadata(event)
         if event.is_truncate:
             self._note_scn(event.scn)
             self._add_mark(source, self._heads.head(event, metadata, Op.TRUNCATE))

@@ -28,9 +28,10 @@ from databus.client.spark.consuming.restart_policy import Failure, Restarts, rea
 from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.jobs.load import load
 from databus.client.spark.monitoring.progress import batch_stats
-from databus.client.spark.options import Named, parse_options
+from databus.client.spark.options import parse_options
 from databus.client.spark.source.change_stream import make_measure_client
 from databus.client.spark.targets.target import Target, check_same_source, open_target
+from databus.conf.named_places import Word
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import (
     BootstrapTooOldError,
@@ -242,9 +243,9 @@ class _Job:
         positions = self._target.positions()
         # While a load is unfinished its position is 0.
         if not any(positions.values()):
-            return Named.BEGINNING
+            return Word.BEGINNING
         (physical,) = self._physical()
-        return str(positions.get(physical) or Named.BEGINNING)
+        return str(positions.get(physical) or Word.BEGINNING)
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         try:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from databus.client.responses import read_scn
-from databus.client.spark.options import Named, SourceOptions, Start
+from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import STARTING, Stopped
 from databus.client.spark.planning.offsets import AtScn, InSnapshot
 from databus.client.spark.planning.ranges import LogRange
@@ -27,6 +27,7 @@ from databus.client.spark.planning.requests import (
     snapshot_measure,
 )
 from databus.client.spark.planning.server_pool import Answer, ServerPool
+from databus.conf.named_places import NamedPlace, Word
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     BootstrapTooYoungError,
@@ -86,9 +87,13 @@ class MeasureClient:
         """Whether relays say that windows before their oldest one were evicted."""
         return self._windows.tells_evicted
 
-    def check_start(self, start: Start) -> None:
-        """Raise SettingsError for a start that the relays cannot find."""
-        self._windows.check_start(start)
+    def resolved(self, name: str, start: NamedPlace) -> NamedPlace:
+        """Return a start that relays measure from.
+
+        Raises SettingsError for one that they cannot find; ScnNotFoundError, ScnAheadError and
+        PlaceNotFoundError for one that is not there.
+        """
+        return self._windows.resolved(name, start)
 
     def await_opened(self) -> None:
         """Wait, up to `retrySeconds`, for sources that their relay is opening.
@@ -105,7 +110,7 @@ class MeasureClient:
 
     def newest_scns(self) -> dict[str, int]:
         """Return the newest SCN of each physical source."""
-        return {name: self.ring_from(name, Named.LATEST).max_scn for name in self.by_physical}
+        return {name: self.ring_from(name, Word.LATEST).max_scn for name in self.by_physical}
 
     def stopped(self, *, at_once: bool = False) -> Mapping[str, Stopped]:
         """Return the physical sources that are not captured now: their newest SCN is unknown."""
@@ -143,7 +148,7 @@ class MeasureClient:
         return self._noted(name, self._windows.after(name, scn, rows, target))
 
     def ring_from(
-        self, name: str, start: Start, rows: int | None = None, target: int | None = None
+        self, name: str, start: NamedPlace, rows: int | None = None, target: int | None = None
     ) -> LogMeasure:
         """Measure a ring from the place that the option `start` names."""
         return self._noted(name, self._windows.from_start(name, start, rows, target))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
 from urllib.parse import quote
 
-from databus.client.spark.options import Named, SourceOptions, Start
+from databus.client.responses import read_position
+from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import CaptureStates, Stopped
 from databus.client.spark.planning.requests import (
     LogMeasure,
@@ -17,6 +17,14 @@ from databus.client.spark.planning.requests import (
     online_at,
 )
 from databus.client.spark.planning.server_pool import ServerPool
+from databus.conf.named_places import (
+    BinlogPlace,
+    GtidPlace,
+    NamedPlace,
+    ScnPlace,
+    TimePlace,
+    Word,
+)
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ScnNotFoundError, ServerError, UnknownSourceError
 from databus.schemas.protocol import Parameter
@@ -52,8 +60,14 @@ class MeasuredWindows:
         """Return the physical sources that the relays do not capture."""
         return self._states.look(self.by_physical, at_once=at_once)
 
-    def check_start(self, start: Start) -> None:
-        """Accept every start: what a ring lacks, a bootstrap server may have."""
+    def resolved(self, name: str, start: NamedPlace) -> NamedPlace:
+        """Return the start, with an SCN instead of a GTID or a place in a binlog."""
+        if not isinstance(start, BinlogPlace | GtidPlace):
+            return start  # what a ring lacks, a bootstrap server may have
+        src_id = self.src_ids[self.by_physical[name][0]]
+        answer = self._relays.get(f"/api/v1/sources/{src_id}/position", {"at": str(start)})
+        scn, _ = read_position(answer.server, bytes(answer.body))
+        return Word.EARLIEST if scn is None else ScnPlace(scn)
 
     def after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
         """Measure a ring after a window, or else from the next SCN on.
@@ -71,14 +85,14 @@ class MeasuredWindows:
             raise
 
     def from_start(
-        self, name: str, start: Start, rows: int | None, target: int | None
+        self, name: str, start: NamedPlace, rows: int | None, target: int | None
     ) -> LogMeasure:
         """Measure a ring from the place that the option `start` names."""
         words: dict[str, str] = {}
-        if start is Named.LATEST:
+        if start is Word.LATEST:
             words[Parameter.FROM_LATEST] = "true"
-        elif isinstance(start, datetime):
-            words[Parameter.SINCE_MS] = str(int(start.timestamp() * 1000))
+        elif isinstance(start, TimePlace):
+            words[Parameter.SINCE_MS] = str(start.time_ns // 1_000_000)
         return self._measure(name, Checkpoint.flexible(), words, rows, target)
 
     def oldest(self, name: str) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from databus.client.spark.options import Named, Start
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
     AtScn,
@@ -26,10 +25,12 @@ from databus.client.spark.planning.offsets import (
     check_physical,
 )
 from databus.client.spark.planning.requests import LogMeasure
+from databus.conf.named_places import NamedPlace, ScnPlace, Word
 from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,
     DatabusError,
+    PlaceNotFoundError,
     ScnNotFoundError,
     SettingsError,
 )
@@ -38,7 +39,7 @@ from databus.schemas.errors import (
 class Planner:
     """Plans the batches of one query, which begins at `start`; it has no state."""
 
-    def __init__(self, measure_client: MeasureClient, start: Start) -> None:
+    def __init__(self, measure_client: MeasureClient, start: NamedPlace) -> None:
         self._measure_client = measure_client
         self._start = start
 
@@ -85,10 +86,12 @@ class Planner:
     # From the relay
 
     def _begin(self, name: str, rows: int | None, target: int | None) -> Place | None:
-        start = self._start
-        self._measure_client.check_start(start)
-        if isinstance(start, int) or start is Named.BEGINNING:
-            place = AtScn(0 if start is Named.BEGINNING else int(start))
+        try:
+            start = self._measure_client.resolved(name, self._start)
+        except (ScnNotFoundError, PlaceNotFoundError) as error:
+            raise SettingsError(f"option start = {self._start}: {error}") from error
+        if isinstance(start, ScnPlace) or start is Word.BEGINNING:
+            place = AtScn(start.scn if isinstance(start, ScnPlace) else 0)
             if target is not None and place.scn > target:
                 return None
             further = self._further(name, place, rows, target)
@@ -127,7 +130,7 @@ class Planner:
         self, name: str, place: AtScn, rows: int | None, target: int | None
     ) -> Place:
         """Continue from a ring that had no window, unless it has evicted the first ones since."""
-        found = self._measure_client.ring_from(name, Named.EARLIEST, rows, target)
+        found = self._measure_client.ring_from(name, Word.EARLIEST, rows, target)
         if found.from_scn >= 0:
             lost = ScnNotFoundError(0, found.from_scn)
             return self._from_bootstrap(name, AtScn(0), rows, target, lost)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from databus.client.spark.options import SourceOptions, Start
+from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import Stopped
 from databus.client.spark.planning.measured_windows import MeasuredWindows, find_homes
 from databus.client.spark.planning.requests import LogMeasure
 from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.client.spark.planning.stock_windows import StockWindows
+from databus.conf.named_places import NamedPlace
 from databus.schemas.errors import (
     InvalidParameterError,
     ServerError,
@@ -37,8 +38,8 @@ class RelayWindows(Protocol):
         """Return the physical sources that are known not to be captured."""
         ...
 
-    def check_start(self, start: Start, /) -> None:
-        """Raise SettingsError for a start that the relays cannot find."""
+    def resolved(self, name: str, start: NamedPlace, /) -> NamedPlace:
+        """Return a start that the relays measure from; raises as `MeasureClient.resolved`."""
         ...
 
     def after(self, name: str, scn: int, rows: int | None, target: int | None, /) -> LogMeasure:
@@ -46,7 +47,7 @@ class RelayWindows(Protocol):
         ...
 
     def from_start(
-        self, name: str, start: Start, rows: int | None, target: int | None, /
+        self, name: str, start: NamedPlace, rows: int | None, target: int | None, /
     ) -> LogMeasure:
         """Measure rows from the place that the option `start` names."""
         ...

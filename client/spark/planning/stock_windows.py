@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 
 from databus.client.responses import read_sources
-from databus.client.spark.options import Named, SourceOptions, Start
+from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import Stopped
 from databus.client.spark.planning.offsets import STOCK_RELAY
 from databus.client.spark.planning.requests import LogMeasure
@@ -24,6 +23,7 @@ from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.planning.stock_stream import StockStream
 from databus.client.spark.planning.window_ends import Limits, Reach, WindowEnd
 from databus.client.subscription import find_ids
+from databus.conf.named_places import NamedPlace, ScnPlace, Word
 from databus.schemas.errors import SettingsError
 from databus.schemas.protocol import Parameter
 from databus.schemas.scn import MAX_SCN
@@ -60,14 +60,15 @@ class StockWindows:
         """Return nothing: the relay does not say whether it captures."""
         return {}
 
-    def check_start(self, start: Start) -> None:
-        """Raise SettingsError for a start that the relay cannot find."""
-        if start is Named.BEGINNING or isinstance(start, datetime):
-            what = "tables" if start is Named.BEGINNING else "times"
-            raise SettingsError(
-                f"option start = {start}: {self._server} is a LinkedIn relay, which has no {what} "
-                "to start from; choose earliest, latest or an SCN"
-            )
+    def resolved(self, _name: str, start: NamedPlace) -> NamedPlace:
+        """Return the start; raise SettingsError for one that the relay cannot find."""
+        if isinstance(start, ScnPlace) or start in (Word.EARLIEST, Word.LATEST):
+            return start
+        what = "tables" if start is Word.BEGINNING else "times, GTIDs or binlogs"
+        raise SettingsError(
+            f"option start = {start}: {self._server} is a LinkedIn relay, which has no {what} "
+            "to start from; choose earliest, latest or an SCN"
+        )
 
     def after(self, _name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
         """Measure the windows after `scn`; raises ScnNotFoundError."""
@@ -97,11 +98,11 @@ class StockWindows:
         )
 
     def from_start(
-        self, name: str, start: Start, rows: int | None, target: int | None
+        self, name: str, start: NamedPlace, rows: int | None, target: int | None
     ) -> LogMeasure:
         """Measure the windows from the newest one, or from the oldest one."""
         # The first window after an empty ring came after the query had begun.
-        if start is Named.LATEST and not self._was_empty:
+        if start is Word.LATEST and not self._was_empty:
             newest = self._stream.newest()
             self._was_empty = newest is None
             scn, time_ns = newest or (-1, 0)

@@ -12,6 +12,7 @@ from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import range_to_text
 from databus.client.spark.source.change_stream import make_measure_client, report_stopped
+from databus.conf.named_places import ScnPlace
 from databus.schemas.errors import SettingsError
 
 
@@ -42,7 +43,7 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
     if options.until is None:
         report_stopped(options, measure_client.stopped(), {name: AtScn(until)})
     planner, tasks = (
-        Planner(measure_client, after),
+        Planner(measure_client, ScnPlace(after)),
         PartitionPlanner(measure_client, options.shards),
     )
     place = AtScn(after)

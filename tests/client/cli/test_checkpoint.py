@@ -160,6 +160,26 @@ def test_set_to_latest_asks_the_relay_and_says_what_is_left_out(
     assert moved(folder) == Checkpoint.at(60, 60_000_000_000)
 
 
+@pytest.mark.parametrize("place", ["time:1970-01-01T00:00:55Z", "binlog:log.000000:59"])
+def test_set_asks_the_relay_for_the_scn_of_a_named_place(
+    folder: Path, relay: ServedRelay, place: str
+) -> None:
+    words = ("set", folder, place, "--name", "default", "--yes")
+    assert f"only a relay knows the window at {place}: give" in databus(*words).output
+    assert databus(*words, "--relay", relay.url).exit_code == 0
+    assert moved(folder) == Checkpoint.at(50, 50_000_000_000)
+
+
+def test_set_to_a_place_that_the_relay_lacks_changes_nothing(
+    folder: Path, relay: ServedRelay
+) -> None:
+    words = ("set", folder, "gtid:0-1-17", "--name", "default", "--yes", "--relay", relay.url)
+    result = databus(*words)
+    assert result.exit_code == 1
+    assert "no window of the ring has GTID 0-1-17; it holds scn 10 to 60" in result.output
+    assert moved(folder).window_scn == 50
+
+
 @pytest.mark.parametrize(
     ("word", "expected"), [("earliest", Checkpoint.flexible()), ("beginning", Checkpoint.at(0))]
 )
@@ -181,7 +201,7 @@ def test_set_refuses_while_a_client_holds_the_lock(folder: Path) -> None:
 
 def test_set_asks_which_registration_is_meant_and_what_a_position_is(folder: Path) -> None:
     assert "copy (copy-" in databus("set", folder, 20).output
-    assert "is not earliest, latest, beginning" in databus("set", folder, "yesterday").output
+    assert "names no place: write earliest, latest" in databus("set", folder, "yesterday").output
     assert databus("set", folder, 20, "--name", "nobody").exit_code == 1
 
 

@@ -22,6 +22,7 @@ from databus.client.machines.connection_messages import (
     ConnectionStateMessage,
     Fail,
     GetPage,
+    GetPosition,
     GetSchemas,
     GetSources,
     GetStartScn,
@@ -31,6 +32,7 @@ from databus.client.machines.connection_messages import (
     PageAnswered,
     PageFacts,
     PointNotFound,
+    PositionAnswered,
     Progress,
     RequestFailed,
     SchemasAnswered,
@@ -135,6 +137,8 @@ class Peers:
                 return SourcesAnswered(OFFERED if is_good else one_of(({}, {"shop.people": 9})))
             case GetSchemas():
                 return SchemasAnswered(BOTH_SCHEMAS if is_good else one_of(SCHEMAS))
+            case GetPosition():
+                return PositionAnswered(one_of((None, *SCNS)), one_of((None, *SCNS)))
             case GetStartScn():
                 return StartScnAnswered(10 if is_good else one_of(SCNS), one_of(("", "one")))
             case GetTargetScn():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
-from databus.client.spark.options import Mode, Named, option_names, parse_options
+from databus.client.spark.options import Mode, option_names, parse_options
+from databus.conf.named_places import ScnPlace, TimePlace, Word
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import ModFilter
 
@@ -34,12 +33,12 @@ def test_a_wrong_option_is_refused_with_the_list_of_the_right_ones() -> None:
 @pytest.mark.parametrize(
     ("text", "start"),
     [
-        ("earliest", Named.EARLIEST),
-        ("latest", Named.LATEST),
-        ("beginning", Named.BEGINNING),
-        ("17", 17),
-        ("2026-11-21T10:00:00Z", datetime(2026, 11, 21, 10, tzinfo=UTC)),
-        ("2026-11-21T10:00:00", datetime(2026, 11, 21, 10, tzinfo=UTC)),
+        ("earliest", Word.EARLIEST),
+        ("latest", Word.LATEST),
+        ("beginning", Word.BEGINNING),
+        ("17", ScnPlace(17)),
+        ("2026-11-21T10:00:00Z", TimePlace(1_795_255_200_000_000_000)),
+        ("2026-11-21T10:00:00", TimePlace(1_795_255_200_000_000_000)),
     ],
 )
 def test_a_start_is_a_word_an_scn_or_a_time(text: str, start: object) -> None:
@@ -51,7 +50,10 @@ def test_a_start_is_a_word_an_scn_or_a_time(text: str, start: object) -> None:
     [
         ({}, "sources is missing"),
         ({"sources": " , "}, "sources"),
-        ({**SOURCES, "start": "yesterday"}, "start = 'yesterday': must be one of earliest"),
+        (
+            {**SOURCES, "start": "yesterday"},
+            "'yesterday' names no place: write",
+        ),
         ({**SOURCES, "start": str(1 << 63)}, "start"),
         ({**SOURCES, "shards": "0"}, "shards = '0'"),
         ({**SOURCES, "layout": "rows"}, "layout = 'rows'"),

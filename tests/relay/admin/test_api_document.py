@@ -119,15 +119,19 @@ def test_the_document_has_every_route_and_no_other(tmp_path: Path) -> None:
 HTTP = {"http": {"port": 0}}
 
 
+QUERIES = {"rows": "?source=made.a&limit=200", "position": "?at=latest"}  # by the path's end
+
+
 def test_each_answer_is_of_the_model_that_the_document_names(url: str) -> None:
     document = document_of(url)
     here: Any = SimpleNamespace(url=url)
     get(url, "/stream?sources=made.a&size=1000000")
     asked = 0
     for method, path in sorted(operations_of(document)):
-        real = path.replace("{name}", "made").replace("{id}", "ann-1")
+        name = "made.a" if "/sources/" in path else "made"
+        real = path.replace("{name}", name).replace("{id}", "ann-1")
         if method == "GET":
-            query = "?source=made.a&limit=200" if path.endswith("/rows") else ""
+            query = QUERIES.get(path.rpartition("/")[2], "")
             answer = get(url, real + query)
         else:
             body = report() if "clients" in path else {"scn": "3"} if "restart" in path else {}

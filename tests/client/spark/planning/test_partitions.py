@@ -10,6 +10,7 @@ from databus.client.spark.planning.offsets import AtScn
 from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
+from databus.conf.named_places import ScnPlace
 from tests.client.spark.planning.fake_servers import SOURCES, FakeBootstrap, FakeRelay, measuring_of
 
 
@@ -68,7 +69,7 @@ def test_tasks_share_the_rows_of_a_batch(floor: int, log_floor: int) -> None:
     measure_client = measuring_of(relay, bootstrap)
     place = AtScn(5_000 if log_floor == 0 or floor == 0 else 50_000)
     for rows, tasks in ((40_000, 3), (12_000, 2), (9_000, 1)):
-        end = Planner(measure_client, 0).next_places({"shop": place}, rows)["shop"]
+        end = Planner(measure_client, ScnPlace(0)).next_places({"shop": place}, rows)["shop"]
         assert isinstance(end, AtScn)
         found = PartitionPlanner(measure_client, 3).planned_now("shop", place, end)
         assert len(found) == (tasks if end.scn - place.scn == rows else 1)

@@ -19,6 +19,7 @@ from databus.client.spark.planning.ranges import (
     SnapshotRange,
     ranges_between,
 )
+from databus.conf.named_places import ScnPlace
 from databus.schemas.errors import (
     BootstrapTooOldError,
     CheckpointError,
@@ -94,7 +95,7 @@ def test_a_start_that_no_relay_holds_is_named_with_a_way_on() -> None:
     planning = planner(FakeRelay(), start="1970-01-01T00:01:00Z")
     with (
         patch.object(MeasureClient, "ring_from", side_effect=ScnNotFoundError(5, 9)),
-        pytest.raises(SettingsError, match=r"start = 1970.*no relay holds.*shop.*earliest"),
+        pytest.raises(SettingsError, match=r"start = time:1970.*no relay holds.*shop.*earliest"),
     ):
         step(planning, None)
 
@@ -245,7 +246,7 @@ def test_each_physical_source_gets_its_share_of_the_rows() -> None:
 
 def test_the_newest_windows_are_told_for_the_lag() -> None:
     measure_client = measuring_of(FakeRelay(newest=77))
-    Planner(measure_client, 20).next_places({}, 10)
+    Planner(measure_client, ScnPlace(20)).next_places({}, 10)
     assert measure_client.newest == {"shop": AtScn(77, 77_000)}
 
 

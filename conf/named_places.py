@@ -1,0 +1,163 @@
+"""Places in the history of a source, as people name them. One text form, one parser. Pure.
+
+earliest, latest, beginning              the oldest window held; after the newest; the whole
+                                         table first, then its changes
+8589936646, scn:8589936646               after that window
+binlog:mysql-bin.000012:4567             after the transaction that ends there; the beginning of
+                                         the one that it lies in
+gtid:0-1-17, gtid:UUID:17                after that transaction
+time:2026-11-21T10:00:00Z                before the first transaction committed at or after it;
+                                         without `time:` too, and UTC without a zone
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from databus.schemas.errors import SettingsError
+from databus.schemas.scn import MAX_FILE_NUMBER, MAX_OFFSET, MAX_SCN
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_BINLOG = re.compile(r"([^:/]{1,200}\.(\d{1,10})):(\d{1,10})")
+_MARIADB_GTID = re.compile(r"\d{1,10}-\d{1,10}-\d{1,20}")
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_MYSQL_GTID = re.compile(_UUID + r"(?::[a-z_][a-z0-9_]{0,31})?:\d{1,19}")
+FORMS = (
+    "earliest, latest, beginning, an SCN, time:2026-11-21T10:00:00Z, gtid:0-1-17 or "
+    "binlog:mysql-bin.000012:4567"
+)
+
+
+class Word(StrEnum):
+    """The places that have a name of their own."""
+
+    BEGINNING = "beginning"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class ScnPlace:
+    """After window `scn`."""
+
+    scn: int
+
+    def __str__(self) -> str:
+        return str(self.scn)
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogPlace:
+    """After the transaction that ends at `offset` bytes of the binlog file."""
+
+    file: str
+    offset: int
+
+    @property
+    def file_number(self) -> int:
+        """The number that the file's name ends with."""
+        return int(self.file.rpartition(".")[2])
+
+    def __str__(self) -> str:
+        return f"binlog:{self.file}:{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class GtidPlace:
+    """After the transaction with this GTID, of MariaDB or MySQL."""
+
+    gtid: str
+
+    def __str__(self) -> str:
+        return f"gtid:{self.gtid}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimePlace:
+    """Before the first transaction in the log's order that was committed at `time_ns` or later.
+
+    Nanoseconds since 1970. Commit times need not increase from one transaction to the next.
+    """
+
+    time_ns: int
+
+    def __str__(self) -> str:
+        seconds, ns = divmod(self.time_ns, 1_000_000_000)
+        text = f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
+        fraction = f".{ns:09}".rstrip("0") if ns else ""
+        return f"time:{text}{fraction}Z"
+
+
+NamedPlace = Word | ScnPlace | BinlogPlace | GtidPlace | TimePlace
+
+
+def parse_place(value: str | int) -> NamedPlace:
+    """Return the place that a text or an SCN names; raise SettingsError."""
+    text = str(value).strip()
+    try:
+        return _parse(text)
+    except ValueError as error:
+        raise SettingsError(f"{text!r} names no place: {error}") from None
+
+
+def _parse(text: str) -> NamedPlace:
+    if text in set(Word):
+        return Word(text)
+    if _is_number(text):
+        return _scn_place(text)
+    form, colon, rest = text.partition(":")
+    match form if colon else "":
+        case "scn":
+            return _scn_place(rest)
+        case "binlog":
+            return _binlog_place(rest)
+        case "gtid":
+            return _gtid_place(rest)
+        case "time":
+            return _time_place(rest)
+        case _ if re.match(r"\d{4}-\d\d-\d\d", text):
+            return _time_place(text)
+    raise ValueError(f"write {FORMS}")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _scn_place(text: str) -> ScnPlace:
+    if not _is_number(text) or len(text) > 19 or int(text) > MAX_SCN:
+        raise ValueError(f"an SCN is a number from 0 to {MAX_SCN}")
+    return ScnPlace(int(text))
+
+
+def _binlog_place(text: str) -> BinlogPlace:
+    match = _BINLOG.fullmatch(text)
+    if match is None or int(match[2]) > MAX_FILE_NUMBER or int(match[3]) > MAX_OFFSET:
+        raise ValueError("write binlog:FILE:OFFSET, for example binlog:mysql-bin.000012:4567")
+    return BinlogPlace(match[1], int(match[3]))
+
+
+def _gtid_place(text: str) -> GtidPlace:
+    gtid = text.lower()
+    if _MARIADB_GTID.fullmatch(gtid) is None and _MYSQL_GTID.fullmatch(gtid) is None:
+        raise ValueError(
+            "write the GTID of one transaction, for example gtid:0-1-17 (MariaDB) or "
+            "gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:17 (MySQL)"
+        )
+    return GtidPlace(gtid)
+
+
+def _time_place(text: str) -> TimePlace:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("write a time like time:2026-11-21T10:00:00Z") from None
+    since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
+    time_ns = since // _MICROSECOND * 1000
+    if not 0 <= time_ns <= MAX_SCN:
+        raise ValueError("a time lies between 1970 and 2262")
+    return TimePlace(time_ns)

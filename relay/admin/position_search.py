@@ -1,0 +1,197 @@
+"""Find the SCN after which reading begins at a named place, in one ring.
+
+The search goes forward in steps of bounded size. A GTID is found by its bytes first, and only
+the block of the index around them is walked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+from databus.conf.named_places import (
+    BinlogPlace,
+    GtidPlace,
+    NamedPlace,
+    ScnPlace,
+    TimePlace,
+    Word,
+)
+from databus.relay.admin.models import PositionView
+from databus.relay.first_scns import FirstScn
+from databus.relay.physical_source import PhysicalSource
+from databus.relay.ring.event_selector import WINDOW_DONE
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.row_count import Limits
+from databus.relay.ring.selection import Selection
+from databus.relay.serving.databus.measure import MeasureJob
+from databus.relay.serving.databus.parameters import MeasureRequest
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import (
+    InvalidParameterError,
+    PlaceNotFoundError,
+    ScnAheadError,
+    ScnNotFoundError,
+)
+from databus.schemas.event.metadata import EventMetadata, gtid_bytes, metadata_of
+from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
+from databus.schemas.scn import BinlogPosition, binlog_position
+
+_STEP_BYTES = 1 << 20
+
+
+class FoundPosition(NamedTuple):
+    """The window after which reading begins, and what is known of it.
+
+    `timestamp_ns` is its commit time, `transaction` the metadata of its first row. Both are None
+    if the window is no longer held, and the second one if it has no row.
+    """
+
+    scn: int
+    timestamp_ns: int | None = None
+    transaction: EventMetadata | None = None
+
+
+class PositionSearch:
+    """One search in one ring, a bounded number of bytes per step."""
+
+    def __init__(
+        self,
+        reader: RingReader,
+        place: NamedPlace,
+        physical_source: str,
+        epoch: int,
+        first: FirstScn,
+    ) -> None:
+        """`first` is the first SCN of the source that is going to be read."""
+        self._reader = reader
+        self._place = place
+        self._physical_source = physical_source
+        self._epoch = epoch
+        self._first = first
+        self._steps = self._run()
+
+    def step(self) -> FoundPosition | None:
+        """Search on; return None while there is more to search.
+
+        Raises ScnNotFoundError for a place before the oldest window, ScnAheadError for one after
+        the newest, and PlaceNotFoundError for a GTID that no window has.
+        """
+        return next(self._steps)
+
+    def _run(self) -> Iterator[FoundPosition | None]:
+        match self._place:
+            case Word.BEGINNING:
+                rule = "beginning is a table's rows, which a bootstrap server has; use earliest"
+                raise InvalidParameterError("at", str(self._place), rule)
+            case ScnPlace(scn):
+                yield self._at_scn(scn)
+            case BinlogPlace():
+                yield self._at_scn(self._scn_of(self._place))
+            case GtidPlace(gtid):
+                yield self._at_scn((yield from self._scn_of_gtid(gtid)))
+            case Word() | TimePlace():
+                yield self._described((yield from self._measured(self._place)))
+
+    def _at_scn(self, scn: int) -> FoundPosition:
+        """Return the newest window up to an SCN; raise ScnNotFoundError or ScnAheadError."""
+        self._first.check((scn, WINDOW_DONE), self._reader.min_scn)
+        max_scn = self._reader.max_scn
+        if self._reader.find(scn, WINDOW_DONE) is None or scn > max(max_scn, 0):
+            raise ScnAheadError(f"scn {scn}", max_scn)
+        window = self._reader.window_at(scn)
+        # Without one it is the window before the oldest, or a place between those two.
+        return self._described(self._reader.prev_scn if window is None else window[0])
+
+    def _scn_of(self, place: BinlogPlace) -> int:
+        return BinlogPosition(self._epoch, place.file_number, place.offset).to_scn()
+
+    def _measured(self, place: Word | TimePlace) -> Generator[None, None, int]:
+        selection = Selection(
+            self._physical_source, Checkpoint.flexible(), from_latest=place is Word.LATEST
+        )
+        since_ns = place.time_ns if isinstance(place, TimePlace) else None
+        if since_ns is not None and since_ns > self._reader.latest_timestamp_ns:
+            raise ScnAheadError(str(place), self._reader.max_scn)
+        # The begin alone is wanted, so nothing is counted after it.
+        request = MeasureRequest(selection, Limits(until_scn=0), since_ns)
+        job = MeasureJob(self._reader, request, self._first)
+        while (measured := job.step()) is None:
+            yield
+        return measured.from_scn
+
+    def _scn_of_gtid(self, gtid: str) -> Generator[None, None, int]:
+        """Return the SCN of the window with a GTID; raise PlaceNotFoundError."""
+        wanted = gtid_bytes(gtid)
+        extent = self._reader.extent()
+        position = extent.head
+        while position < extent.tail:
+            try:
+                data = self._reader.read(position, _STEP_BYTES + len(wanted))
+                at = data.find(wanted)
+                scn = None if at < 0 else self._scn_with(gtid, position + at)
+            except ScnNotFoundError:
+                position = max(self._reader.head, position)  # overwritten meanwhile
+                continue
+            if scn is not None:
+                return scn
+            # What was found may have been a value in a row: continue behind it.
+            position += len(data) - len(wanted) + 1 if at < 0 else at + 1
+            if len(data) <= len(wanted):
+                break
+            yield
+        raise PlaceNotFoundError(
+            f"no window of the ring has GTID {gtid}; it holds scn {extent.min_scn} to "
+            f"{self._reader.max_scn}. Transactions without rows of the relay's sources have none"
+        )
+
+    def _scn_with(self, gtid: str, position: int) -> int | None:
+        """Return the SCN of the event around a position if its transaction has the GTID."""
+        begin = self._reader.block_before_position(position + 1)
+        while begin is not None and begin <= position:
+            header = peek(self._reader.read(begin, SMALLEST_BYTES))
+            if begin + header.length > position:
+                event, _ = decode(self._reader.read(begin, header.length))
+                metadata = metadata_of(event)
+                return header.scn if metadata is not None and metadata.gtid == gtid else None
+            begin += header.length
+        return None
+
+    def _described(self, scn: int) -> FoundPosition:
+        try:
+            begin = self._reader.find(scn, 0) if scn > 0 else None
+            if begin is None:
+                return FoundPosition(scn)
+            length = peek(self._reader.read(begin, SMALLEST_BYTES)).length
+            event, _ = decode(self._reader.read(begin, length))
+        except ScnNotFoundError:
+            return FoundPosition(scn)
+        if event.scn != scn:
+            return FoundPosition(scn)
+        return FoundPosition(scn, event.timestamp_ns, metadata_of(event))
+
+
+def position_view(
+    source: str, physical: PhysicalSource, place: NamedPlace, found: FoundPosition
+) -> PositionView:
+    """Return a found position as the API shows it."""
+    extent, newest = physical.reader.extent(), physical.reader.max_scn
+    transaction = found.transaction
+    binlog = None
+    if transaction is not None and transaction.file:
+        binlog = f"{transaction.file}:{binlog_position(found.scn).offset}"
+    return PositionView(
+        source=source,
+        physical_source=physical.name,
+        at=str(place),
+        scn=_known(found.scn),
+        committed_at=None if found.timestamp_ns is None else found.timestamp_ns / 1e9,
+        gtid=None if transaction is None else transaction.gtid,
+        binlog=binlog,
+        oldest_scn=_known(extent.min_scn),
+        newest_scn=_known(newest),
+    )
+
+
+def _known(scn: int) -> int | None:
+    return None if scn < 0 else scn

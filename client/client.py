@@ -318,6 +318,8 @@ class DatabusClient:
         except BaseException:
             self.stop()  # otherwise it would seem to run but read nothing
             raise
+        if self._lifecycle.state is Lifecycle.SHUT_DOWN:  # by another thread meanwhile
+            self.stop()
 
     def run(self) -> None:
         """Start, wait for `stop` or Ctrl-C, and return; raise the error that suspends the client.
@@ -347,6 +349,7 @@ class DatabusClient:
         with self._lock:
             registrations = list(self._registrations.values())
         for registration in registrations:
+            registration.stop()  # again: a `start` may have gone on while this began
             if not registration.join(timeout_s):
                 name = registration.subscription.name
                 log.error("%s: a callback has not returned; its thread is abandoned", name)
@@ -455,6 +458,8 @@ class DatabusClient:
                 raise in_use(subscription)
             registration = self._add(subscription, ())
         registration.start()
+        if self.state is Lifecycle.SHUT_DOWN:
+            registration.stop()
         return registration
 
     def _close_windows(self, registration: Registration) -> None:
@@ -466,8 +471,7 @@ class DatabusClient:
 
     def _take_error(self, registration: Registration, error: DatabusError) -> None:
         registration.error = error
-        name = registration.subscription.name
-        log.error("%s: stopped by an error: %s", name, error)
+        log.error("%s: stopped by an error: %s", registration.subscription.name, error)
         self._handle(Suspend(error))
 
     async def _watch(self) -> None:
@@ -475,13 +479,9 @@ class DatabusClient:
         interval_s = min(_WATCH_S, self.settings.callback_budget_s / 4)
         while True:
             await asyncio.sleep(interval_s)
-            registrations = self.registrations
-            for registration in registrations:
+            for registration in self.registrations:
                 registration.stats.sample()
-            if self.state is not Lifecycle.RUNNING:
-                continue
-            for registration in registrations:
-                error = registration.overdue()
+                error = registration.overdue() if self.state is Lifecycle.RUNNING else None
                 if error is not None:
                     self._take_error(registration, error)
 

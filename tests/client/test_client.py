@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -1025,3 +1026,20 @@ def test_an_illegal_step_of_the_reading_ends_the_client_with_an_error_that_says_
         DatabusError, match=r"the puller ended: .*state requesting_sources has no step PageAnswered"
     ):
         client.run()
+
+
+def test_a_stop_in_the_middle_of_a_start_leaves_no_thread(relay: FakeRelay) -> None:
+    client = DatabusClient([relay.url])
+    client.on("shop.orders")(lambda event: None)
+    begin = client._loop.start
+
+    def stopped_meanwhile() -> None:
+        stopper = threading.Thread(target=client.stop)
+        stopper.start()
+        stopper.join()
+        begin()
+
+    with patch.object(client._loop, "start", stopped_meanwhile):
+        client.start()
+    assert client.state is Lifecycle.SHUT_DOWN
+    assert [one.name for one in threading.enumerate() if one.name.startswith("databus-")] == []

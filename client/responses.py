@@ -82,14 +82,10 @@ def read_schemas(server: str, body: bytes) -> tuple[RegisteredSchema, ...]:
         raise ServerError(server, f"the answer to /register is malformed: {error!r}") from error
 
 
-def read_position(server: str, body: bytes) -> tuple[int | None, int | None]:
-    """Return the SCN of a named place and the oldest one held, None if unknown.
-
-    Raises ServerError.
-    """
+def read_position(server: str, body: bytes) -> int:
+    """Return the SCN of a named place; raise ServerError."""
     try:
-        value = json.loads(body)
-        return _scn_or_none(value["scn"]), _scn_or_none(value["oldestScn"])
+        return _scn(int(_text(json.loads(body)["scn"])))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ServerError(server, f"the answer to /position is malformed: {error!r}") from error
 
@@ -112,10 +108,6 @@ def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeader
         )
     except ValueError as error:
         raise ServerError(server, f"a header of /stream is malformed: {error}") from error
-
-
-def _scn_or_none(value: object) -> int | None:
-    return None if value is None else _scn(int(_text(value)))
 
 
 def _scn(number: int) -> int:

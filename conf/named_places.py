@@ -153,9 +153,13 @@ def _gtid_place(text: str) -> GtidPlace:
 
 def _time_place(text: str) -> TimePlace:
     try:
+        if re.search(r"[.,]\d{7}", text):
+            raise ValueError("more digits than Python's times have")
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError("write a time like time:2026-11-21T10:00:00Z") from None
+        raise ValueError(
+            "write a time like time:2026-11-21T10:00:00Z, to the microsecond at most"
+        ) from None
     since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
     time_ns = since // _MICROSECOND * 1000
     if not 0 <= time_ns <= MAX_SCN:

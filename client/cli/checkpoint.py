@@ -103,12 +103,12 @@ def set_(
     tls_ca: Path | None,
     yes: bool,
 ) -> None:
-    """Move the checkpoint at PLACE to POSITION: an SCN, earliest, latest or beginning.
+    """Move the checkpoint at PLACE to POSITION.
 
-    An SCN names the last window that counts as consumed. With --relay, POSITION may also be a
-    time (time:2026-11-21T10:00:00Z), a transaction (gtid:0-1-17) or the end of one in a binlog
-    (binlog:mysql-bin.000012:4567). The client must not be running. The old checkpoint is kept
-    beside the file, with the time in its name.
+    POSITION is an SCN (of the last window that counts as consumed), earliest or beginning; with
+    --relay also latest, a time (time:2026-11-21T10:00:00Z), a transaction (gtid:0-1-17) or the
+    end of one in a binlog (binlog:mysql-bin.000012:4567). The client must not be running. The
+    old checkpoint is kept beside the file, with the time in its name.
 
     Example: `databus checkpoint set checkpoints 4294967301 --name default
     --relay http://127.0.0.1:11115`
@@ -268,11 +268,10 @@ def _target(
 
 
 def _found_at(place: NamedPlace, old: Shown, server: ApiClient) -> Checkpoint:
-    path = f"/api/v1/sources/{quote(old.sources[0], safe='')}/position"
-    found = server.get_json(f"{path}?{urlencode({'at': str(place)})}")
+    first, *others = old.sources
+    parameters = urlencode({"at": str(place), "others": ",".join(others)})
+    found = server.get_json(f"/api/v1/sources/{quote(first, safe='')}/position?{parameters}")
     try:
-        if found["scn"] is None:
-            return Checkpoint.flexible()
         at_s = found["committedAt"]
         return Checkpoint.at(int(found["scn"]), -1 if at_s is None else round(at_s * 1e9))
     except (KeyError, TypeError, ValueError) as error:

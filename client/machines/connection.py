@@ -54,7 +54,7 @@ from databus.client.machines.connection_messages import (
     Waited,
     WindowTooLarge,
 )
-from databus.client.machines.position import Position, found_position, place_order
+from databus.client.machines.position import Position, place_order
 from databus.client.machines.request_size import RequestSize
 from databus.client.machines.server_rotation import ServerOrder
 from databus.client.machines.server_set import Servers
@@ -159,8 +159,8 @@ class ConnectionMachine:
                 return self._find_sources(sources)
             case SchemasAnswered():
                 return self._register(message)
-            case PositionAnswered(scn, oldest):
-                return self._take_position(scn, oldest)
+            case PositionAnswered(scn):
+                return self._take_position(scn)
             case StreamAnswered():
                 return self._take_answer(message)
             case SchemaUnknown():
@@ -276,17 +276,17 @@ class ConnectionMachine:
             return self._resume_bootstrap()
         if self.position.place is not None:
             self._machine.fire("ask_position")
-            src_id = next(iter(self._src_ids.values()))
-            asked = GetPosition(self._server(), src_id, self.position.place)
+            src_ids = tuple(self._src_ids.values())
+            asked = GetPosition(self._server(), src_ids, self.position.place)
             return [UseBindings(bindings), asked]
         self._machine.fire("registered")
         return [UseBindings(bindings), *self._stream()]
 
-    def _take_position(self, scn: int | None, oldest: int | None) -> Instructions:
+    def _take_position(self, scn: int) -> Instructions:
         """Stream from the place that the relay has found."""
         self._machine.fire("position_known")
-        self.position = found_position(scn, oldest)
-        return [*([] if scn is None else [MoveOn(self.position)]), *self._stream()]
+        self.position = Position(Checkpoint.at(scn))
+        return [MoveOn(self.position), *self._stream()]
 
     def _resume_bootstrap(self) -> Instructions:
         if not self._has_bootstraps:

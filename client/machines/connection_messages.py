@@ -79,13 +79,9 @@ class SchemasAnswered(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class PositionAnswered(ConnectionStateMessage):
-    """The place that was asked for is after window `scn`.
+    """The place that was asked for is after window `scn`."""
 
-    None: before all windows that the relay has ever held, of which `oldest` is the first.
-    """
-
-    scn: int | None
-    oldest: int | None
+    scn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +195,10 @@ class GetSchemas(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class GetPosition(ConnectionInstruction):
-    """Request the position of a named place in the log of a source."""
+    """Request the position of a named place in the log of sources."""
 
     server: str
-    src_id: int
+    src_ids: tuple[int, ...]
     place: NamedPlace
 
 

@@ -86,15 +86,3 @@ def parse_start(start: str | int) -> Position:
         case ScnPlace(scn):
             return Position(Checkpoint.at(scn))
     return Position(Checkpoint.flexible(), place=place)
-
-
-def found_position(scn: int | None, oldest: int | None) -> Position:
-    """Return the position of a named place that a relay found after window `scn`.
-
-    None: before everything that the relay ever held, of which window `oldest` is the first.
-    """
-    if scn is not None:
-        return Position(Checkpoint.at(scn))
-    begin = Position(Checkpoint.flexible())
-    # With the oldest window's SCN the relay says if that has been overwritten meanwhile.
-    return begin if oldest is None else Position(begin.within(oldest, 0))

@@ -130,15 +130,17 @@ class ServerRequests:
         return answer
 
     async def _get_position(self, request: GetPosition) -> PositionAnswered:
-        path = f"/api/v1/sources/{request.src_id}/position"
+        first, *others = request.src_ids
+        path = f"/api/v1/sources/{first}/position"
+        parameters = {"at": str(request.place), "others": _listed(tuple(others))}
         try:
-            answer = await self._get(request.server, path, {"at": str(request.place)})
+            answer = await self._get(request.server, path, parameters)
         except UnknownCommandError as error:
             raise PlaceNotFoundError(
                 f"{request.server} is a relay of another project or version, which cannot find "
                 f"{request.place}; start at an SCN, earliest or latest"
             ) from error
-        return PositionAnswered(*read_position(request.server, answer.body))
+        return PositionAnswered(read_position(request.server, answer.body))
 
     async def _get_start_scn(self, request: GetStartScn) -> StartScnAnswered:
         parameters = {

@@ -116,7 +116,8 @@ class RelayApi:
                 PositionView,
                 self.position,
                 query=PositionQuery,
-                errors={404: "Unknown source, or the ring does not hold the place"} | _UNUSABLE,
+                errors={404: "Unknown source; or the ring does not hold the place, or not yet"}
+                | _UNUSABLE,
             ),
         )
 
@@ -262,7 +263,9 @@ class RelayApi:
             place = parse_place(call.query.at)
         except SettingsError as error:
             raise InvalidParameterError("at", call.query.at, str(error)) from None
-        first = physical.first_scns.newest_of({src_id})
+        others = filter(None, call.query.others.split(","))
+        src_ids = {src_id, *map(catalog.resolve, others)}
+        first = physical.first_scns.newest_of(src_ids)
         epoch = physical.settings.epoch
         job = PositionSearch(physical.reader, place, physical.name, epoch, first)
         found = await _in_steps(job.step)

@@ -309,6 +309,11 @@ class PositionQuery(ApiModel):
         max_length=300,
         description="`earliest`, `latest`, an SCN, `time:…`, `gtid:…` or `binlog:FILE:OFFSET`",
     )
+    others: str = Field(
+        default="",
+        max_length=10_000,
+        description="Other sources that are read with it, by id or name, separated by commas",
+    )
 
 
 class PositionView(ApiModel):
@@ -317,10 +322,12 @@ class PositionView(ApiModel):
     source: str
     physical_source: str
     at: str = Field(description="The named place")
-    scn: Scn | None = Field(description="None: no transaction was ever captured")
+    scn: Scn | None = Field(
+        description="None: that of the window before the oldest one, for `earliest`, is unknown"
+    )
     committed_at: float | None
     gtid: str | None
-    binlog: str | None = Field(description="File and offset at which the transaction ends")
+    binlog: str | None = Field(description="MySQL: file and offset at which the transaction ends")
     oldest_scn: Scn | None
     newest_scn: Scn | None
 

@@ -18,16 +18,17 @@ from databus.conf.named_places import (
     Word,
 )
 from databus.relay.admin.models import PositionView
-from databus.relay.first_scns import FirstScn
+from databus.relay.first_scns import ALWAYS, FirstScn
 from databus.relay.physical_source import PhysicalSource
-from databus.relay.ring.event_selector import WINDOW_DONE
+from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector
+from databus.relay.ring.layout import UNKNOWN_SCN
 from databus.relay.ring.reader import RingReader
-from databus.relay.ring.row_count import Limits
+from databus.relay.ring.row_count import Limits, RowCount
+from databus.relay.ring.scn_index import Extent
 from databus.relay.ring.selection import Selection
-from databus.relay.serving.databus.measure import MeasureJob
-from databus.relay.serving.databus.parameters import MeasureRequest
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
+    DamagedWindowsError,
     InvalidParameterError,
     PlaceNotFoundError,
     ScnAheadError,
@@ -38,6 +39,7 @@ from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 from databus.schemas.scn import BinlogPosition, binlog_position
 
 _STEP_BYTES = 1 << 20
+_SEARCHED_BLOCKS = 64
 
 
 class FoundPosition(NamedTuple):
@@ -87,11 +89,17 @@ class PositionSearch:
             case ScnPlace(scn):
                 yield self._at_scn(scn)
             case BinlogPlace():
+                self._check_file(self._place)
                 yield self._at_scn(self._scn_of(self._place))
             case GtidPlace(gtid):
                 yield self._at_scn((yield from self._scn_of_gtid(gtid)))
-            case Word() | TimePlace():
-                yield self._described((yield from self._measured(self._place)))
+            case TimePlace(time_ns):
+                yield self._at_scn((yield from self._scn_before(time_ns)))
+            case Word.EARLIEST:
+                begun = self._first.scn if self._first.scn > ALWAYS else UNKNOWN_SCN
+                yield self._described(max(self._reader.prev_scn, begun))
+            case Word.LATEST:
+                yield self._described(self._reader.max_scn)
 
     def _at_scn(self, scn: int) -> FoundPosition:
         """Return the newest window up to an SCN; raise ScnNotFoundError or ScnAheadError."""
@@ -106,19 +114,69 @@ class PositionSearch:
     def _scn_of(self, place: BinlogPlace) -> int:
         return BinlogPosition(self._epoch, place.file_number, place.offset).to_scn()
 
-    def _measured(self, place: Word | TimePlace) -> Generator[None, None, int]:
-        selection = Selection(
-            self._physical_source, Checkpoint.flexible(), from_latest=place is Word.LATEST
-        )
-        since_ns = place.time_ns if isinstance(place, TimePlace) else None
-        if since_ns is not None and since_ns > self._reader.latest_timestamp_ns:
-            raise ScnAheadError(str(place), self._reader.max_scn)
-        # The begin alone is wanted, so nothing is counted after it.
-        request = MeasureRequest(selection, Limits(until_scn=0), since_ns)
-        job = MeasureJob(self._reader, request, self._first)
-        while (measured := job.step()) is None:
-            yield
-        return measured.from_scn
+    def _check_file(self, place: BinlogPlace) -> None:
+        """Raise PlaceNotFoundError if the source's log has no files of that name."""
+        transaction = self._some_transaction()
+        if transaction is None:
+            return
+        base, dot, number = transaction.file.rpartition(".")
+        if not dot or not number.isdigit():
+            raise PlaceNotFoundError(f"{place}: {self._physical_source} has no binlog")
+        expected = f"{base}.{place.file_number:06}"
+        if place.file != expected:
+            raise PlaceNotFoundError(f"{place}: that binlog would be named {expected}")
+
+    def _some_transaction(self) -> EventMetadata | None:
+        """Return the newest transaction with rows in the last blocks; None without one."""
+        end = self._reader.tail
+        for _ in range(_SEARCHED_BLOCKS):
+            begin = self._reader.block_before_position(end)
+            if begin is None:
+                return None
+            position, found = begin, None
+            while position < end:
+                header = peek(self._reader.read(position, SMALLEST_BYTES))
+                if header.src_id >= 0:
+                    found = metadata_of(decode(self._reader.read(position, header.length))[0])
+                position += header.length
+            if found is not None:
+                return found
+            end = begin
+        return None
+
+    def _scn_before(self, time_ns: int) -> Generator[None, None, int]:
+        """Return the SCN of the window before the first one committed at a time or later.
+
+        The ring is read from its begin, because commit times may decrease along the log. What it
+        does not hold is taken to be older than its oldest window.
+        """
+        nothing = Selection(self._physical_source, Checkpoint.flexible(), src_ids=frozenset())
+        selector = EventSelector(nothing, render=None)
+        while True:
+            extent, tail = self._reader.extent(), self._reader.newest()[1]
+            so_far = RowCount(extent.head)
+            try:
+                while not so_far.is_over and so_far.position < tail:
+                    limits = Limits(before_ns=time_ns)
+                    so_far = self._reader.count(so_far, _STEP_BYTES, tail, selector, limits)
+                    yield
+            except DamagedWindowsError:
+                raise
+            except ScnNotFoundError:
+                continue  # overwritten meanwhile
+            break
+        if not so_far.is_over:
+            raise ScnAheadError(str(self._place), self._reader.max_scn)
+        if so_far.scn == NOTHING and extent.prev_scn == 0:
+            return 0  # the ring holds the source's log from its begin
+        if so_far.scn == NOTHING or self._is_a_mere_begin(so_far.scn, extent):
+            raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
+        return so_far.scn
+
+    def _is_a_mere_begin(self, scn: int, extent: Extent) -> bool:
+        """Whether a window only says where capture began: its time is not that of a commit."""
+        is_first = scn == extent.min_scn and extent.prev_scn == UNKNOWN_SCN
+        return is_first and self._described(scn).transaction is None
 
     def _scn_of_gtid(self, gtid: str) -> Generator[None, None, int]:
         """Return the SCN of the window with a GTID; raise PlaceNotFoundError."""
@@ -178,7 +236,7 @@ def position_view(
     extent, newest = physical.reader.extent(), physical.reader.max_scn
     transaction = found.transaction
     binlog = None
-    if transaction is not None and transaction.file:
+    if transaction is not None and transaction.file.rpartition(".")[2].isdigit():
         binlog = f"{transaction.file}:{binlog_position(found.scn).offset}"
     return PositionView(
         source=source,

@@ -10,15 +10,22 @@ from typing import Any
 import pytest
 
 from databus.client.client import DatabusClient
+from databus.relay.sources.source import Origin, Transaction
 from databus.schemas.errors import PlaceNotFoundError, SettingsError
 from tests.client.fake_relay import FakeRelay, status
-from tests.relay.fakes import PERSON, ServedRelay, insert, transaction
+from tests.relay.fakes import PERSON, ServedRelay, insert
+
+
+def committed(end: int) -> Transaction:
+    """Return a transaction that ends at `end` bytes of the first binlog, committed at `end` s."""
+    origin = Origin(f"0-1-{end}", 1, "bin.000000", end - 5)
+    return Transaction(end, end * 1_000_000_000, (insert(end),), origin)
 
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[ServedRelay]:
     served = ServedRelay(tmp_path / "relay")
-    served.put(*(transaction(scn, insert(scn)) for scn in (10, 20, 30, 40)))
+    served.put(*map(committed, (10, 20, 30, 40)))
     yield served
     served.close()
 
@@ -33,8 +40,9 @@ def read(relay: ServedRelay, count: int, **options: Any) -> list[int]:
     [
         ("time:1970-01-01T00:00:25Z", [30, 40]),
         ("1970-01-01T00:00:20Z", [20, 30, 40]),
-        ("time:1970-01-01T00:00:01Z", [10, 20, 30, 40]),
-        ("binlog:log.000000:30", [40]),
+        ("binlog:bin.000000:30", [40]),
+        ("binlog:bin.000000:27", [30, 40]),  # inside of it
+        ("gtid:0-1-20", [30, 40]),
         ("scn:30", [40]),
         (30, [40]),
     ],
@@ -47,9 +55,16 @@ def test_a_client_reads_from_a_named_place(
 
 def test_the_place_is_kept_in_the_checkpoint(relay: ServedRelay, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
-    assert read(relay, 2, start="binlog:log.000000:20", checkpoint_dir=folder) == [30, 40]
+    assert read(relay, 2, start="binlog:bin.000000:20", checkpoint_dir=folder) == [30, 40]
     # Nobody said that the rows of the last one were read.
     assert read(relay, 1, start="earliest", checkpoint_dir=folder) == [40]
+
+
+def test_a_time_before_the_oldest_window_is_refused_and_not_taken_for_it(
+    relay: ServedRelay,
+) -> None:
+    with pytest.raises(PlaceNotFoundError, match="none holds it; the oldest window held is 10"):
+        read(relay, 1, start="time:1970-01-01T00:00:01Z")
 
 
 def test_a_relay_that_finds_no_places_is_named() -> None:

@@ -65,6 +65,7 @@ def test_a_place_is_read(text: str | int, place: NamedPlace) -> None:
         ("gtid:0-1-17,1-1-3", "of one transaction"),
         (f"gtid:{UUID}:1-17", "of one transaction"),
         ("time:yesterday", "write a time like"),
+        ("time:2026-11-21T10:00:00.1234567Z", "to the microsecond at most"),
         ("time:1969-12-31T23:59:59Z", "between 1970 and 2262"),
         ("time:2500-01-01", "between 1970 and 2262"),
         ("2026-13-01", "write a time like"),

@@ -18,11 +18,8 @@ from databus.client.spark.planning.requests import (
 )
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.conf.named_places import (
-    BinlogPlace,
-    GtidPlace,
     NamedPlace,
     ScnPlace,
-    TimePlace,
     Word,
 )
 from databus.schemas.checkpoint import Checkpoint
@@ -61,13 +58,13 @@ class MeasuredWindows:
         return self._states.look(self.by_physical, at_once=at_once)
 
     def resolved(self, name: str, start: NamedPlace) -> NamedPlace:
-        """Return the start, with an SCN instead of a GTID or a place in a binlog."""
-        if not isinstance(start, BinlogPlace | GtidPlace):
+        """Return the start, with an SCN instead of a time, a GTID or a place in a binlog."""
+        if isinstance(start, Word | ScnPlace):
             return start  # what a ring lacks, a bootstrap server may have
-        src_id = self.src_ids[self.by_physical[name][0]]
-        answer = self._relays.get(f"/api/v1/sources/{src_id}/position", {"at": str(start)})
-        scn, _ = read_position(answer.server, bytes(answer.body))
-        return Word.EARLIEST if scn is None else ScnPlace(scn)
+        first, *others = (str(self.src_ids[source]) for source in self.by_physical[name])
+        parameters = {"at": str(start), "others": ",".join(others)}
+        answer = self._relays.get(f"/api/v1/sources/{first}/position", parameters)
+        return ScnPlace(read_position(answer.server, bytes(answer.body)))
 
     def after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
         """Measure a ring after a window, or else from the next SCN on.
@@ -91,8 +88,6 @@ class MeasuredWindows:
         words: dict[str, str] = {}
         if start is Word.LATEST:
             words[Parameter.FROM_LATEST] = "true"
-        elif isinstance(start, TimePlace):
-            words[Parameter.SINCE_MS] = str(start.time_ns // 1_000_000)
         return self._measure(name, Checkpoint.flexible(), words, rows, target)
 
     def oldest(self, name: str) -> int:

@@ -31,6 +31,7 @@ from databus.schemas.errors import (
     BootstrapTooYoungError,
     DatabusError,
     PlaceNotFoundError,
+    ScnAheadError,
     ScnNotFoundError,
     SettingsError,
 )
@@ -88,8 +89,13 @@ class Planner:
     def _begin(self, name: str, rows: int | None, target: int | None) -> Place | None:
         try:
             start = self._measure_client.resolved(name, self._start)
+        except ScnAheadError:
+            return None  # until there is such a window
         except (ScnNotFoundError, PlaceNotFoundError) as error:
-            raise SettingsError(f"option start = {self._start}: {error}") from error
+            raise SettingsError(
+                f"option start = {self._start}: no relay holds the changes of {name} from then on "
+                f"({error}); choose a later place, earliest or beginning"
+            ) from error
         if isinstance(start, ScnPlace) or start is Word.BEGINNING:
             place = AtScn(start.scn if isinstance(start, ScnPlace) else 0)
             if target is not None and place.scn > target:
@@ -100,13 +106,7 @@ class Planner:
             # Spark does not store the initial offset, so the first end also says where the batch
             # begins.
             return replace(further, from_scn=place.scn) if isinstance(further, AtScn) else further
-        try:
-            found = self._measure_client.ring_from(name, start, rows, target)
-        except ScnNotFoundError as error:
-            raise SettingsError(
-                f"option start = {start}: no relay holds the changes of {name} from then on "
-                f"({error}); choose a later time, earliest or beginning"
-            ) from error
+        found = self._measure_client.ring_from(name, start, rows, target)
         if found.scn < 0 and not self._measure_client.tells_evicted:
             return None  # until there is a window, the place could not be told from a lost one
         return self._first(name, found)

@@ -160,10 +160,8 @@ def test_set_to_latest_asks_the_relay_and_says_what_is_left_out(
     assert moved(folder) == Checkpoint.at(60, 60_000_000_000)
 
 
-@pytest.mark.parametrize("place", ["time:1970-01-01T00:00:55Z", "binlog:log.000000:59"])
-def test_set_asks_the_relay_for_the_scn_of_a_named_place(
-    folder: Path, relay: ServedRelay, place: str
-) -> None:
+def test_set_asks_the_relay_for_the_scn_of_a_named_place(folder: Path, relay: ServedRelay) -> None:
+    place = "time:1970-01-01T00:00:55Z"
     words = ("set", folder, place, "--name", "default", "--yes")
     assert f"only a relay knows the window at {place}: give" in databus(*words).output
     assert databus(*words, "--relay", relay.url).exit_code == 0

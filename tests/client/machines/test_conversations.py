@@ -138,7 +138,7 @@ class Peers:
             case GetSchemas():
                 return SchemasAnswered(BOTH_SCHEMAS if is_good else one_of(SCHEMAS))
             case GetPosition():
-                return PositionAnswered(one_of((None, *SCNS)), one_of((None, *SCNS)))
+                return PositionAnswered(one_of(SCNS))
             case GetStartScn():
                 return StartScnAnswered(10 if is_good else one_of(SCNS), one_of(("", "one")))
             case GetTargetScn():

@@ -51,7 +51,7 @@ def machine() -> ConnectionMachine:
 
 def test_a_relay_is_asked_for_the_place_after_the_registration(machine: ConnectionMachine) -> None:
     request = only(asked(machine), GetPosition)
-    assert request == GetPosition(A, ORDERS_ID, GtidPlace("0-1-17"))
+    assert request == GetPosition(A, (ORDERS_ID,), GtidPlace("0-1-17"))
     assert machine.state is Connection.REQUESTING_POSITION
 
 
@@ -59,27 +59,14 @@ def test_reading_begins_after_the_window_and_the_checkpoint_moves_there(
     machine: ConnectionMachine,
 ) -> None:
     asked(machine)
-    instructions = machine.handle(PositionAnswered(40, 10))
+    instructions = machine.handle(PositionAnswered(40))
     assert only(instructions, MoveOn).position == Position(Checkpoint.at(40))
     assert only(instructions, GetStream).checkpoint == Checkpoint.at(40)
 
 
-def test_before_everything_that_was_ever_held_the_oldest_window_is_named(
-    machine: ConnectionMachine,
-) -> None:
-    asked(machine)
-    checkpoint = only(machine.handle(PositionAnswered(None, 10)), GetStream).checkpoint
-    assert (checkpoint.window_scn, checkpoint.window_offset) == (10, 0)
-
-
-def test_of_an_empty_ring_everything_is_read(machine: ConnectionMachine) -> None:
-    asked(machine)
-    assert only(machine.handle(PositionAnswered(None, None)), GetStream).checkpoint.is_flexible
-
-
 def test_a_place_is_asked_for_once(machine: ConnectionMachine) -> None:
     asked(machine)
-    machine.handle(PositionAnswered(40, 10))
+    machine.handle(PositionAnswered(40))
     machine.handle(RequestFailed(ScnAheadError("scn 1", 0)))
     assert only(asked(machine, Waited()), GetStream).checkpoint.window_scn == 40
 

@@ -8,9 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
+from databus.conf.named_places import TimePlace
 from databus.relay.sources.source import Change, Origin, Transaction
 from databus.schemas.scn import BinlogPosition
-from tests.relay.fakes import Answer, ServedRelay, insert
+from tests.relay.fakes import Answer, ServedRelay, insert, transaction
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SECOND_NS = 1_000_000_000
@@ -108,13 +109,51 @@ def test_nothing_is_known_of_an_empty_ring(relay: ServedRelay) -> None:
         ("beginning", 400, "InvalidRequestParamValueException"),
         ("gtid:0-1", 400, "InvalidRequestParamValueException"),
         ("yesterday", 400, "InvalidRequestParamValueException"),
+        # Names of files that this log does not have.
+        ("binlog:other.000001:400", 404, "PlaceNotFoundException"),
+        ("binlog:bin.1:400", 404, "PlaceNotFoundException"),
+        # Before the oldest window, of which the one before is not known.
+        ("time:2026-11-21T09:00:00Z", 404, "ScnNotFoundException"),
     ],
 )
 def test_each_place_that_is_not_there_has_its_own_error(
     log: ServedRelay, at: str, status: int, error: str
 ) -> None:
     answer = ask(log, at)
-    assert (answer.status, json.loads(answer.body)["error"].rpartition(".")[2]) == (status, error)
+    told = json.loads(answer.body)
+    named = told.get("cause") or told["error"]
+    assert (answer.status, named.rpartition(".")[2]) == (status, error)
+
+
+def test_a_time_is_found_in_the_order_of_the_log_however_times_jump(relay: ServedRelay) -> None:
+    hours = 3600
+    times = [0, 10 * hours, 3, 20 * hours, 5, 30 * hours, 7]
+    ends = [200 * number for number in range(1, len(times) + 1)]
+    relay.put(*(committed(1, e, at, f"0-1-{e}") for e, at in zip(ends, times, strict=True)))
+    for at, wanted in ((1, 200), (10 * hours, 200), (10 * hours + 1, 600), (25 * hours, 1000)):
+        assert position(relay, str(TimePlace(AT_NS + at * SECOND_NS)))["scn"] == str(
+            scn_of(1, wanted)
+        )
+
+
+def test_the_place_where_capture_began_has_no_time(relay: ServedRelay) -> None:
+    begin = Transaction(scn_of(1, 100), AT_NS, (), Origin())
+    relay.put(begin, committed(1, 200, 10, "0-1-1"), committed(1, 400, 20, "0-1-2"))
+    at = "time:2026-11-21T10:00:10Z"
+    assert ask(relay, at).status == 404  # more may have been committed then, before capture
+    assert position(relay, "time:2026-11-21T10:00:20Z")["scn"] == str(scn_of(1, 200))
+
+
+def test_a_source_whose_log_has_other_files_has_no_binlog(relay: ServedRelay) -> None:
+    relay.put(transaction(10, insert(1)))
+    answer = ask(relay, "binlog:bin.000001:4")
+    assert "shop has no binlog" in json.loads(answer.body)["message"]
+    assert position(relay, "10")["binlog"] is None
+
+
+def test_the_newest_first_scn_of_all_sources_counts(relay: ServedRelay) -> None:
+    assert relay.get("/api/v1/sources/1/position", at="latest", others="2").status == 200
+    assert relay.get("/api/v1/sources/1/position", at="latest", others="99").status == 404
 
 
 def test_an_unknown_source_is_refused(log: ServedRelay) -> None:

@@ -13,12 +13,14 @@ from typing import Any
 from databus.client.spark.options import parse_options
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.server_pool import Answer
+from databus.conf.named_places import NamedPlace, TimePlace, parse_place
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,
     InvalidParameterError,
     RequestError,
+    ScnAheadError,
     ScnNotFoundError,
 )
 
@@ -59,18 +61,28 @@ class FakeRelay:
             return answer({"minScn": self.oldest})
         if path == "/controlSources/status":
             return answer({name: {"state": self.state, "problem": ""} for name in self.physical})
+        if path.startswith("/api/v1/sources/"):
+            return answer({"scn": str(self._scn_at(parse_place(parameters["at"])))})
         assert path == "/measure"
         checkpoint = Checkpoint.from_json(parameters["checkPoint"])
         begin = self.floor if checkpoint.is_flexible else checkpoint.window_scn
         if "streamFromLatestScn" in parameters:
             begin = self.newest
-        elif "since" in parameters:
-            begin = int(parameters["since"]) // 1000
         if int(parameters.get("untilScn", begin)) < checkpoint.window_scn:
             raise refusal(InvalidParameterError, "untilScn")
         if begin < self.floor:
             raise ScnNotFoundError(begin, self.floor)
         return answer(measure(begin, self.newest, parameters))
+
+    def _scn_at(self, place: NamedPlace) -> int:
+        """Return the window before the first one at a time; window n is committed in second n."""
+        assert isinstance(place, TimePlace)
+        before = place.time_ns // 1_000_000_000 - 1
+        if before < self.floor:
+            raise ScnNotFoundError(before, self.floor)
+        if before >= self.newest:
+            raise refusal(ScnAheadError)
+        return before
 
 
 @dataclass

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from databus.client.spark.options import parse_options
-from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import (
@@ -23,7 +21,6 @@ from databus.conf.named_places import ScnPlace
 from databus.schemas.errors import (
     BootstrapTooOldError,
     CheckpointError,
-    ScnNotFoundError,
     SettingsError,
     UnknownSourceError,
 )
@@ -56,7 +53,7 @@ def walk(planning: Planner, rows: int, place: Place | None = None) -> list[Any]:
         ("earliest", AtScn(50, 50_000, from_scn=40)),
         ("latest", AtScn(100, 100_000, from_scn=100)),
         ("70", AtScn(80, 80_000, from_scn=70)),
-        ("1970-01-01T00:01:00Z", AtScn(70, 70_000, from_scn=60)),
+        ("1970-01-01T00:01:00Z", AtScn(69, 69_000, from_scn=59)),
     ],
 )
 def test_the_first_offset_keeps_what_the_start_turned_out_to_be(start: str, first: AtScn) -> None:
@@ -92,12 +89,17 @@ def test_first_windows_that_a_ring_evicted_unseen_are_not_skipped() -> None:
 
 
 def test_a_start_that_no_relay_holds_is_named_with_a_way_on() -> None:
-    planning = planner(FakeRelay(), start="1970-01-01T00:01:00Z")
-    with (
-        patch.object(MeasureClient, "ring_from", side_effect=ScnNotFoundError(5, 9)),
-        pytest.raises(SettingsError, match=r"start = time:1970.*no relay holds.*shop.*earliest"),
-    ):
+    planning = planner(FakeRelay(floor=70), start="1970-01-01T00:01:00Z")
+    with pytest.raises(SettingsError, match=r"start = time:1970.*no relay holds.*shop.*earliest"):
         step(planning, None)
+
+
+def test_a_time_that_is_still_to_come_is_waited_for() -> None:
+    relay = FakeRelay(newest=50)
+    planning = planner(relay, start="1970-01-01T00:01:00Z")
+    assert step(planning, None) is None
+    relay.newest = 60
+    assert step(planning, None) == AtScn(60, 60_000, from_scn=59)
 
 
 def test_a_batch_has_at_most_so_many_rows_and_all_without_a_limit() -> None:

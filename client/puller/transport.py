@@ -290,9 +290,9 @@ class _Connection(asyncio.Protocol):
         """End the answer; asyncio closes the connection."""
         self._end(None)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """End the answer."""
-        self._end(error)
+        self._end(exc)
 
     def _end(self, error: Exception | None) -> None:
         self.is_closed = True

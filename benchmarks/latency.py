@@ -1,12 +1,12 @@
 """`python -m benchmarks.latency`: from a commit to the consumer's callback, and its CPU time.
 
-At 500 transactions/s, and with MySQL also at 5,000, or as many as the load manages.
+At 500 transactions/s, and with MySQL also at 5,000, which several sessions commit together.
 
-Three processes beside the database: the load, the relay, the client. The time
-counted is from COMMIT having returned in the load to the callback having been
+Beside the database run the load, one process a session, the relay and the client. The time
+counted is from the commit having returned in the load to the callback having been
 entered in the client; all are on one host, so they read one clock. A callback
 may be first: a database tells its change log before it tells its client, and
-such a latency is negative. Beside it stands the time from COMMIT having been
+such a latency is negative. Beside it stands the time from the INSERT having been
 *sent*, which includes what the database itself needs.
 
 CPU seconds are those of relay and client, all threads, over the counted part. They are given per
@@ -19,6 +19,7 @@ window was where: noting costs a little, so it is no part of the run that counts
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from rich.console import Console
 
 from benchmarks.growth.processes import cpu_seconds
 from benchmarks.shared.load import SOURCE, create_table, read_numbers
-from benchmarks.shared.report import Figure, at_most, percentile, publish
+from benchmarks.shared.report import Figure, at_least, at_most, percentile, publish
 from databus.demo.databases import Dialect
 from databus.demo.processes import Child, python_module, stopped_by_signals
 from databus.demo.stage import Stage
@@ -47,8 +48,10 @@ COUNTED_SHARE = 0.8  # of the seconds; CPU time is taken while load and client s
 P50_MS = {RATE: at_most(0.6)}
 P99_MS = {RATE: at_most(3.0), FAST_RATE: at_most(10.0)}
 CORE_PERCENT = {RATE: at_most(20.0)}
+RATE_REACHED = {FAST_RATE: at_least(0.95 * FAST_RATE)}
+RATE_OF_SESSION = 1_000.0
 STEPS = (
-    "COMMIT returned → window in the ring",
+    "commit returned → window in the ring",
     "in the ring → response made",
     "response made → decoded by the client",
     "decoded → callback",
@@ -74,12 +77,17 @@ class Run:
         """The number of transactions that are not counted."""
         return int(WARM_UP_S * self.rate)
 
+    @property
+    def sessions(self) -> int:
+        """The number of sessions that commit; a SQLite database has one writer."""
+        return 1 if self.dialect == "sqlite" else math.ceil(self.rate / RATE_OF_SESSION)
+
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
     """The times of one transaction, in ns; `trace` has those of ring and response, or nothing."""
 
-    begun: int
+    sent: int
     committed: int
     decoded: int
     called: int
@@ -116,25 +124,33 @@ def perform(run: Run) -> Found:
     module = "benchmarks.shared.traced_relay" if run.is_traced else "databus.cli.main"
     with Stage(run.dialect, statements, [SOURCE], command_module=module) as stage:
         stage.start_relay()
-        client, load = (
-            stage.child("client", _client(stage, run)),
-            stage.child("load", _load(stage, run)),
-        )
-        client.start()
-        load.start()
+        client = stage.child("client", _client(stage, run))
+        loads = [stage.child(f"load{n}", _load(stage, run, n)) for n in range(run.sessions)]
+        for child in (client, *loads):
+            child.start()
         time.sleep(WARM_UP_S)
         begin = _used(stage, client)
         time.sleep(run.seconds * COUNTED_SHARE)
         end = _used(stage, client)
-        load.wait(END_FACTOR * (WARM_UP_S + run.seconds) + END_TIMEOUT_S)
-        load.check()
+        for load in loads:
+            load.wait(END_FACTOR * (WARM_UP_S + run.seconds) + END_TIMEOUT_S)
+            load.check()
         client.wait(END_TIMEOUT_S)
         client.check()
         stage.relay.stop()
-        commits = read_numbers(stage.folder / "load.stamps", 2)
+        commits = _commits(stage.folder, run)
         calls = read_numbers(stage.folder / "client.stamps", 4)
         trace = read_numbers(stage.folder / "relay.stamps", 3) if run.is_traced else []
-    return Found(join(commits, calls, trace)[run.warm_up :], work_between(begin, end, commits))
+    stamps = join(commits, calls, trace, run.sessions)
+    return Found(stamps[run.warm_up :], work_between(begin, end, commits))
+
+
+def _commits(folder: Path, run: Run) -> list[tuple[int, ...]]:
+    """Return sent and committed of each transaction, by number."""
+    found: list[tuple[int, ...]] = [()] * run.transactions
+    for n in range(run.sessions):
+        found[n :: run.sessions] = read_numbers(folder / f"load{n}.stamps", 2)
+    return found
 
 
 def _used(stage: Stage, client: Child) -> tuple[int, float, float]:
@@ -156,35 +172,39 @@ def join(
     commits: Sequence[tuple[int, ...]],
     calls: Sequence[tuple[int, ...]],
     trace: Sequence[tuple[int, ...]],
+    sessions: int = 1,
 ) -> list[Stamps]:
     """Join the processes' records by transaction number and by SCN.
 
-    `commits`: begun, committed, one a transaction. `calls`: n, scn, decoded,
-    called. `trace`: scn, in the ring, response made. Raises ValueError unless
-    every transaction was called back exactly once, in order.
+    `commits`: sent, committed, one a transaction, of the sessions in turns. `calls`: n, scn,
+    decoded, called. `trace`: scn, in the ring, response made. Raises ValueError unless every
+    transaction was called back exactly once, and each session's in order.
     """
-    if [n for n, *_ in calls] != list(range(1, len(commits) + 1)):
-        raise ValueError(
-            f"{len(commits)} transactions committed, {len(calls)} callbacks: not the same"
-        )
+    called = [n for n, *_ in calls]
+    for first in range(1, sessions + 1):
+        own = range(first, len(commits) + 1, sessions)
+        if [n for n in called if n % sessions == first % sessions] != [*own]:
+            raise ValueError(
+                f"{len(commits)} transactions committed, {len(calls)} callbacks: not the same"
+            )
     places = {scn: (in_ring, made) for scn, in_ring, made in trace}
     return [
-        Stamps(begun, committed, decoded, called, places.get(scn, ()))
-        for (begun, committed), (_, scn, decoded, called) in zip(commits, calls, strict=True)
+        Stamps(sent, committed, decoded, called, places.get(scn, ()))
+        for (sent, committed), (_, scn, decoded, called) in zip(commits, sorted(calls), strict=True)
     ]
 
 
 def figures_of(run: Run, found: Sequence[Stamps]) -> list[Figure]:
     """Return the latencies of a counted run."""
     after = [(stamps.called - stamps.committed) / 1e6 for stamps in found]
-    before = [(stamps.called - stamps.begun) / 1e6 for stamps in found]
+    before = [(stamps.called - stamps.sent) / 1e6 for stamps in found]
     name = f"{run.dialect}, {run.rate:g} transactions/s: commit to callback"
     return [
         Figure(f"{name}, p50", percentile(after, 50), "ms", P50_MS.get(run.rate)),
         Figure(f"{name}, p99", percentile(after, 99), "ms", P99_MS.get(run.rate)),
         Figure(f"{name}, max", max(after), "ms"),
-        Figure(f"{name}, counted from COMMIT sent, p50", percentile(before, 50), "ms"),
-        Figure(f"{name}, counted from COMMIT sent, p99", percentile(before, 99), "ms"),
+        Figure(f"{name}, counted from INSERT sent, p50", percentile(before, 50), "ms"),
+        Figure(f"{name}, counted from INSERT sent, p99", percentile(before, 99), "ms"),
     ]
 
 
@@ -194,7 +214,12 @@ def work_of(run: Run, work: Work) -> list[Figure]:
     per, total_s = 1e6 / work.transactions, work.relay_s + work.client_s
     percent = 100 * total_s / work.seconds
     return [
-        Figure(f"{name}: rate reached", work.transactions / work.seconds, "/s"),
+        Figure(
+            f"{name}: rate reached",
+            work.transactions / work.seconds,
+            "/s",
+            RATE_REACHED.get(run.rate),
+        ),
         Figure(f"{name}: CPU, relay", work.relay_s * per, "µs/transaction"),
         Figure(f"{name}: CPU, client", work.client_s * per, "µs/transaction"),
         Figure(f"{name}: CPU, both", total_s * per, "µs/transaction"),
@@ -223,12 +248,13 @@ def _client(stage: Stage, run: Run) -> list[str]:
     )
 
 
-def _load(stage: Stage, run: Run) -> list[str]:
+def _load(stage: Stage, run: Run, session: int) -> list[str]:
     return python_module(
         "benchmarks.shared.load",
         *stage.database.arguments(),
         *("--rate", run.rate, "--transactions", run.transactions),
-        *("--stamps", stage.folder / "load.stamps"),
+        *("--session", session, "--sessions", run.sessions),
+        *("--stamps", stage.folder / f"load{session}.stamps"),
     )
 
 

@@ -1,8 +1,10 @@
 """`python -m benchmarks.shared.load`: a process that commits one-row transactions at a steady rate.
 
-Table `ticks`: `n` counts the transactions from 1. The times of each commit are
-kept in memory and written at the end, so that noting them costs nothing that
-would be measured. All processes are on one host, so their clocks are one clock.
+Table `ticks`: `n` counts the transactions from 1. Each is one INSERT that commits itself: one
+round trip. A process has one session; several share the numbers, and a rate that is too high
+for one. The times of each transaction are kept in memory and written at the end, so that noting
+them costs nothing that would be measured. All processes are on one host, so their clocks are one
+clock.
 """
 
 from __future__ import annotations
@@ -40,22 +42,20 @@ class Stop:
 
 
 def commit_at_rate(
-    session: Session, rate: float, transactions: int, row_bytes: int, stop: Stop
+    session: Session, rate: float, numbers: Iterable[int], row_bytes: int, stop: Stop
 ) -> array[int]:
-    """Commit; return for each transaction the times at which COMMIT was sent and had returned.
+    """Commit these; return for each the times at which its INSERT was sent and had returned.
 
     A stall is not made up for with a burst: the load is what was asked for, or less.
     """
     stamps = array("q")
     filler = "x" * row_bytes
     due = time.perf_counter()
-    for n in range(1, transactions + 1):
+    for n in numbers:
         if stop.is_set:
             break
-        session.begin()
-        session.execute("INSERT INTO ticks VALUES (?, ?)", (n, filler))
         begun_ns = time.time_ns()
-        session.commit()
+        session.execute("INSERT INTO ticks VALUES (?, ?)", (n, filler))
         stamps.extend((begun_ns, time.time_ns()))
         due = max(due + 1 / rate, time.perf_counter() - 0.1)
         time.sleep(max(0.0, due - time.perf_counter()))
@@ -78,8 +78,10 @@ def read_numbers(path: Path, columns: int) -> list[tuple[int, ...]]:
 @click.command()
 @click.option("--uri", required=True)
 @click.option("--password-file", type=click.Path(path_type=Path))
-@click.option("--rate", type=float, required=True, help="Transactions a second.")
-@click.option("--transactions", type=int, required=True)
+@click.option("--rate", type=float, required=True, help="Transactions a second, of all sessions.")
+@click.option("--transactions", type=int, required=True, help="How many, of all sessions.")
+@click.option("--session", "number", type=int, default=0, help="This one's number, from 0.")
+@click.option("--sessions", type=int, default=1)
 @click.option("--row-bytes", type=int, default=100)
 @click.option("--stamps", type=click.Path(path_type=Path), required=True)
 def main(
@@ -87,13 +89,16 @@ def main(
     password_file: Path | None,
     rate: float,
     transactions: int,
+    number: int,
+    sessions: int,
     row_bytes: int,
     stamps: Path,
 ) -> None:
     """Run as a load process."""
     session = database_of(uri, password_file).connect()
     try:
-        found = commit_at_rate(session, rate, transactions, row_bytes, Stop())
+        numbers = range(number + 1, transactions + 1, sessions)
+        found = commit_at_rate(session, rate / sessions, numbers, row_bytes, Stop())
     finally:
         session.close()
     write_numbers(stamps, found)

@@ -32,7 +32,7 @@ def test_a_latency_is_from_commit_returned_to_callback() -> None:
     name = "sqlite, 500 transactions/s: commit to callback"
     assert values[f"{name}, p50"] == 3.0
     assert values[f"{name}, max"] == 5.0
-    assert values[f"{name}, counted from COMMIT sent, p99"] == 6.0
+    assert values[f"{name}, counted from INSERT sent, p99"] == 6.0
 
 
 def test_the_targets_are_those_promised() -> None:
@@ -57,6 +57,20 @@ def test_a_callback_that_never_came_is_no_measurement() -> None:
 def test_callbacks_in_another_order_are_no_measurement() -> None:
     with pytest.raises(ValueError, match="not the same"):
         join(COMMITS, CALLS[::-1], [])
+
+
+def test_sessions_may_be_called_back_in_any_order_but_each_in_its_own() -> None:
+    commits = [*COMMITS, (20 * MS, 21 * MS)]
+    calls = [(2, 501, 12 * MS, 13 * MS), (1, 502, 14 * MS, 15 * MS), (3, 503, 22 * MS, 23 * MS)]
+    found = [stamps.called - stamps.committed for stamps in join(commits, calls, [], sessions=2)]
+    assert found == [14 * MS, 2 * MS, 2 * MS]
+    with pytest.raises(ValueError, match="not the same"):
+        join(commits, [calls[2], *calls[:2]], [], sessions=2)
+
+
+def test_a_rate_that_is_too_high_for_a_session_has_several() -> None:
+    assert [Run("mysql", 5, rate).sessions for rate in (500, 1000, 5000)] == [1, 1, 5]
+    assert Run("sqlite", 5, 5000).sessions == 1
 
 
 def test_the_steps_of_the_breakdown_add_up_to_the_latency() -> None:

@@ -28,7 +28,7 @@ def stop() -> Iterator[Stop]:
 
 
 def test_each_transaction_is_committed_and_stamped(session: Session, stop: Stop) -> None:
-    stamps = commit_at_rate(session, 10_000, 30, 5, stop)
+    stamps = commit_at_rate(session, 10_000, range(1, 31), 5, stop)
     assert session.rows("SELECT n, filler FROM ticks") == [(n, "xxxxx") for n in range(1, 31)]
     assert len(stamps) == 60
     assert list(stamps) == sorted(stamps)
@@ -36,7 +36,7 @@ def test_each_transaction_is_committed_and_stamped(session: Session, stop: Stop)
 
 def test_a_load_told_to_stop_stops(session: Session, stop: Stop) -> None:
     signal.raise_signal(signal.SIGTERM)
-    assert len(commit_at_rate(session, 10_000, 30, 5, stop)) == 0
+    assert len(commit_at_rate(session, 10_000, range(1, 31), 5, stop)) == 0
 
 
 def test_stamps_survive_a_file(tmp_path: Path) -> None:

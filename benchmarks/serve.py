@@ -1,11 +1,15 @@
 """Serving readers against a bare tornado handler: `python -m benchmarks.serve [--short]`.
 
-Each server runs in its own process. The same client reads both in turns: raw
-sockets in this process, each a keep-alive connection with one request at a time.
-The relay serves whole windows from a full ring; each request continues where the
-last one ended. Several readers are at the same place: they all ask before the first
-answer is read. The bare handler writes bytes from memory, as many as the relay's
-responses have. It makes no ETag, which would hash every body.
+Each server runs in its own process. The same client reads both in turns, with the
+same requests: raw sockets in this process, each a keep-alive connection with one
+request at a time. The relay serves whole windows from a full ring; each request
+continues where the last one ended. Several readers are at the same place: they all ask
+before the first answer is read. The bare handler has the relay's responses in memory,
+headers and bodies, and looks up the one that is asked for. It makes no ETag, which
+would hash every body.
+
+The client takes a good part of the time, the same with both servers, and a busy machine
+another part. A server's own cost is its CPU time per byte, of all its threads.
 """
 
 from __future__ import annotations
@@ -20,8 +24,11 @@ import socket
 import statistics
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
 from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,7 +36,8 @@ from urllib.parse import urlsplit
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-from benchmarks.shared.report import Figure, at_least, command, seconds
+from benchmarks.growth.processes import cpu_seconds
+from benchmarks.shared.report import Figure, at_least, command
 from databus.conf.loading import build_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.daemon.service import serve, settle
@@ -49,7 +57,7 @@ PAYLOAD_BYTES = 85  # of events of 160 bytes
 SIZES_BYTES = (64 << 10, 1 << 20, 8 << 20)
 DEFAULT_FETCH_BYTES = 1 << 20  # what a client asks for unless told otherwise
 READERS = (8, 50)  # at the same place, beside the one that reads every size
-MB = 1e6
+MB, GB = 1e6, 1e9
 TARGET = at_least(0.80)
 TARGET_TEXT = (
     "/stream?sources=1&size=%d&maxev=2&checkPoint="
@@ -82,27 +90,53 @@ class IdleSource(Source):
         """Do nothing."""
 
 
-class BareHandler(RequestHandler):
-    """Writes bytes from memory."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response of the relay."""
 
-    def initialize(self, bodies: dict[int, bytes]) -> None:
-        self._bodies = bodies
+    resume: str
+    body: bytes
+
+
+class BareHandler(RequestHandler):
+    """Writes responses from memory, each for its own request."""
+
+    def initialize(self, answers: dict[str, Answer]) -> None:
+        self._answers = answers
 
     def compute_etag(self) -> None:
         return None
 
     def get(self) -> None:
+        answer = self._answers[str(self.request.uri)]
         self.set_header("Content-Type", "application/octet-stream")
-        self.write(self._bodies[int(self.get_argument("size"))])
+        self.set_header(Header.RESUME, answer.resume)
+        self.write(answer.body)
 
 
-def run_bare(bodies: dict[int, bytes], ready: Connection) -> None:
-    """Serve the bodies until SIGTERM."""
-    asyncio.run(_run_bare(bodies, ready))
+def run_bare(relay_url: str, ready: Connection) -> None:
+    """Serve what a relay has answered until SIGTERM."""
+    asyncio.run(_run_bare(fetch_answers(relay_url), ready))
 
 
-async def _run_bare(bodies: dict[int, bytes], ready: Connection) -> None:
-    server = HTTPServer(Application([("/stream", BareHandler, {"bodies": bodies})]))
+def fetch_answers(relay_url: str) -> dict[str, Answer]:
+    """Return a relay's responses by their requests' targets: the whole ring in each size."""
+    answers: dict[str, Answer] = {}
+    with closing(HTTPConnection(urlsplit(relay_url).netloc)) as connection:
+        for size_bytes in SIZES_BYTES:
+            scn, is_over = "-1", False
+            while not is_over:
+                target = TARGET_TEXT % (size_bytes, scn)
+                connection.request("GET", target)
+                response = connection.getresponse()
+                answer = Answer(str(response.headers[Header.RESUME]), response.read())
+                answers[target] = answer
+                scn, is_over = answer.resume.partition(",")[0], not answer.body
+    return answers
+
+
+async def _run_bare(answers: dict[str, Answer], ready: Connection) -> None:
+    server = HTTPServer(Application([("/stream", BareHandler, {"answers": answers})]))
     server.listen(0, "127.0.0.1")
     (sock,) = server._sockets.values()
     ready.send(f"http://127.0.0.1:{sock.getsockname()[1]}")
@@ -166,16 +200,33 @@ def _sigterm() -> asyncio.Event:
     return event
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server in a process of its own."""
+
+    url: str
+    pid: int
+
+
 @contextmanager
 def child(target: Callable[..., None], argument: object) -> Iterator[str]:
     """Run a server in a process of its own; yield its URL."""
+    with started(target, argument) as server:
+        yield server.url
+
+
+@contextmanager
+def started(target: Callable[..., None], argument: object) -> Iterator[Server]:
+    """Run a server in a process of its own."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=target, args=(argument, there))
     process.start()
     there.close()
     try:
-        yield here.recv()
+        url = here.recv()
+        assert process.pid is not None
+        yield Server(url, process.pid)
     finally:
         process.terminate()
         process.join(10)
@@ -250,51 +301,48 @@ def get_all(readers: Sequence[Reader], target: str) -> tuple[bytes, int]:
     return head, length
 
 
-def read_ring(readers: Sequence[Reader], size_bytes: int) -> list[int]:
-    """Read the ring from its oldest window to its end; return one reader's responses' lengths."""
+def read_ring(readers: Sequence[Reader], size_bytes: int) -> int:
+    """Read the ring from its oldest window to its end; return how many bytes each reader got."""
     position = b"-1"  # flexible: from the oldest window
-    lengths: list[int] = []
+    total = 0
     while True:
         head, length = get_all(readers, TARGET_TEXT % (size_bytes, position.decode()))
         if not length:
-            return lengths
-        lengths.append(length)
+            return total
+        total += length
         resume = _RESUME.search(head)
         assert resume is not None, head
         position = resume[1]
 
 
-def read_bare(readers: Sequence[Reader], size_bytes: int, count: int) -> None:
-    """Read a number of responses."""
-    for _ in range(count):
-        get_all(readers, f"/stream?size={size_bytes}")
-
-
 def figures(short: bool = False) -> list[Figure]:
     """Measure each size of response with one reader, and the usual size with several."""
     repeats = 15 if short else 60
+    runs = [(size, 1) for size in SIZES_BYTES]
+    runs += [(DEFAULT_FETCH_BYTES, count) for count in READERS]
     with (
         tempfile.TemporaryDirectory(prefix="databus-bench-") as folder,
-        child(run_relay, str(Path(folder))) as relay_url,
+        started(run_relay, str(Path(folder))) as relay,
+        started(run_bare, relay.url) as bare,
     ):
-        with connected(relay_url, 1) as relay:
-            lengths = {size: read_ring(relay, size) for size in SIZES_BYTES}
-        bodies = {size: bytes(found[0]) for size, found in lengths.items()}
-        runs = [(size, 1) for size in SIZES_BYTES]
-        runs += [(DEFAULT_FETCH_BYTES, count) for count in READERS]
-        with child(run_bare, bodies) as bare_url:
-            found = []
-            for size, count in runs:
-                with connected(relay_url, count) as relay, connected(bare_url, count) as bare:
-                    rounds = max(3, repeats // count)
-                    found += _measure(relay, bare, size, lengths[size], rounds)
+        found = []
+        for size, count in runs:
+            found += _measure(relay, bare, size, count, max(3, repeats // count))
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How fast a server was read: bytes/s by the clock, and its CPU seconds per byte."""
+
+    rate: float
+    cost: float
+
+
 @contextmanager
-def connected(url: str, count: int) -> Iterator[list[Reader]]:
+def connected(server: Server, count: int) -> Iterator[list[Reader]]:
     """Yield readers with a connection each; close them at the end."""
-    readers = [Reader(url) for _ in range(count)]
+    readers = [Reader(server.url) for _ in range(count)]
     try:
         yield readers
     finally:
@@ -302,24 +350,32 @@ def connected(url: str, count: int) -> Iterator[list[Reader]]:
             reader.close()
 
 
-def _measure(
-    relay: Sequence[Reader], bare: Sequence[Reader], size: int, lengths: list[int], repeats: int
-) -> list[Figure]:
-    relay_rates, bare_rates = [], []
-    for _ in range(repeats):
-        relay_bytes = sum(lengths) * len(relay)
-        relay_rates.append(relay_bytes / seconds(lambda: read_ring(relay, size)))
-        bare_bytes = lengths[0] * len(lengths) * len(bare)
-        bare_rates.append(bare_bytes / seconds(lambda: read_bare(bare, size, len(lengths))))
-    ratio = statistics.median(r / b for r, b in zip(relay_rates, bare_rates, strict=True))
-    readers = "one reader" if len(relay) == 1 else f"{len(relay)} readers"
+def _measure(relay: Server, bare: Server, size: int, count: int, repeats: int) -> list[Figure]:
+    ours: list[Reading] = []
+    theirs: list[Reading] = []
+    with connected(relay, count) as of_relay, connected(bare, count) as of_bare:
+        for _ in range(repeats):
+            ours.append(_read(relay, of_relay, size))
+            theirs.append(_read(bare, of_bare, size))
+    readers = "one reader" if count == 1 else f"{count} readers"
     case = f"{readers}, {size >> 10} KiB responses"
+    pairs = zip(ours, theirs, strict=True)
+    ratio = statistics.median(one.rate / other.rate for one, other in pairs)
     target = TARGET if size == DEFAULT_FETCH_BYTES else None
-    return [
-        Figure(f"relay, {case}", statistics.median(relay_rates) / MB, "MB/s"),
-        Figure(f"bare handler, {case}", statistics.median(bare_rates) / MB, "MB/s"),
-        Figure(f"relay / bare handler, {case}", ratio, "x", target),
-    ]
+    found = []
+    for name, readings in (("relay", ours), ("bare handler", theirs)):
+        rate = statistics.median(one.rate for one in readings) / MB
+        cost = statistics.median(one.cost for one in readings) * GB
+        found.append(Figure(f"{name}, {case}", rate, "MB/s"))
+        found.append(Figure(f"{name}, {case}, CPU", cost, "s/GB"))
+    return [*found, Figure(f"relay / bare handler, {case}", ratio, "x", target)]
+
+
+def _read(server: Server, readers: Sequence[Reader], size: int) -> Reading:
+    began, cpu_s = time.perf_counter(), cpu_seconds(server.pid)
+    size_bytes = read_ring(readers, size) * len(readers)
+    took_s, spent_s = time.perf_counter() - began, cpu_seconds(server.pid) - cpu_s
+    return Reading(size_bytes / took_s, spent_s / size_bytes)
 
 
 main = command("serve", figures)

@@ -286,6 +286,41 @@ def take_windows(
     return offset, begin, scn
 
 
+cdef Py_ssize_t _end_of_part(const uint8_t* body, Py_ssize_t place, Py_ssize_t body_bytes) noexcept nogil:
+    """Return where the part at `place` ends; -1 when it is none, or not all within the body."""
+    cdef uint32_t kind
+    cdef Py_ssize_t data_at
+    if body_bytes - place < PART_MD5_AT:
+        return -1
+    kind = _u2(body + place + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK
+    if kind == MD5_DIGEST:
+        data_at = place + MD5_PART_BYTES
+    elif kind == CRC32_DIGEST:
+        data_at = place + CRC32_PART_BYTES
+    else:
+        return -1
+    if <Py_ssize_t>_u4(body + place + PART_LENGTH_AT) > body_bytes - data_at:
+        return -1
+    return data_at + <Py_ssize_t>_u4(body + place + PART_LENGTH_AT)
+
+
+cdef bint _is_whole_inside(
+    const uint8_t* at, const uint8_t* body, Py_ssize_t body_bytes
+) noexcept nogil:
+    """Whether opcode, source and parts of an event with right CRCs fit each other."""
+    cdef uint32_t bits = _u2(at + ATTRIBUTES_AT), keys = bits & (LONG_KEY | BYTE_KEY)
+    cdef Py_ssize_t place = 0
+    if bits > 0xFF or bits & OPCODE_MASK == OPCODE_MASK or (keys != LONG_KEY and keys != BYTE_KEY):
+        return False
+    if (<int32_t>_u4(at + SRC_ID_AT) < 0) != (bits & OPCODE_MASK == OPCODE_CONTROL):
+        return False
+    if bits & HAS_METADATA:
+        place = _end_of_part(body, place, body_bytes)
+    if place >= 0 and bits & HAS_PAYLOAD:
+        place = _end_of_part(body, place, body_bytes)
+    return place == body_bytes
+
+
 cdef Py_ssize_t _whole_length(const uint8_t* at, Py_ssize_t left) noexcept nogil:
     """Return how long the event is that begins here; 0 when not all of it is as it was made."""
     cdef Py_ssize_t header_bytes = BODY_AT, length
@@ -299,6 +334,8 @@ cdef Py_ssize_t _whole_length(const uint8_t* at, Py_ssize_t left) noexcept nogil
     if event_crc32(at + COVERED_AT, header_bytes - COVERED_AT) != _u4(at + HEADER_CRC_AT):
         return 0
     if event_crc32(at + header_bytes, length - header_bytes) != _u4(at + BODY_CRC_AT):
+        return 0
+    if not _is_whole_inside(at, at + header_bytes, length - header_bytes):
         return 0
     return length
 

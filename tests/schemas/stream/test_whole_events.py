@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
+from hypothesis import given, strategies as st
 
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event.crc import event_crc
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.v2 import encode
+from databus.schemas.event.layout import (
+    LONG_KEY,
+    PART,
+    V2_LONG_KEY_HEADER_BYTES,
+    V2_MAGIC,
+    V2_SMALLEST_BYTES,
+)
+from databus.schemas.event.v2 import decode, encode
 from databus.schemas.stream import _row_cutter as row_cutter, whole_events
 from databus.schemas.stream.whole_events import check_events, count_events
 
@@ -56,6 +67,44 @@ def test_fewer_events_than_rows_are_damage() -> None:
 def test_what_is_no_bytes_is_no_event() -> None:
     with pytest.raises(ProtocolError, match="NoneType where an event's bytes should be"):
         count_events(None)
+
+
+@given(
+    st.integers(0, 0x1FF), st.integers(-3, 3), st.binary(max_size=8), st.integers(0, 60), st.data()
+)
+def test_an_event_of_right_crcs_counts_only_if_its_inside_is_one(
+    bits: int, src_id: int, key: bytes, body_bytes: int, data: st.DataObject
+) -> None:
+    body = bytearray(data.draw(st.binary(min_size=body_bytes, max_size=body_bytes)))
+    if body_bytes >= PART.md5.offset and data.draw(st.booleans()):  # a part's head, more often
+        length = data.draw(st.integers(0, body_bytes))
+        struct.pack_into(">IH", body, 0, length, data.draw(st.integers(0, 3)))
+    event = _sealed(bits, src_id, key, bytes(body))
+    try:
+        decode(event)
+    except ProtocolError as error:
+        with pytest.raises(ProtocolError, match=re.escape(str(error))):
+            count_events(event)
+        assert row_cutter.pass_whole(event, 0) == (0, 0)
+    else:
+        assert count_events(event) == 1
+        assert row_cutter.pass_whole(event, 0) == (len(event), 1)
+
+
+def _sealed(bits: int, src_id: int, key: bytes, body: bytes) -> bytes:
+    """Return an event of these parts, whatever they are, with the CRCs that belong to them."""
+    header_bytes = V2_SMALLEST_BYTES + len(key)
+    checked = struct.pack(
+        ">IIHqihq", event_crc(body), header_bytes + len(body), bits, 7, src_id, 0, 5
+    )
+    if bits & LONG_KEY:
+        header_bytes = V2_LONG_KEY_HEADER_BYTES
+        checked = struct.pack(
+            ">IIHqihqq", event_crc(body), header_bytes + len(body), bits, 7, src_id, 0, 5, 42
+        )
+    else:
+        checked += struct.pack(">I", len(key)) + key
+    return struct.pack(">BIII", 2, V2_MAGIC, header_bytes, event_crc(checked)) + checked + body
 
 
 def test_compiled_code_passes_over_every_kind_of_event_itself() -> None:

@@ -69,9 +69,13 @@ class DataWindow:
         return self._events
 
     def to_pylist(self, source: str | None = None) -> list[dict[str, Any]]:
-        """Return the rows, those of one source only if it is given: `row` of each event."""
+        """Return the rows, those of one source only if it is given: `row` of each event.
+
+        Raises UnknownSourceError for a source that is not read.
+        """
         if source is None:
             return [event.row for event in self.events]
+        source = self._source(source).name
         return [event.row for event in self.events if event.source == source]
 
     def to_arrow(self, source: str | None = None) -> pa.Table:

@@ -17,6 +17,7 @@ from databus.client.puller.buffer_items import BufferItem, ReadWindow, RolledBac
 from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import UnknownSourceError
 from databus.schemas.event.control import ddl_event
 from databus.schemas.event.event import Event
 from databus.schemas.table_schema import avro_schema
@@ -97,6 +98,8 @@ def test_events_keep_their_scn_and_their_number_in_the_transaction() -> None:
     ]
     assert [row["id"] for row in shown.to_pylist("shop.customers")] == [2, 3]
     assert [row["id"] for row in shown.to_pylist()] == [1, 2, 3, 4]
+    with pytest.raises(UnknownSourceError, match=r"'shop.typo'; known: .*shop.orders"):
+        shown.to_pylist("shop.typo")
 
 
 def test_a_new_version_of_a_schema_begins_a_batch() -> None:

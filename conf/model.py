@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator
 
-from databus.conf.named_places import parse_place
+from databus.conf.named_places import NamedPlace, parse_place, parse_source_start
 from databus.conf.units import parse_size_bytes
 from databus.schemas.errors import SettingsError
 
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 
 
-def _with_scn_as_text(value: object) -> object:
-    return str(value) if type(value) is int else value
-
-
-def _place_text(value: object) -> object:
+def _place_text(parse: Callable[[str | int], NamedPlace], value: object) -> object:
     if not isinstance(value, str | int) or isinstance(value, bool):
         return value
     try:
-        return str(parse_place(value))
+        return str(parse(value))
     except SettingsError as error:
         raise ValueError(str(error)) from None
 
 
-PlaceText = Annotated[str, BeforeValidator(_place_text)]  # a named place, or an SCN as a number
-Start = Annotated[str, BeforeValidator(_with_scn_as_text)]  # a word or an SCN, also as a number
+# Named places, or SCNs as numbers: where a consumer begins, and where a relay begins.
+PlaceText = Annotated[str, BeforeValidator(partial(_place_text, parse_place))]
+SourceStart = Annotated[str, BeforeValidator(partial(_place_text, parse_source_start))]
 
 
 class Settings(BaseModel):

@@ -6,6 +6,8 @@ earliest, latest, beginning              the oldest window held; after the newes
 binlog:mysql-bin.000012:4567             after the transaction that ends there; the beginning of
                                          the one that it lies in
 gtid:0-1-17, gtid:UUID:17                after that transaction
+gtid-set:UUID:1-100:105                  exactly the transactions that are not in the set; only
+                                         where a relay begins to read its server's log
 time:2026-11-21T10:00:00Z                before the first transaction committed at or after it;
                                          without `time:` too, and UTC without a zone
 """
@@ -92,11 +94,42 @@ class TimePlace:
         return f"time:{text}{fraction}Z"
 
 
-NamedPlace = Word | ScnPlace | BinlogPlace | GtidPlace | TimePlace
+@dataclass(frozen=True, slots=True)
+class GtidSetPlace:
+    """The transactions that are not in a set of MySQL, or not before a position of MariaDB."""
+
+    gtids: str
+
+    def __str__(self) -> str:
+        return f"gtid-set:{self.gtids}"
+
+
+NamedPlace = Word | ScnPlace | BinlogPlace | GtidPlace | GtidSetPlace | TimePlace
 
 
 def parse_place(value: str | int) -> NamedPlace:
-    """Return the place that a text or an SCN names; raise SettingsError."""
+    """Return the place that a text or an SCN names to a consumer; raise SettingsError."""
+    place = _named(value)
+    if isinstance(place, GtidSetPlace):
+        raise SettingsError(
+            f"{str(place)!r} may leave out transactions here and there, and a stream begins at one "
+            "place: name the last transaction (gtid:…); a set is for `start` of a physical source"
+        )
+    return place
+
+
+def parse_source_start(value: str | int) -> NamedPlace:
+    """Return the place at which a relay is to begin with its source; raise SettingsError."""
+    place = _named(value)
+    if place is Word.BEGINNING:
+        raise SettingsError(
+            "'beginning' is a table's rows, which a bootstrap server reads: write earliest or "
+            "latest"
+        )
+    return place
+
+
+def _named(value: str | int) -> NamedPlace:
     text = str(value).strip()
     try:
         return _parse(text)
@@ -117,6 +150,8 @@ def _parse(text: str) -> NamedPlace:
             return _binlog_place(rest)
         case "gtid":
             return _gtid_place(rest)
+        case "gtid-set":
+            return GtidSetPlace("".join(rest.split()))
         case "time":
             return _time_place(rest)
         case _ if re.match(r"\d{4}-\d\d-\d\d", text):
@@ -146,7 +181,7 @@ def _gtid_place(text: str) -> GtidPlace:
     if _MARIADB_GTID.fullmatch(gtid) is None and _MYSQL_GTID.fullmatch(gtid) is None:
         raise ValueError(
             "write the GTID of one transaction, for example gtid:0-1-17 (MariaDB) or "
-            "gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:17 (MySQL)"
+            "gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:17 (MySQL); a set is gtid-set:…"
         )
     return GtidPlace(gtid)
 

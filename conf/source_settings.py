@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
-from databus.conf.model import Settings, SizeBytes, Start
+from databus.conf.model import Settings, SizeBytes, SourceStart
 from databus.conf.source_names import NamedTable, SourceNames, source_problems
 
 
@@ -49,9 +49,10 @@ class PhysicalSourceSettings(Settings):
         description="Tables to capture: names, or TOML tables with `name`, `table` and `id`",
         min_length=1,
     )
-    start: Start = Field(
+    start: SourceStart = Field(
         default="latest",
-        description="Where a first start begins: `latest`, `earliest`, an SCN, or `gtid:…`",
+        description="Where a first start begins: `latest`, `earliest`, an SCN, `time:…`, `gtid:…`, "
+        "`gtid-set:…` or `binlog:FILE:OFFSET`",
     )
     ring_bytes: SizeBytes = Field(
         default=64 << 20, ge=64 << 10, description="Size of the ring's data"

@@ -8,11 +8,13 @@ from hypothesis import given, strategies as st
 from databus.conf.named_places import (
     BinlogPlace,
     GtidPlace,
+    GtidSetPlace,
     NamedPlace,
     ScnPlace,
     TimePlace,
     Word,
     parse_place,
+    parse_source_start,
 )
 from databus.schemas.errors import SettingsError
 from databus.schemas.scn import MAX_FILE_NUMBER, MAX_OFFSET, MAX_SCN
@@ -102,3 +104,21 @@ def test_any_text_is_a_place_or_refused(text: str) -> None:
     except SettingsError:
         return
     assert parse_place(str(place)) == place
+
+
+@given(place=places)
+def test_a_relay_may_begin_wherever_a_consumer_may_but_at_the_rows_of_a_table(
+    place: NamedPlace,
+) -> None:
+    if place is Word.BEGINNING:
+        with pytest.raises(SettingsError, match="write earliest or latest"):
+            parse_source_start(str(place))
+    else:
+        assert parse_source_start(str(place)) == place
+
+
+def test_a_set_of_gtids_is_a_place_for_a_relay_only() -> None:
+    text = f"gtid-set: {UUID}:1-5:9,\n{UUID}:tag:1"
+    assert parse_source_start(text) == GtidSetPlace(f"{UUID}:1-5:9,{UUID}:tag:1")
+    with pytest.raises(SettingsError, match="name the last transaction"):
+        parse_place(text)

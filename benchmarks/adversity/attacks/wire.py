@@ -57,7 +57,7 @@ def _lose_behind_gtids(scene: Scene) -> None:
     session = scene.database.connect()
     ((gtids,),) = session.rows(GTIDS[scene.setting.kind])
     session.close()
-    scene.start_from(f"gtid:{gtids}")
+    scene.start_from(f"gtid-set:{gtids}")
     scene.write(AFTER)
     at = scene.draw.randrange(1, AFTER)
     tampering = Tampering("drop-transaction", at, scene.draw)

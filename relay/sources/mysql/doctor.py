@@ -7,7 +7,7 @@ in `server/checks.py` and `server/findings.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 from databus.conf.settings import PhysicalSourceSettings, is_loopback
 from databus.doctor.checks import Check, error, errors, ok, warning
@@ -15,6 +15,7 @@ from databus.doctor.servers import check_clock
 from databus.relay.sources.kind import CheckRequest
 from databus.relay.sources.log_status import Holding
 from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
+from databus.relay.sources.mysql.replication.start_search import StartSearch
 from databus.relay.sources.mysql.rows.layout import Definition
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (
@@ -36,6 +37,7 @@ from databus.relay.sources.mysql.server.replica import clash_text, replica_host,
 from databus.relay.sources.mysql.server.start_position import LogFile, Start, start_at_setting
 from databus.relay.sources.mysql.server.variables import gtid_start_problem, read_facts
 from databus.relay.sources.mysql.tables.names import Names
+from databus.relay.sources.source import tell_nobody
 from databus.schemas.errors import DatabusError, ProtocolError, SettingsError, SourceError
 from databus.schemas.scn import binlog_position
 from databus.schemas.table import Column, Table
@@ -129,9 +131,10 @@ class _ServerCheck:
         if not files:
             return
         with self._checking("grants"):
-            self._try_dump(address, files, variables)
+            open_dump = self._dumps(address, variables)
+            self._try_dump(open_dump, files)
         with self._checking("start"):
-            self._check_place(catalog, files, variables)
+            self._check_place(catalog, files, variables, open_dump)
 
     def _check_facts(
         self, catalog: ServerCatalog, variables: Mapping[str, str], fold_case: bool
@@ -167,31 +170,39 @@ class _ServerCheck:
         else:
             self._add(ok(self._named("server_id"), f"{wanted} is used by no other replica"))
 
-    def _try_dump(
-        self, address: MysqlAddress, files: Sequence[LogFile], variables: Mapping[str, str]
-    ) -> None:
-        """Request the end of the log as a replica does; grants alone do not prove that it works."""
+    def _dumps(
+        self, address: MysqlAddress, variables: Mapping[str, str]
+    ) -> Callable[[Start], BinlogDump]:
         # With the configured id, the server would disconnect a relay that runs.
         derived = self._settings.model_copy(update={"server_id": 0})
-        dump = BinlogDump(
-            address,
-            Start(files[-1].name, files[-1].size_bytes),
-            replica_id(derived),
-            source=self._settings.name,
-            is_mariadb=_is_mariadb(variables),
-            follows=False,
-        )
-        try:
+
+        def open_dump(start: Start) -> BinlogDump:
+            return BinlogDump(
+                address,
+                start,
+                replica_id(derived),
+                source=self._settings.name,
+                is_mariadb=_is_mariadb(variables),
+                follows=False,
+            )
+
+        return open_dump
+
+    def _try_dump(self, open_dump: Callable[[Start], BinlogDump], files: Sequence[LogFile]) -> None:
+        """Request the end of the log as a replica does; grants alone do not prove that it works."""
+        with closing(open_dump(Start(files[-1].name, files[-1].size_bytes))) as dump:
             for _ in events_to_the_end(dump):
                 pass
-        finally:
-            dump.close()
         self._add(
             ok(self._named("grants"), "the account may read the log, and what it needs of it")
         )
 
     def _check_place(
-        self, catalog: ServerCatalog, files: Sequence[LogFile], variables: Mapping[str, str]
+        self,
+        catalog: ServerCatalog,
+        files: Sequence[LogFile],
+        variables: Mapping[str, str],
+        open_dump: Callable[[Start], BinlogDump],
     ) -> None:
         """Check that the log still has the position where capture resumes."""
         settings, subject = self._settings, self._named("start")
@@ -201,8 +212,12 @@ class _ServerCheck:
                 position = binlog_position(self._newest_scn)
         # A first start, or the first one on another server (`epoch`): the settings decide.
         if position is None or position.epoch != settings.epoch:
-            start = start_at_setting(settings.start, settings.epoch, files, _is_mariadb(variables))
-            problem = gtid_start_problem(catalog, start, _is_mariadb(variables))
+            is_mariadb = _is_mariadb(variables)
+            search = StartSearch(files, open_dump, tell_nobody).find
+            start = start_at_setting(
+                settings.start, settings.epoch, files, search, is_mariadb=is_mariadb
+            )
+            problem = gtid_start_problem(catalog, start, is_mariadb)
             self._add(*errors(subject, [problem], f"capture begins at {start}"))
             return
         log = ServerLog(files, keeping_of(variables), self._now_s)

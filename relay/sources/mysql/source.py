@@ -31,6 +31,7 @@ from databus.relay.sources.mysql.replication.log_identities import Identities
 from databus.relay.sources.mysql.replication.log_identity import AnotherLogError
 from databus.relay.sources.mysql.replication.log_search import PreparedInLog
 from databus.relay.sources.mysql.replication.same_log import SameLog, wrong_connection
+from databus.relay.sources.mysql.replication.start_search import StartSearch
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (
@@ -418,12 +419,19 @@ class MysqlSource(Source):
             raise ValueError("the server has no binlog files")
         epoch, setting = self._settings.epoch, self._settings.start
         if after_scn is None:
-            return start_at_setting(setting, epoch, files, is_mariadb), None
+            return self._start_at_setting(files, is_mariadb), None
         position = binlog_position(after_scn)
         if position.epoch < epoch and setting not in ("latest", "earliest"):
             # The server was replaced: the settings give the position in the new one's log.
-            return start_at_setting(setting, epoch, files, is_mariadb), None
+            return self._start_at_setting(files, is_mariadb), None
         return self._same_log.begin(after_scn, files, self._newest)
+
+    def _start_at_setting(self, files: Sequence[LogFile], is_mariadb: bool) -> Start:
+        search = StartSearch(files, self._open_dump_to_scan(is_mariadb), self._tell_search)
+        settings = self._settings
+        return start_at_setting(
+            settings.start, settings.epoch, files, search.find, is_mariadb=is_mariadb
+        )
 
     def _check_replica_id(self, catalog: ServerCatalog) -> None:
         is_listed = CLASHES.is_listed(

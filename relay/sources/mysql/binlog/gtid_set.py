@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from databus.relay.sources.mysql.rows.columns import ByteReader
+
 _MARIADB = re.compile(r"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 _INTERVAL = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
@@ -85,6 +87,20 @@ class MysqlGtidSet:
         return b"".join(parts)
 
 
+def decode_gtid_set(data: bytes) -> MysqlGtidSet:
+    """Return a set of the encoding that servers log and ask for; raises ValueError."""
+    reader = ByteReader(data)
+    head = reader.number(8)
+    is_tagged = head >> 56 == 1
+    found: dict[tuple[str, str], Intervals] = {}
+    for _ in range(head >> 8 & 0xFFFF_FFFF_FFFF if is_tagged else head):
+        uuid = str(UUID(bytes=reader.take(16)))
+        tag = reader.take(reader.number(1) >> 1).decode("ascii") if is_tagged else ""
+        count = reader.number(8)
+        found[uuid, tag] = tuple((reader.number(8), reader.number(8)) for _ in range(count))
+    return MysqlGtidSet(found)
+
+
 def parse_mariadb_position(text: str) -> dict[int, tuple[int, int]]:
     """Return (server, sequence) by domain; raises ValueError."""
     found: dict[int, tuple[int, int]] = {}
@@ -105,7 +121,7 @@ def purged_problem(wanted: str, purged: str, executed: str) -> str:
     if not missing.intervals:
         return ""
     return (
-        f"what is to be read after gtid:{wanted} begins with {missing}, which the server has "
+        f"what is to be read after gtid-set:{wanted} begins with {missing}, which the server has "
         f"purged: it has {executed or 'nothing'} and no longer {purged}; the changes between "
         "cannot be read any more"
     )

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _WAYS = (
     "The log was reset, restored or replaced, and changes may be missing between the two. Where "
     "the server has all that was captured, raise `epoch` of this physical source, with `start` = "
-    "gtid:<set> or an SCN of the new epoch where the new log is to be read from. Otherwise begin "
+    "gtid-set:… or an SCN of the new epoch where the new log is to be read from. Otherwise begin "
     "anew: remove its ring and MaxSCN files, the stores of bootstrap servers, and what consumers "
     "keep, with their checkpoints"
 )

@@ -1,15 +1,25 @@
-"""Resolves an SCN or the `start` setting to a binlog file and offset. Pure."""
+"""Resolves an SCN or the `start` setting to a binlog file and offset, or a GTID set. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from databus.conf.named_places import (
+    BinlogPlace,
+    GtidPlace,
+    GtidSetPlace,
+    ScnPlace,
+    TimePlace,
+    Word,
+    parse_source_start,
+)
 from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet, parse_mariadb_position
 from databus.schemas.errors import ProtocolError, SettingsError
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
 
 FIRST_OFFSET = 4  # behind a binlog file's magic
+SearchedPlace = BinlogPlace | GtidPlace | TimePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,7 @@ class Start:
     gtids: str = ""
 
     def __str__(self) -> str:
-        return f"gtid:{self.gtids}" if self.gtids else f"{self.file}:{self.offset}"
+        return f"gtid-set:{self.gtids}" if self.gtids else f"{self.file}:{self.offset}"
 
 
 def file_number(name: str) -> int:
@@ -53,26 +63,37 @@ def reach_of(files: Sequence[LogFile]) -> str:
     return f"which reaches from {first.name}:{FIRST_OFFSET} to {last.name}:{last.size_bytes}"
 
 
-def start_at_setting(setting: str, epoch: int, files: Sequence[LogFile], is_mariadb: bool) -> Start:
-    """Return the position of the `start` setting; raises SettingsError or ValueError."""
-    text = setting.strip().replace(" ", "")
-    if text == "latest":
-        if files[-1].size_bytes > MAX_OFFSET:
-            raise ValueError(
-                f"{files[-1].name} is longer than 4 GiB, and no position says its end; "
-                "FLUSH BINARY LOGS"
-            )
-        return Start(files[-1].name, files[-1].size_bytes)
-    if text == "earliest":
-        return Start(files[0].name, FIRST_OFFSET)
-    if text.startswith("gtid:"):
-        return Start(gtids=_checked_gtids(text.removeprefix("gtid:"), setting, is_mariadb))
-    if text.isdigit():
-        try:
-            return start_at_position(binlog_position(int(text)), epoch, files)
-        except ProtocolError as error:
-            raise SettingsError(f"start = {setting!r}: {error}") from None
-    raise SettingsError(f"start = {setting!r}: write latest, earliest, an SCN or gtid:<set>")
+def start_at_setting(
+    setting: str,
+    epoch: int,
+    files: Sequence[LogFile],
+    search: Callable[[SearchedPlace], Start],
+    *,
+    is_mariadb: bool,
+) -> Start:
+    """Return the position of the `start` setting; raises SettingsError or ValueError.
+
+    `search` finds what only the log itself can tell, and raises what it raises.
+    """
+    match parse_source_start(setting):
+        case Word.LATEST:
+            if files[-1].size_bytes > MAX_OFFSET:
+                raise ValueError(
+                    f"{files[-1].name} is longer than 4 GiB, and no position says its end; "
+                    "FLUSH BINARY LOGS"
+                )
+            return Start(files[-1].name, files[-1].size_bytes)
+        case ScnPlace(scn):
+            try:
+                return start_at_position(binlog_position(scn), epoch, files)
+            except ProtocolError as error:
+                raise SettingsError(f"start = {setting!r}: {error}") from None
+        case GtidSetPlace(gtids):
+            return Start(gtids=_checked_gtids(gtids, setting, is_mariadb))
+        case BinlogPlace() | GtidPlace() | TimePlace() as place:
+            return search(place)
+        case _:
+            return Start(files[0].name, FIRST_OFFSET)
 
 
 def start_at_position(position: BinlogPosition, epoch: int, files: Sequence[LogFile]) -> Start:
@@ -80,7 +101,7 @@ def start_at_position(position: BinlogPosition, epoch: int, files: Sequence[LogF
     if position.epoch != epoch:
         raise ValueError(
             f"the position is of epoch {position.epoch} and the settings say epoch {epoch}; a "
-            "position of another server means nothing here: set start to gtid:<set> of what the "
+            "position of another server means nothing here: set start to gtid-set:… of what the "
             "old server had committed, or to an SCN of this epoch"
         )
     held = {file.number: file for file in files}
@@ -96,7 +117,7 @@ def start_at_position(position: BinlogPosition, epoch: int, files: Sequence[LogF
 
 def _checked_gtids(text: str, setting: str, is_mariadb: bool) -> str:
     kind, example = (
-        ("MariaDB", "gtid:0-1-100,1-2-7") if is_mariadb else ("MySQL", "gtid:<uuid>:1-100")
+        ("MariaDB", "gtid-set:0-1-100,1-2-7") if is_mariadb else ("MySQL", "gtid-set:<uuid>:1-100")
     )
     parse = parse_mariadb_position if is_mariadb else MysqlGtidSet.parse
     try:

@@ -42,7 +42,7 @@ def gtid_start_problem(catalog: ServerCatalog, start: Start, is_mariadb: bool) -
     rows = catalog.ask("SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_purged, @@GLOBAL.gtid_executed")
     mode, purged, executed = (str(value) for value in rows[0])
     if mode.upper() == "OFF":
-        return f"start = gtid:{start.gtids}, and gtid_mode of the server is OFF: use an SCN"
+        return f"start = {start}, and gtid_mode of the server is OFF: use an SCN"
     return purged_problem(start.gtids, purged, executed)
 
 

@@ -424,7 +424,7 @@ def test_a_start_can_be_a_gtid_set(shop: Database, tmp_path: Path) -> None:
     shop.run("INSERT INTO a VALUES (1, 1)", "FLUSH BINARY LOGS", "INSERT INTO a VALUES (2, 2)")
     gtids = executed(shop.server)
     shop.run("INSERT INTO a VALUES (3, 3)", "FLUSH BINARY LOGS", "INSERT INTO a VALUES (4, 4)")
-    with opened(watching(shop, tmp_path, "a", start=f"gtid:{gtids}")) as source:
+    with opened(watching(shop, tmp_path, "a", start=f"gtid-set:{gtids}")) as source:
         by_gtid = read_full(source, 2)
     with opened(watching(shop, tmp_path, "a", start="earliest")) as source:
         assert read_full(source, 4)[2:] == by_gtid
@@ -432,7 +432,7 @@ def test_a_start_can_be_a_gtid_set(shop: Database, tmp_path: Path) -> None:
     # A set may have holes and other servers: all that is not in it is read.
     uuid, last = gtids.split(":1-")
     holed = f"{uuid}:1-{int(last) - 1}:{int(last) + 1},{'0' * 8}{uuid[8:]}:1-3"
-    with opened(watching(shop, tmp_path, "a", start=f"gtid:{holed}")) as source:
+    with opened(watching(shop, tmp_path, "a", start=f"gtid-set:{holed}")) as source:
         assert [t.changes[0].row["id"] for t in read_full(source, 2)] == [2, 4]
 
 
@@ -472,7 +472,7 @@ def test_purged_files_stop_and_say_what_the_server_has(
         opened(settings, begin),
     ):
         pass
-    by_gtid = settings.model_copy(update={"start": f"gtid:{gtids}"})
+    by_gtid = settings.model_copy(update={"start": f"gtid-set:{gtids}"})
     with pytest.raises(SourceStoppedError, match=r"begins with .*, which the server has purged"):
         opened(by_gtid).__enter__()
 

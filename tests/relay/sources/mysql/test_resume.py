@@ -63,7 +63,7 @@ def position(database: Database) -> str:
     is_mysql = isinstance(database.server, PrivateMySQL)
     variable = "gtid_executed" if is_mysql else "gtid_binlog_pos"
     text = str(database.run(f"SELECT @@GLOBAL.{variable}")[0][0])
-    return "gtid:" + text.replace("\n", "")
+    return "gtid-set:" + text.replace("\n", "")
 
 
 def commit(database: Database, statements: Sequence[str]) -> None:
@@ -216,7 +216,7 @@ def test_a_start_after_any_position_of_several_domains_gives_exactly_the_rest(
     gtids = [str(t.origin.gtid) for t in found]
     assert [int(gtid.split("-")[0]) for gtid in gtids] == domains
     # A domain that a position does not name is read from its beginning.
-    without_11 = f"gtid:{gtids[6]},{gtids[7]}"
+    without_11 = f"gtid-set:{gtids[6]},{gtids[7]}"
     with opened(watching(database, tmp_path, "b", start=without_11)) as source:
         rest = read_full(source, 5)
     assert [t.changes[0].row["v"] for t in rest] == [1, 4, 5, 8, 9]
@@ -240,8 +240,8 @@ def test_a_start_after_any_set_with_holes_gives_exactly_the_rest(
         if not name.startswith("AUTOMATIC"):
             assert transaction.origin.gtid == name
     # One out of the middle comes again, and nothing else.
-    held = MysqlGtidSet.parse(position(own_mysql).removeprefix("gtid:"))
-    without = f"gtid:{held - MysqlGtidSet.parse(f'{A}:5')}"
+    held = MysqlGtidSet.parse(position(own_mysql).removeprefix("gtid-set:"))
+    without = f"gtid-set:{held - MysqlGtidSet.parse(f'{A}:5')}"
     with opened(watching(own_mysql, tmp_path, "b", start=without)) as source:
         assert read_full(source, 1) == [found[5]]
 
@@ -251,27 +251,27 @@ def knows_tags(database: Database) -> bool:
     return tuple(int(part) for part in version.split(".")) >= (8, 3)
 
 
-@pytest.mark.parametrize("start", ["gtid:0-1-5,0-2-6", "gtid:0-1", f"gtid:{A}:1-5"])
+@pytest.mark.parametrize("start", ["gtid-set:0-1-5,0-2-6", "gtid-set:0-1", f"gtid-set:{A}:1-5"])
 @pytest.mark.mariadb
 def test_a_position_that_is_none_is_refused_with_what_is_wrong(
     database: Database, tmp_path: Path, start: str
 ) -> None:
     database.run("CREATE TABLE a (id INT PRIMARY KEY)")
     with (
-        pytest.raises(SettingsError, match=r"a GTID set of MariaDB looks like gtid:0-1-100"),
+        pytest.raises(SettingsError, match=r"a GTID set of MariaDB looks like gtid-set:0-1-100"),
         opened(watching(database, tmp_path, "a", start=start)),
     ):
         pass
 
 
-@pytest.mark.parametrize("start", ["gtid:0-1-5", f"gtid:{A}", f"gtid:{A}:5-1"])
+@pytest.mark.parametrize("start", ["gtid-set:0-1-5", f"gtid-set:{A}", f"gtid-set:{A}:5-1"])
 @pytest.mark.mysql
 def test_a_set_that_is_none_is_refused_with_what_is_wrong(
     mysql_database: Database, tmp_path: Path, start: str
 ) -> None:
     mysql_database.run("CREATE TABLE a (id INT PRIMARY KEY)")
     with (
-        pytest.raises(SettingsError, match=r"a GTID set of MySQL looks like gtid:<uuid>"),
+        pytest.raises(SettingsError, match=r"a GTID set of MySQL looks like gtid-set:<uuid>"),
         opened(watching(mysql_database, tmp_path, "a", start=start)),
     ):
         pass
@@ -282,7 +282,9 @@ def test_a_position_that_the_server_lacks_stops_with_what_was_asked_and_what_the
     database: Database, tmp_path: Path
 ) -> None:
     database.run("CREATE TABLE a (id INT PRIMARY KEY)")
-    settings = watching(database, tmp_path, "a", start="gtid:0-99-100000")
-    says = r"asked for the server's log from gtid:0-99-100000 on, which reaches from binlog\.\d+:4"
+    settings = watching(database, tmp_path, "a", start="gtid-set:0-99-100000")
+    says = (
+        r"asked for the server's log from gtid-set:0-99-100000 on, which reaches from binlog\.\d+:4"
+    )
     with opened(settings) as source, pytest.raises(SourceStoppedError, match=says):
         read_full(source, 1)

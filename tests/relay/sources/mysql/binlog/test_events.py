@@ -15,7 +15,12 @@ from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.replication.assembler import Assembler
 from databus.relay.sources.mysql.rows.json_diff import apply_differences
 from databus.relay.sources.mysql.rows.layout import DefinedColumn
-from databus.relay.sources.mysql.server.start_position import LogFile, start_at_setting
+from databus.relay.sources.mysql.server.start_position import (
+    LogFile,
+    SearchedPlace,
+    Start,
+    start_at_setting,
+)
 from databus.schemas.event.metadata import Op
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 from tests.relay.sources.mysql.binlog import events_made as made
@@ -296,10 +301,14 @@ def test_a_stop_beyond_4_gib_says_where() -> None:
     assert caught.value.scn == BinlogPosition(0, 7, MAX_OFFSET).to_scn()
 
 
+def no_search(place: SearchedPlace) -> Start:
+    raise AssertionError(place)
+
+
 def test_the_end_of_a_file_beyond_4_gib_is_no_place_to_begin() -> None:
     files = [LogFile("binlog.000007", 1 << 32)]
     with pytest.raises(ValueError, match="FLUSH BINARY LOGS"):
-        start_at_setting("latest", 0, files, is_mariadb=True)
+        start_at_setting("latest", 0, files, no_search, is_mariadb=True)
 
 
 @pytest.mark.parametrize("beat", [made.heartbeat, made.heartbeat_v2])

@@ -11,6 +11,7 @@ from pymysqlreplication.gtid import GtidSet
 
 from databus.relay.sources.mysql.binlog.gtid_set import (
     MysqlGtidSet,
+    decode_gtid_set,
     parse_mariadb_position,
     purged_problem,
 )
@@ -84,6 +85,18 @@ def test_a_set_without_tags_is_encoded_as_another_library_does(
 ) -> None:
     found = MysqlGtidSet.parse(f"{text_of(intervals)},{B}:5")
     assert found.encoded() == GtidSet(str(found)).encoded()
+
+
+@given(numbers, numbers, st.sampled_from(["", f"{B}:red:7,", f"{A}:blue:1-3,"]))
+def test_a_set_is_decoded_as_it_was_encoded(
+    ones: list[tuple[int, int]], others: list[tuple[int, int]], tagged: str
+) -> None:
+    found = MysqlGtidSet.parse(f"{tagged}{text_of(ones)},{text_of(others).replace(A, B)}")
+    data = found.encoded()
+    assert decode_gtid_set(data) == found
+    for length in range(len(data)):
+        with pytest.raises(ValueError, match="ends too early"):
+            decode_gtid_set(data[:length])
 
 
 def test_a_set_with_tags_is_encoded_in_the_format_of_mysql_8_3() -> None:

@@ -220,7 +220,7 @@ def test_what_a_start_by_gtid_leaves_out_moves_the_scn_of_an_idle_source(
 ) -> None:
     shop.run("FLUSH BINARY LOGS", *(f"INSERT INTO a VALUES ({n}, '')" for n in range(20)))
     (gtids,) = shop.run("SELECT @@GLOBAL.gtid_executed")[0]
-    settings = watching(shop, tmp_path, "a", start=f"gtid:{gtids}")
+    settings = watching(shop, tmp_path, "a", start=f"gtid-set:{gtids}")
     end = end_scn(shop)
     with opened(settings) as source:
         found = read_until(source, lambda found: bool(found) and found[-1].scn >= end)

@@ -59,6 +59,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 
+from databus.conf.named_places import ScnPlace, TimePlace, Word, parse_source_start
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import (
     Captured,
@@ -82,7 +83,7 @@ from databus.relay.sources.sqlite.damaged_window_bounds import damage_of, put_as
 from databus.relay.sources.sqlite.install import CaptureGapError
 from databus.relay.sources.sqlite.rows_at_rest import ALTERED, read_alteration
 from databus.relay.sources.sqlite.triggers import LOG
-from databus.relay.sources.sqlite.window_bounds import WindowBounds, bounds_path
+from databus.relay.sources.sqlite.window_bounds import NO_BOUND, WindowBounds, bounds_path
 from databus.relay.sources.uri import parse_uri
 from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.errors import (
@@ -271,14 +272,35 @@ class SqliteSource(Source):
     def _first_scn(self, log: ChangeLog, bounds: WindowBounds) -> int:
         log.mark_beginning()
         log.close_all_windows()
-        named = {"latest": log.newest.scn, "earliest": bounds.oldest().prev_scn}
-        scn = named[self._start] if isinstance(self._start, str) else self._start
-        if scn > log.newest.scn:
-            raise self._stopped(_too_new(scn, log.newest.scn))
-        if self._start == "latest" and scn:
+        match self._start:
+            case ScnPlace(scn):
+                if scn > log.newest.scn:
+                    raise self._stopped(_too_new(scn, log.newest.scn))
+            case TimePlace(time_ns):
+                scn = self._scn_before(time_ns, bounds)
+            case Word.LATEST:
+                scn = log.newest.scn
+            case _:
+                scn = bounds.oldest().prev_scn
+        if self._start is Word.LATEST and scn:
             # Otherwise there is no SCN before the first change.
             self._announced = _transaction(LoggedWindow(log.newest, []))
         return scn
+
+    def _scn_before(self, time_ns: int, bounds: WindowBounds) -> int:
+        """Return the SCN before the first window of a time or later."""
+        oldest, found = bounds.oldest(), bounds.since(time_ns)
+        if found == NO_BOUND:
+            raise self._stopped(
+                f"start = {self._start} is after the newest window of the log; use latest, or an "
+                "earlier time"
+            )
+        if found == oldest and oldest.prev_scn:
+            raise self._stopped(
+                f"start = {self._start} is before the oldest window of the log, which was trimmed "
+                "since; use earliest, or a later time"
+            )
+        return found.prev_scn
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
@@ -376,12 +398,13 @@ def _watched_tables(settings: PhysicalSourceSettings) -> dict[str, str]:
     return watched
 
 
-def _start(text: str) -> str | int:
-    if text in ("latest", "earliest"):
-        return text
-    if text.isascii() and text.isdigit():
-        return int(text)
-    raise SettingsError(f"start = {text!r}: must be `latest`, `earliest` or an SCN for SQLite")
+def _start(text: str) -> Word | ScnPlace | TimePlace:
+    place = parse_source_start(text)
+    if isinstance(place, Word | ScnPlace | TimePlace):
+        return place
+    raise SettingsError(
+        f"start = {text!r}: must be `latest`, `earliest`, an SCN or `time:…` for SQLite"
+    )
 
 
 def _on_or_off(text: str) -> bool:

@@ -31,6 +31,7 @@ _TABLES = (
 _NEWEST = "SELECT scn, prev_scn, at FROM seal ORDER BY scn DESC LIMIT 1"
 _OLDEST = "SELECT scn, prev_scn, at FROM seal ORDER BY scn LIMIT 1"
 _AFTER = "SELECT scn, prev_scn, at FROM seal WHERE scn > ? ORDER BY scn LIMIT ?"
+_SINCE = "SELECT scn, prev_scn, at FROM seal WHERE at >= ? ORDER BY scn LIMIT 1"
 _ADD = "INSERT INTO seal SELECT ?, ?, ? WHERE (SELECT coalesce(max(scn), 0) FROM seal) = ?"
 _FORGET = "DELETE FROM seal WHERE prev_scn < ?"
 _TRIM = "DELETE FROM seal WHERE scn IN (SELECT scn FROM seal WHERE scn <= ? ORDER BY scn LIMIT ?)"
@@ -95,6 +96,11 @@ class WindowBounds:
     def after(self, scn: int, most: int) -> list[WindowBound]:
         """Return the next bounds, oldest first."""
         return [WindowBound(*row) for row in self._connection.execute(_AFTER, (scn, most))]
+
+    def since(self, timestamp_ns: int) -> WindowBound:
+        """Return the first bound of a time or later, in the order of the log, or NO_BOUND."""
+        row = self._connection.execute(_SINCE, (timestamp_ns,)).fetchone()
+        return WindowBound(*row) if row else NO_BOUND
 
     def add(self, bound: WindowBound, newest: WindowBound) -> bool:
         """Add a bound if `newest` still is the newest; return whether it was."""

@@ -160,7 +160,7 @@ def test_the_connection_leaves_checkpoints_to_the_application(
         ({"uri": "sqlite:x.db?fsync=maybe"}, "on.*or.*off"),
         ({"uri": "oracle:x"}, "scheme must be one of"),
         ({"uri": "x.db"}, "begin with a scheme"),
-        ({"start": "gtid:1-1-1"}, "an SCN for SQLite"),
+        ({"start": "gtid:1-1-1"}, "an SCN or `time:…` for SQLite"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(changed: dict[str, str], says: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
+from databus.conf.named_places import TimePlace
 from databus.relay.sources.source import Newest, Transaction
 from databus.relay.sources.sqlite.source import SqliteSource
 from databus.relay.sources.sqlite.window_bounds import bounds_path
@@ -363,6 +364,48 @@ def test_a_first_start_begins_where_the_settings_say(
     with opened(path, "t", start=start) as source:
         db.execute("INSERT INTO t VALUES (9, 'x')")
         assert [row["id"] for _, row in changes(drain(source))] == ids
+
+
+def test_a_first_start_at_any_time_begins_with_the_first_window_from_then_on(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t") as source:
+        for number in range(5):
+            db.execute(f"INSERT INTO t VALUES ({number}, 'x')")
+            drain(source)
+        source.open(0)
+        windows = drain(source)
+    assert len(windows) == 5
+    for first, window in enumerate(windows):
+        # Names of places have microseconds.
+        at = TimePlace(window.timestamp_ns // 1000 * 1000)
+        expected = [w for w in windows if w.scn >= windows[first].scn]
+        if any(w.timestamp_ns >= at.time_ns for w in windows[:first]):
+            continue  # in the same microsecond
+        with opened(path, "t", start=str(at)) as source:
+            assert drain(source) == expected
+    with opened(path, "t", start="time:1999-01-01") as source:
+        assert drain(source) == windows
+
+
+def test_a_time_that_the_log_does_not_have_stops_with_a_way_on(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t") as source:
+        for number in range(3):
+            db.execute(f"INSERT INTO t VALUES ({number}, 'x')")
+            drain(source)
+    with (
+        pytest.raises(SourceStoppedError, match="after the newest window of the log; use latest"),
+        opened(path, "t", start="time:2200-01-01"),
+    ):
+        pass
+    db.execute("DELETE FROM _databus_log WHERE id = 1")  # as trimming does
+    with (
+        pytest.raises(SourceStoppedError, match="before the oldest window of the log, which was"),
+        opened(path, "t", start="time:1999-01-01"),
+    ):
+        pass
 
 
 def test_an_scn_that_was_never_given_stops_the_source(path: Path, db: sqlite3.Connection) -> None:

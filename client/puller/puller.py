@@ -196,7 +196,7 @@ class Puller:
             case Disconnect():
                 self._forget_answer()
             case ReportProblem(error):
-                self._report_problem(error)
+                self._report_problem(error, self.server)
                 self._stats.failed_request()
             case Fail(error):
                 self.last_problem = error
@@ -257,6 +257,9 @@ class Puller:
 
     def _hand_over(self, message: ConnectionStateMessage) -> list[ConnectionInstruction]:
         server, instructions = self.server, self._connection.handle(message)
+        if isinstance(message, RequestFailed):
+            is_final = any(isinstance(instruction, Fail) for instruction in instructions)
+            self._report_problem(message.error, server, is_final=is_final)
         if isinstance(message, StreamAnswered | PointNotFound):
             self.relay = server
         # An answer that the machine rejects does not prove that the server is well.
@@ -305,16 +308,18 @@ class Puller:
                 self._taken = taken
 
     def _failed(self, request: Request, error: DatabusError) -> RequestFailed:
-        self._report_problem(error)
         self._stats.failed_request()
         # The decoder holds the progress of the last stream; other requests have none.
         progress = self._window_decoder.progress if isinstance(request, GetStream) else NO_PROGRESS
         return RequestFailed(error, progress)
 
-    def _report_problem(self, error: DatabusError) -> None:
+    def _report_problem(
+        self, error: DatabusError, server: str | None, *, is_final: bool = False
+    ) -> None:
         """Log a problem once: a server that stays down would fill the log with the same line."""
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
-        log.log(level, "%s: %s; trying again", self._subscription.name, error)
-        if self.server is not None:
-            self.reachability.failed(self.server, str(error))
+        then = "" if is_final else "; trying again"
+        log.log(level, "%s: %s%s", self._subscription.name, error, then)
+        if server is not None:
+            self.reachability.failed(server, str(error))
         self.last_problem = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -74,12 +75,18 @@ def test_a_relay_that_finds_no_places_is_named() -> None:
             next(client.windows("shop.orders"))
 
 
-def test_a_transaction_that_the_relay_does_not_have_ends_the_client(relay: ServedRelay) -> None:
+def test_a_transaction_that_the_relay_does_not_have_ends_the_client(
+    relay: ServedRelay, caplog: pytest.LogCaptureFixture
+) -> None:
+    says = r"no window of the ring has GTID 0-1-17"
     with (
         DatabusClient([relay.url], start="gtid:0-1-17") as client,
-        pytest.raises(PlaceNotFoundError, match=r"no window of the ring has GTID 0-1-17"),
+        pytest.raises(PlaceNotFoundError, match=says),
     ):
         next(client.windows(PERSON.source))
+    logged = [record.getMessage() for record in caplog.records]
+    assert any(re.search(says, line) for line in logged)
+    assert not any("trying again" in line for line in logged)
 
 
 def test_a_wrong_place_fails_at_construction() -> None:

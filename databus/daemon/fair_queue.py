@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 BUDGET_S = 0.004
 _LIKELY_S = 0.0005  # assumed cost of a piece of work before the first measurement
@@ -22,7 +23,7 @@ class FairQueue:
     def __init__(self, budget_s: float = BUDGET_S) -> None:
         self._budget_s = budget_s
         self._average_s = _LIKELY_S
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[None] | Callable[[], None]] = deque()
         self._left = 0
         self._is_going = False
 
@@ -38,16 +39,26 @@ class FairQueue:
 
     async def take(self) -> None:
         """Wait for admission: none while this turn of the loop has budget left."""
-        loop = asyncio.get_running_loop()
+        if not self._admits():
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            await future
+
+    def call(self, work: Callable[[], None]) -> None:
+        """Call a function: now, while this turn of the loop has budget left, or else later."""
+        if self._admits():
+            work()
+        else:
+            self._waiting.append(work)
+
+    def _admits(self) -> bool:
         if not self._is_going:
             self._is_going, self._left = True, self.most
-            loop.call_soon(self._next)
+            asyncio.get_running_loop().call_soon(self._next)
         if self._left > 0 and not self._waiting:
             self._left -= 1
-            return
-        future = loop.create_future()
-        self._waiting.append(future)
-        await future
+            return True
+        return False
 
     def spent(self, seconds: float) -> None:
         """Record how long a piece of work took."""
@@ -56,11 +67,16 @@ class FairQueue:
     def _next(self) -> None:
         """Admit the next ones; stop being scheduled after a turn without work."""
         self._left = most = self.most
+        loop = asyncio.get_running_loop()
         while self._waiting and self._left > 0:
-            future = self._waiting.popleft()
-            if not future.done():  # a done future was cancelled by its request
-                future.set_result(None)
-                self._left -= 1
+            waiting = self._waiting.popleft()
+            if not isinstance(waiting, asyncio.Future):
+                loop.call_soon(waiting)  # not here, where an error of it would stop the queue
+            elif waiting.done():  # it was cancelled by its request
+                continue
+            else:
+                waiting.set_result(None)
+            self._left -= 1
         self._is_going = self._left < most
         if self._is_going:
-            asyncio.get_running_loop().call_soon(self._next)
+            loop.call_soon(self._next)

@@ -29,6 +29,7 @@ from databus.conf.settings import HttpSettings, is_loopback
 from databus.daemon.access import Role
 from databus.daemon.descriptors import fit_connections
 from databus.daemon.fair_queue import FairQueue
+from databus.daemon.http.at_once import AtOnceApplication
 from databus.daemon.http.handlers import ApiHandler, UnknownCommandHandler
 from databus.daemon.http.server import BoundedServer, ServerMetrics, listen, make_server
 from databus.daemon.tls import server_context
@@ -153,7 +154,7 @@ def make_application(service: Service, life: Life) -> Application:
 
     limits: dict[str, Any] = {"limits": service.http}
     named = limits | {"name": service.name}
-    return Application(
+    return AtOnceApplication(
         [
             *service.routes,
             ("/health", HealthHandler, named | {"look": service.health}),

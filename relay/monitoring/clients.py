@@ -93,12 +93,14 @@ class Stream:
         True at most once in DOUBT_EVERY_S: clients without an id that share an address look like
         one that repeats itself.
         """
-        if self.read_from is None or not self.read_from <= position < self.read_until:
-            return False
-        if now_s - self.doubted_s < DOUBT_EVERY_S:
+        if not self.is_in_last_answer(position) or now_s - self.doubted_s < DOUBT_EVERY_S:
             return False
         self.doubted_s = now_s
         return True
+
+    def is_in_last_answer(self, position: int) -> bool:
+        """Return whether the last answer had the windows at a ring position."""
+        return self.read_from is not None and self.read_from <= position < self.read_until
 
     def has_read(self, scn: int, tail: int) -> bool:
         """Return whether it has all windows up to `scn`, the newest one, which ends at `tail`."""

@@ -15,8 +15,6 @@ import contextlib
 import gzip
 import json
 import logging
-import re
-import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
@@ -24,11 +22,20 @@ from typing import Any, TypeVar
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 
-from databus import __version__
 from databus.conf.settings import HttpSettings
-from databus.daemon.access import Access, AccessHeaders, Role, check_permission
+from databus.daemon.access import Access, Role, check_permission
 from databus.daemon.fair_queue import FairQueue
-from databus.daemon.http.sending import Buffer, batches_of, send_at_once, slices_of
+from databus.daemon.http.at_once import CHUNK_END, AtOnce
+from databus.daemon.http.requests import (
+    SERVER,
+    accepts_gzip,
+    access_headers_of,
+    event_parameters_of,
+    is_own_client,
+    parameters_of,
+    versions_sent_on,
+)
+from databus.daemon.http.sending import Sender, send_at_once
 from databus.daemon.log_setup import about
 from databus.schemas.error_headers import error_headers, wire_names
 from databus.schemas.errors import (
@@ -39,16 +46,11 @@ from databus.schemas.errors import (
     UnauthorizedError,
     UnknownCommandError,
 )
-from databus.schemas.protocol import Parameter
 
 log = logging.getLogger(__name__)
 
 FIRST_BYTES = 64 << 10  # copied behind the headers, and sent in any turn of the loop
 GZIP_MIN_BYTES = 1024
-# How the User-Agents of this project's clients begin.
-OWN_AGENTS = ("databus/", "databus-spark/")
-# Parameters that cost work by their length.
-FILTERS = (Parameter.FILTERS, Parameter.FILTER, Parameter.SUBSCRIPTIONS)
 
 Answer = TypeVar("Answer")
 
@@ -57,6 +59,8 @@ class ApiHandler(RequestHandler):
     """The base of every handler: sends bodies with flow control, and errors in one form."""
 
     limits: HttpSettings
+    # Answers without a handler what needs no waiting.
+    at_once: AtOnce | None = None
     # Whether bodies are sent in chunks, without a Content-Length.
     sends_chunks = False
     _worked_s = 0.0
@@ -66,10 +70,11 @@ class ApiHandler(RequestHandler):
     def initialize(self, limits: HttpSettings) -> None:
         """Set the limits; called by tornado with the route's arguments."""
         self.limits = limits
+        self._sender = Sender(self.request.connection, self.fair_queue, limits.idle_connection_s)
 
     def set_default_headers(self) -> None:
         """Name the server without its components."""
-        self.set_header("Server", f"databus/{__version__}")
+        self.set_header("Server", SERVER)
 
     def compute_etag(self) -> None:
         """Make no ETag: hashing every body costs more than sending it."""
@@ -79,13 +84,7 @@ class ApiHandler(RequestHandler):
 
         Raises InvalidParameterError.
         """
-        found = decode_parameters(self.request.arguments)
-        most = self.limits.max_filter_bytes
-        for name in FILTERS:
-            if len(found.get(name, "").encode()) > most:
-                rule = f"at most {most} bytes (http.max_filter_bytes)"
-                raise InvalidParameterError(name, found[name], rule)
-        return found
+        return parameters_of(self.request, self.limits)
 
     async def send_json(self, value: Any, status: int = 200) -> None:
         """Answer with a JSON document and a newline, for curl on a terminal."""
@@ -125,11 +124,13 @@ class ApiHandler(RequestHandler):
         """Refuse requests that are not permitted, before any work is done for them."""
         # A client may pipeline many requests. Tornado dispatches each of them even if the
         # connection is closed.
-        if self._is_gone():
+        if self._sender.is_gone:
             raise StreamClosedError
         self._be_counted()
         self._check_method()
-        check_permission(self._access_headers(), self.role_needed(), self.access, self.limits)
+        check_permission(
+            access_headers_of(self.request), self.role_needed(), self.access, self.limits
+        )
 
     async def _execute(self, *arguments: Any, **named: Any) -> None:
         """Answer; end silently if the service ends first and cancels the request."""
@@ -152,19 +153,10 @@ class ApiHandler(RequestHandler):
     def may(self, role: Role) -> bool:
         """Return whether this request would be answered if a role were needed."""
         try:
-            check_permission(self._access_headers(), role, self.access, self.limits)
+            check_permission(access_headers_of(self.request), role, self.access, self.limits)
         except RequestError:
             return False
         return True
-
-    def _access_headers(self) -> AccessHeaders:
-        headers = self.request.headers
-        return AccessHeaders(
-            scheme=self.request.protocol,
-            host=self.request.host.lower(),
-            authorization=headers.get("Authorization"),
-            origin=headers.get("Origin"),
-        )
 
     def _check_method(self) -> None:
         method, allowed = self.request.method, self.allowed_methods()
@@ -189,7 +181,7 @@ class ApiHandler(RequestHandler):
         except TimeoutError:
             if not limit.expired():
                 raise
-            if self._is_gone():
+            if self._sender.is_gone:
                 raise StreamClosedError from None
             raise TooSlowError(self.limits.max_answer_s) from None
         finally:
@@ -217,19 +209,19 @@ class ApiHandler(RequestHandler):
             self.set_header("Content-Encoding", "gzip")
         # Looked at before each write: the exception that writing raises otherwise is
         # kept by tornado, and with it the body, until the garbage collector comes.
-        if self._is_gone():
+        if self._sender.is_gone:
             return
         if size_bytes <= FIRST_BYTES:
-            await self._within_idle_time(self._finish_with(b"".join(parts)))
+            await self._sender.within_idle_time(self._finish_with(b"".join(parts)))
             return
         begin, end = self._frame(size_bytes)
-        await self._send_pieces(chain((begin,), parts, (end,)))
-        if not self._is_gone():
-            await self._within_idle_time(self.finish())
+        await self._sender.send(chain((begin,), parts, (end,)))
+        if not self._sender.is_gone:
+            await self._sender.within_idle_time(self.finish())
 
     async def send_part(self, part: bytes, content_type: str) -> None:
         """Send a part of a body that goes on, at once: to HTTP/1.1 clients, as a chunk."""
-        if self._is_gone():
+        if self._sender.is_gone:
             return
         connection: Any = self.request.connection
         begin, end = b"%x\r\n" % len(part), b"\r\n"
@@ -240,9 +232,9 @@ class ApiHandler(RequestHandler):
             # A part is not held back until the client has confirmed the last one.
             connection.stream.set_nodelay(True)
         if len(part) <= FIRST_BYTES:
-            await self._within_idle_time(connection.stream.write(begin + part + end))
+            await self._sender.within_idle_time(connection.stream.write(begin + part + end))
         else:
-            await self._send_pieces((begin, part, end))
+            await self._sender.send((begin, part, end))
 
     def send_part_at_once(self, part: bytes) -> bool:
         """Send a small part, not the first one, without waiting; else return False, nothing sent.
@@ -250,7 +242,7 @@ class ApiHandler(RequestHandler):
         What the socket does not take is kept, and no other part is sent this way until it is gone.
         """
         stream: Any = self.request.connection.stream  # type: ignore[union-attr]
-        if len(part) > FIRST_BYTES or self._is_gone() or stream.writing():
+        if len(part) > FIRST_BYTES or self._sender.is_gone or stream.writing():
             return False
         frame = memoryview(b"%x\r\n%b\r\n" % (len(part), part))
         sent_bytes = send_at_once(stream, [frame])
@@ -260,8 +252,8 @@ class ApiHandler(RequestHandler):
 
     async def end_parts(self) -> None:
         """End the body that `send_part` began."""
-        if not self._is_gone():
-            await self._within_idle_time(self.finish(b"0\r\n\r\n"))
+        if not self._sender.is_gone:
+            await self._sender.within_idle_time(self.finish(b"0\r\n\r\n"))
 
     def _is_sent_in_chunks(self) -> bool:
         return self.sends_chunks and self.request.version == "HTTP/1.1"
@@ -290,7 +282,7 @@ class ApiHandler(RequestHandler):
             self.set_header("Connection", "Keep-Alive")
         if self._is_sent_in_chunks():
             self.set_header("Transfer-Encoding", "chunked")
-            return self._head() + b"%x\r\n" % size_bytes, b"\r\n0\r\n\r\n"
+            return self._head() + b"%x\r\n" % size_bytes, CHUNK_END
         self.set_header("Content-Length", str(size_bytes))
         return self._head(), b""
 
@@ -299,51 +291,9 @@ class ApiHandler(RequestHandler):
         lines += [f"{name}: {value}" for name, value in self._headers.get_all()]
         return "\r\n".join((*lines, "", "")).encode("latin-1")
 
-    async def _send_pieces(self, pieces: Iterable[Buffer]) -> None:
-        # Not by RequestHandler.write, which takes only bytes and joins them: the bytes go to the
-        # socket without another copy.
-        connection: Any = self.request.connection
-        for batch in batches_of(pieces):
-            # Copying to fifty sockets in one turn would delay all other requests.
-            await self.fair_queue.take()
-            if self._is_gone():
-                return
-            began = time.perf_counter()
-            sent_bytes = send_at_once(connection.stream, batch)
-            self.fair_queue.spent(time.perf_counter() - began)
-            for one in slices_of(batch, sent_bytes):
-                await self._within_idle_time(connection.stream.write(one))
-                if self._is_gone():
-                    return
-
-    async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:
-        """Wait until a write is done, or the connection is closed: see `_is_gone`."""
-        if not sending.done():
-            loop = asyncio.get_running_loop()
-            timer = loop.call_later(self.limits.idle_connection_s, self._drop_idle_connection)
-            try:
-                await sending
-            except StreamClosedError as error:
-                error.__traceback__ = None  # it would keep this frame, and with it the body
-                return
-            finally:
-                timer.cancel()
-        elif not self._is_gone():
-            sending.result()
-
-    def _is_gone(self) -> bool:
-        connection: Any = self.request.connection
-        return connection.stream is None or connection.stream.closed()
-
-    def _drop_idle_connection(self) -> None:
-        log.info("dropping %s: it stopped reading", self.request.remote_ip, extra=self._about())
-        self.drop_connection()
-
     def drop_connection(self) -> None:
         """Close the connection without another byte."""
-        connection: Any = self.request.connection
-        if connection.stream is not None:
-            connection.stream.close()
+        self._sender.drop()
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log what is our fault; a peer's mistake or departure is not."""
@@ -412,10 +362,7 @@ class CommandHandler(ApiHandler):
         LinkedIn's client fails at a truncate, so they are sent only on request. This project's
         clients understand them, and the older ones do not ask.
         """
-        found = self.parameters()
-        if self.is_own_client():
-            found.setdefault(Parameter.TRUNCATE, "true")
-        return found
+        return event_parameters_of(self.request, self.limits)
 
     @property
     def versions_sent(self) -> dict[int, int]:
@@ -423,12 +370,7 @@ class CommandHandler(ApiHandler):
 
         It is empty for this project's clients: they fetch schemas when they need them.
         """
-        connection: Any = self.request.connection
-        context = connection.context  # lasts as long as the connection
-        if not hasattr(context, "versions_sent"):
-            context.versions_sent = {}
-        found: dict[int, int] = context.versions_sent
-        return found
+        return versions_sent_on(self.request)
 
     def note_versions(self, src_ids: Iterable[int], schemas: Sequence[Mapping[str, Any]]) -> None:
         """Note which schema versions of some sources are sent on this connection."""
@@ -443,13 +385,13 @@ class CommandHandler(ApiHandler):
     async def close_connection(self) -> None:
         """Close the connection when all of the response is sent, which has told the client."""
         connection: Any = self.request.connection
-        if not self._is_gone():
-            await self._within_idle_time(connection.stream.write(b""))
+        if not self._sender.is_gone:
+            await self._sender.within_idle_time(connection.stream.write(b""))
         self.drop_connection()
 
     def is_own_client(self) -> bool:
         """Whether the caller is a client of this project."""
-        return self.request.headers.get("User-Agent", "").startswith(OWN_AGENTS)
+        return is_own_client(self.request)
 
     async def answer(self, *path: str) -> None:
         """Answer the command, given what the route cut out of the path."""
@@ -464,23 +406,6 @@ class UnknownCommandHandler(ApiHandler):
     def prepare(self) -> None:
         """Raise UnknownCommandError whatever the method."""
         raise UnknownCommandError(self.request.path)
-
-
-def decode_parameters(arguments: Mapping[str, Sequence[bytes]]) -> dict[str, str]:
-    """Return the last value of each name as text; raises InvalidParameterError."""
-    try:
-        return {name: values[-1].decode() for name, values in arguments.items() if values}
-    except UnicodeDecodeError as error:
-        raise InvalidParameterError("(some)", repr(error.object), "not UTF-8") from error
-
-
-def accepts_gzip(header: str) -> bool:
-    """Return whether an Accept-Encoding header accepts gzip (`q=0` forbids it)."""
-    for item in header.lower().split(","):
-        coding, _, quality = item.partition(";")
-        if coding.strip() == "gzip":
-            return not re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", quality)
-    return False
 
 
 def _compress(body: bytes) -> bytes:

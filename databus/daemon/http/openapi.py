@@ -32,7 +32,8 @@ from pydantic.json_schema import models_json_schema
 from databus import __version__
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.http.handlers import ApiHandler, decode_parameters
+from databus.daemon.http.handlers import ApiHandler
+from databus.daemon.http.requests import decode_parameters
 from databus.schemas.errors import InvalidParameterError
 
 _IN_PATH = re.compile(r"\{([A-Za-z]+)\}")

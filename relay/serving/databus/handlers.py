@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.http.handlers import CommandHandler, accepts_gzip
-from databus.relay.monitoring.clients import Caller, caller_of
+from databus.daemon.http.handlers import CommandHandler
+from databus.daemon.http.requests import accepts_gzip
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.ring.selection import Selection
+from databus.relay.serving.databus.at_once import answer_at_once, caller_of_request, make_jobs
 from databus.relay.serving.databus.follower import Follower
 from databus.relay.serving.databus.known_schemas import (
     end_at,
@@ -48,7 +49,6 @@ from databus.schemas.errors import (
 from databus.schemas.event.metadata import with_metadata_schemas
 from databus.schemas.parameters import parse_protocol_version
 from databus.schemas.protocol import Header, Parameter
-from databus.schemas.rendering import choose_render
 
 PARTITION = "0"
 CONTROLS = ("pause", "unpause", "start", "shutdown")  # admin actions on capture
@@ -117,6 +117,8 @@ class RegisterHandler(RelayHandler):
 class StreamHandler(RelayHandler):
     """`/stream`: events from a position on; the request is held while there are none."""
 
+    at_once = staticmethod(answer_at_once)
+
     def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
         """Take the relay to serve."""
         super().initialize(limits, relay)
@@ -132,7 +134,7 @@ class StreamHandler(RelayHandler):
 
     async def answer(self, *_path: str) -> None:
         """Answer with events and the position to continue from."""
-        with RequestTracker(self.relay, self._caller()) as self._tracker:
+        with RequestTracker(self.relay, caller_of_request(self.request)) as self._tracker:
             parameters = self.event_parameters()
             request = parse_stream_request(parameters, self.relay.catalog, self.limits)
             end = time.monotonic() + request.wait_ms / 1000
@@ -169,24 +171,8 @@ class StreamHandler(RelayHandler):
             if find_ends(request, self.versions_sent, self.relay) == ends:
                 return response, reaches_end(response, ends)
 
-    def _caller(self) -> Caller:
-        headers = self.request.headers
-        agent, address = headers.get("User-Agent", ""), self.request.remote_ip or ""
-        return caller_of(headers.get(Header.CLIENT_ID), address, agent)
-
-    def _make_jobs(self, request: StreamRequest) -> list[StreamJob]:
-        registry = self.relay.registry
-        render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
-        size_bytes = request.form.size_bytes
-        jobs = []
-        for selection in request.selections:
-            source = self.relay.physical_source(selection.physical_source)
-            first = source.first_scns.newest_of(selection.src_ids)
-            jobs.append(StreamJob(source.reader, selection, size_bytes, render, first))
-        return jobs
-
     async def _respond(self, request: StreamRequest) -> Response:
-        jobs = self._make_jobs(request)
+        jobs = make_jobs(request, self.relay)
         # Without waiting no subscription is needed.
         if not request.wait_ms:
             return await self.in_time(self._read(jobs, request))
@@ -214,7 +200,7 @@ class StreamHandler(RelayHandler):
 
         What is no whole window, and every error, is left to the client's next request.
         """
-        (job,) = self._make_jobs(request)
+        (job,) = make_jobs(request, self.relay)
         source = self.relay.physical_source(job.selection.physical_source)
         tail, size_bytes, response = lambda: source.reader.tail, request.form.size_bytes, first
         follower = Follower(job, tail, self._tracker, size_bytes, self.send_part_at_once)

@@ -7,6 +7,7 @@ from types import TracebackType
 
 from databus.relay.monitoring.clients import MOST_FILTER_TEXT, Caller, Stream, StreamKey
 from databus.relay.relay import Relay
+from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.stream import StreamJob
 from databus.schemas.errors import DatabusError, ScnNotFoundError
 
@@ -45,13 +46,15 @@ class RequestTracker:
     def asks(self, filters: str) -> None:
         """Record that the request is valid, and its filters as they were sent."""
         self._relay.traffic.asked()
-        self._filters = filters[:MOST_FILTER_TEXT]
+        self._filters = filters
 
     def looks(self, jobs: Sequence[StreamJob]) -> None:
         """Record the ring positions at which it begins to read, and each time it is woken."""
         is_first, self._jobs = not self._jobs, jobs
         now_s = self._now_s()
-        self._streams = [self._client.stream(self._key(job), now_s) for job in jobs]
+        self._streams = [
+            self._client.stream(stream_key(job.selection, self._filters), now_s) for job in jobs
+        ]
         for job, stream in zip(jobs, self._streams, strict=True):
             if is_first:
                 self._doubt(job, stream)
@@ -95,13 +98,10 @@ class RequestTracker:
     def _fell(self) -> None:
         lost = [job for job in self._jobs if job.position is None] or self._jobs
         for job in lost:
-            stream = self._client.stream(self._key(job), self._now_s())
+            key = stream_key(job.selection, self._filters)
+            stream = self._client.stream(key, self._now_s())
             stream.scn = None if job.begin is None else job.begin[0]
             stream.position, stream.is_gone = None, True
-
-    def _key(self, job: StreamJob) -> StreamKey:
-        selection = job.selection
-        return StreamKey(selection.physical_source, selection.src_ids, self._filters)
 
     def _note(self, error: DatabusError) -> None:
         names = dict.fromkeys(job.selection.physical_source for job in self._jobs)
@@ -110,3 +110,8 @@ class RequestTracker:
 
     def _now_s(self) -> float:
         return self._relay.clock.monotonic_s()
+
+
+def stream_key(selection: Selection, filters: str) -> StreamKey:
+    """Return the identity of a request's stream; `filters` are as they were sent."""
+    return StreamKey(selection.physical_source, selection.src_ids, filters[:MOST_FILTER_TEXT])

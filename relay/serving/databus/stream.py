@@ -171,6 +171,11 @@ class StreamJob:
         self._mark = checkpoint.mark
 
     @property
+    def copies_bytes(self) -> bool:
+        """Whether whole windows are sent as they are stored, nothing filtered."""
+        return self._copies_bytes
+
+    @property
     def selection(self) -> Selection:
         """The selection being read."""
         return self._selection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from databus.daemon.fair_queue import FairQueue
 
@@ -62,3 +63,45 @@ def test_whoever_leaves_while_he_waits_takes_nobodys_turn() -> None:
         return sum(not task.cancelled() for task in tasks)
 
     assert asyncio.run(leave()) == 2
+
+
+def test_functions_and_tasks_are_admitted_in_the_order_in_which_they_came() -> None:
+    queue = FairQueue(budget_s=0)
+    found: list[int] = []
+
+    async def take(number: int) -> None:
+        await queue.take()
+        found.append(number)
+
+    async def run() -> None:
+        tasks = []
+        for number in range(0, 10, 2):
+            queue.call(partial(found.append, number))
+            tasks.append(asyncio.create_task(take(number + 1)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+    assert found == list(range(10))
+
+
+def test_an_error_of_a_function_does_not_stop_the_queue() -> None:
+    queue = FairQueue(budget_s=0)
+    found: list[int] = []
+    errors: list[object] = []
+
+    def fail() -> None:
+        raise ValueError
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        queue.call(partial(found.append, 1))
+        queue.call(fail)
+        queue.call(partial(found.append, 2))
+        while len(found) < 2:
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert found == [1, 2]
+    assert [type(error) for error in errors] == [ValueError]

@@ -21,7 +21,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from databus.conf.settings import HttpSettings
 from databus.daemon import service as service_shell
-from databus.daemon.http.handlers import ApiHandler, accepts_gzip
+from databus.daemon.http.handlers import ApiHandler
+from databus.daemon.http.requests import accepts_gzip
 from databus.daemon.service import Health, Life, Phase, Service
 from databus.schemas.errors import ScnNotFoundError, SettingsError
 from tests.relay.fakes import ServiceThread, connect, get, wait_until

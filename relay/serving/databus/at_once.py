@@ -1,0 +1,114 @@
+"""Answers to `/stream` that are there at once: windows that the ring has, sent as they are stored.
+
+That is nearly every answer of a client that catches up. Everything else is declined, for the
+handler to answer: what must be held, rendered, packed or filtered, what goes on with windows to
+come, and every error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from databus.conf.settings import HttpSettings
+from databus.daemon.access import Access, Role, check_permission
+from databus.daemon.http.at_once import CHUNK_END, head_of
+from databus.daemon.http.requests import (
+    Request,
+    accepts_gzip,
+    access_headers_of,
+    event_parameters_of,
+    versions_sent_on,
+)
+from databus.relay.monitoring.clients import Caller, caller_of
+from databus.relay.relay import Relay
+from databus.relay.serving.databus.parameters import StreamRequest, parse_stream_request
+from databus.relay.serving.databus.request_tracker import RequestTracker, stream_key
+from databus.relay.serving.databus.response_headers import response_headers
+from databus.relay.serving.databus.stream import StreamJob, StreamResponse
+from databus.schemas.protocol import Header, Parameter
+from databus.schemas.rendering import choose_render
+
+
+def caller_of_request(request: Request) -> Caller:
+    """Return the sender of a request."""
+    headers = request.headers
+    agent, address = headers.get("User-Agent", ""), request.remote_ip or ""
+    return caller_of(headers.get(Header.CLIENT_ID), address, agent)
+
+
+def make_jobs(request: StreamRequest, relay: Relay) -> list[StreamJob]:
+    """Return what reads the rings; raise UnknownSourceError, UnusableSourceError."""
+    registry = relay.registry
+    render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
+    size_bytes = request.form.size_bytes
+    jobs = []
+    for selection in request.selections:
+        source = relay.physical_source(selection.physical_source)
+        first = source.first_scns.newest_of(selection.src_ids)
+        jobs.append(StreamJob(source.reader, selection, size_bytes, render, first))
+    return jobs
+
+
+class StreamAnswer:
+    """An answer that was read, and is recorded from its start to its end."""
+
+    def __init__(
+        self, relay: Relay, caller: Caller, filters: str, job: StreamJob, parts: Sequence[bytes]
+    ) -> None:
+        """`parts` are headers, body and the end of a chunk."""
+        self.parts = parts
+        self._tracker = RequestTracker(relay, caller)
+        self._tracker.asks(filters)
+        self._tracker.looks([job])
+        self._tracker.serves(len(parts[1]))
+
+    def end(self) -> None:
+        """Record that it was sent, or that the connection is closed."""
+        self._tracker.__exit__(None, None, None)
+
+
+def answer_at_once(
+    request: Request, access: Access, arguments: Mapping[str, Any]
+) -> StreamAnswer | None:
+    """Return the answer to a GET request, or None for the handler; may raise any error."""
+    limits: HttpSettings = arguments["limits"]
+    relay: Relay = arguments["relay"]
+    check_permission(access_headers_of(request), Role.READER, access, limits)
+    is_packed = accepts_gzip(request.headers.get("Accept-Encoding", ""))
+    if request.version != "HTTP/1.1" or is_packed or versions_sent_on(request):
+        return None
+    parameters = event_parameters_of(request, limits)
+    wanted = parse_stream_request(parameters, relay.catalog, limits)
+    job, *others = make_jobs(wanted, relay)
+    if wanted.is_together or others or not job.copies_bytes:
+        return None
+    caller, filters = caller_of_request(request), parameters.get(Parameter.FILTERS, "")
+    job.start()
+    if job.position is None or _repeats(relay, caller, filters, job):
+        return None
+    response = job.step()
+    if response is None or not _is_complete(response, wanted, job, relay):
+        return None
+    size_bytes = len(response.body)
+    head = head_of(request, wanted.form.content_type, response_headers(response), size_bytes)
+    return StreamAnswer(relay, caller, filters, job, (head, response.body, CHUNK_END))
+
+
+def _repeats(relay: Relay, caller: Caller, filters: str, job: StreamJob) -> bool:
+    """Return whether the client may ask again for windows that it could not use."""
+    client = relay.monitor.clients.get(caller.id)
+    stream = None if client is None else client.streams.get(stream_key(job.selection, filters))
+    if stream is None or job.position is None:
+        return False
+    return stream.is_in_last_answer(job.position)
+
+
+def _is_complete(
+    response: StreamResponse, wanted: StreamRequest, job: StreamJob, relay: Relay
+) -> bool:
+    if not response.has_whole_windows:
+        return False
+    # Before the newest window nothing is waited for: the next request gets the next windows.
+    tail = relay.physical_source(job.selection.physical_source).reader.tail
+    return not wanted.may_follow or job.read_until < tail

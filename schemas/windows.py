@@ -53,6 +53,8 @@ class WindowBatch(NamedTuple):
 
     def after(self, scn: int) -> WindowBatch:
         """Return the windows newer than `scn`; a placed batch must not have older ones."""
+        if scn < self.first_scn:
+            return self
         count = self._count_until(scn)
         if count == 0:
             return self
@@ -67,9 +69,9 @@ class WindowBatch(NamedTuple):
 
     def until(self, scn: int) -> WindowBatch:
         """Return the windows that are not newer than `scn`."""
-        count = self._count_until(scn)
-        if count == self.window_count:
+        if scn >= self.last_scn:
             return self
+        count = self._count_until(scn)
         end = self._mark(count - 1)[1] if count else 0
         return self._replace(data=self.data[:end], marks=self.marks[: count * MARK.size])
 

@@ -7,13 +7,9 @@ sets. The bytes that arrive are read from the socket in large chunks and cut int
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import time
 from collections.abc import Callable, Iterator
-from queue import Empty, SimpleQueue
-from socket import SHUT_RDWR
-from threading import Thread
 from typing import Any
 
 from pymysql.constants.COMMAND import COM_BINLOG_DUMP
@@ -22,18 +18,15 @@ from pymysqlreplication.binlogstream import COM_BINLOG_DUMP_GTID, ReportSlave
 
 from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet
 from databus.relay.sources.mysql.binlog.packets import FATAL, SAME_ID, PacketReader, StreamEnded
+from databus.relay.sources.mysql.replication.chunk_reader import ChunkReader
 from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, Start
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 
 RECEIVE_BYTES = 1 << 18
-# How far the reader thread may be ahead of the decoder.
-CHUNK_BYTES = 1 << 20
-CHUNKS = 32
 HEARTBEAT_S = 1.0
 # A live server sends a heartbeat each second; one that is silent for so long is gone.
 SILENCE_S = 10.0
-_DRAIN_WAIT_S = 1.0
 # How long a reader to the end of the log waits before it is asked whether to go on.
 _END_WAIT_S = 0.5
 _NO_CHUNK = memoryview(b""), 0
@@ -68,7 +61,7 @@ class BinlogDump:
         self._clock = clock
         self._heard_at = clock()
         self._timeout_s = -1.0
-        self._drain: _Drain | None = None
+        self._chunks: ChunkReader | None = None
         self._connection: Any = connect(address, source=source, scn=scn)
         try:
             with driver_errors(source, scn, f"asking {address} for its binlog"):
@@ -106,20 +99,20 @@ class BinlogDump:
     def receive_chunk(self, timeout_s: float) -> tuple[memoryview, int] | None:
         """Return a chunk of received bytes and its size; None if no byte arrived in time.
 
-        A thread reads the socket ahead of the caller, as long as a chunk is free. The chunk is
-        valid until the next call. Raises as `receive` does, except for StreamEnded.
+        The chunk is valid until the next call. Raises as `receive` does, except for StreamEnded.
         """
-        if self._drain is None:
-            self._drain = _Drain(self._connection._sock)
-        chunk = self._drain.take(timeout_s)
+        if self._chunks is None:
+            self._chunks = ChunkReader(self._connection._sock)
+        try:
+            chunk = self._chunks.read(timeout_s)
+        except OSError:
+            with driver_errors(self._source, self._scn, self._doing):
+                raise
         now = self._clock()
         if chunk is None:
             self._check_silence(now)
             return None
         self._heard_at = now
-        if isinstance(chunk, BaseException):
-            with driver_errors(self._source, self._scn, self._doing):
-                raise chunk
         if chunk[1] == 0:
             raise self._closed()
         return chunk
@@ -132,9 +125,9 @@ class BinlogDump:
     def close(self) -> None:
         """Close the connection without the handshake of a normal end."""
         connection, self._connection = self._connection, None
-        drain, self._drain = self._drain, None
-        if drain is not None:
-            drain.end()  # first, because a closed descriptor's number may be reused
+        chunks, self._chunks = self._chunks, None
+        if chunks is not None:
+            chunks.end()  # first, because a closed descriptor's number may be reused
         if connection is not None:
             connection._force_close()
 
@@ -229,71 +222,3 @@ def events_to_the_end(dump: BinlogDump) -> Iterator[bytes]:
             if ended.code:
                 raise dump.explain(ended) from ended
             return
-
-
-class _Drain:
-    """A thread that reads a socket into a fixed set of chunks, ahead of the decoder.
-
-    The server waits only when all chunks are full. Chunks are made as they are needed, and
-    reused, because allocating one costs more than receiving into it.
-    """
-
-    def __init__(self, sock: Any) -> None:
-        sock.settimeout(_DRAIN_WAIT_S)
-        self._socket = sock
-        self._is_over = False
-        self._free: SimpleQueue[memoryview | None] = SimpleQueue()
-        self._full: SimpleQueue[tuple[memoryview, int] | Exception] = SimpleQueue()
-        self._taken: memoryview | None = None
-        self._made = 0
-        self._thread = Thread(target=self._run, name="binlog-drain", daemon=True)
-        self._thread.start()
-
-    def take(self, timeout_s: float) -> tuple[memoryview, int] | Exception | None:
-        """Return the next chunk and its size, or an error; None if nothing arrived in time."""
-        if self._taken is not None:
-            self._free.put(self._taken)
-            self._taken = None
-        try:
-            found = self._full.get(timeout=timeout_s)
-        except Empty:
-            return None
-        if not isinstance(found, Exception):
-            self._taken = found[0]
-        return found
-
-    def end(self) -> None:
-        """End the thread and wait for it."""
-        self._is_over = True
-        self._free.put(None)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(SHUT_RDWR)
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            while (chunk := self._next_chunk()) is not None and not self._is_over:
-                size = self._receive(chunk)
-                self._full.put((chunk, size))
-                if size == 0:
-                    return
-        except Exception as error:  # a TLS socket that is shut down raises other errors, too
-            self._full.put(error if isinstance(error, OSError) else OSError(repr(error)))
-
-    def _next_chunk(self) -> memoryview | None:
-        """Return a free chunk, a new one if there may be more; None at the end."""
-        try:
-            # A log that is quiet needs few of them.
-            return self._free.get(block=self._made == CHUNKS)
-        except Empty:
-            self._made += 1
-            return memoryview(bytearray(CHUNK_BYTES))
-
-    def _receive(self, chunk: memoryview) -> int:
-        while not self._is_over:
-            try:
-                size: int = self._socket.recv_into(chunk)
-            except TimeoutError:
-                continue
-            return size
-        return 0

@@ -65,7 +65,7 @@ def first_event_crc(data: bytes) -> int:
     return crc32(head + data[HEADER_SIZE : _CREATED.start] + data[_CREATED.stop : -4])
 
 
-_encode_json = json.JSONEncoder(separators=(",", ":")).encode
+_quote = json.encoder.encode_basestring_ascii
 
 
 class FileBeginning(NamedTuple):
@@ -105,17 +105,13 @@ class Identity:
 
     def mark(self) -> LogMark:
         """Return the identity in its stored form."""
-        # Not by `asdict`, which takes a quarter of the time of capturing a transaction.
-        values = {
-            "server": self.server,
-            "file": self.file,
-            "born_s": self.born_s,
-            "first": self.first,
-            "begin": self.begin,
-            "digest": f"{self.digest:016x}",
-            "gtid": self.gtid,
-        }
-        return LogMark(self.scn, _encode_json(values))
+        # Written by hand, because one is made for each transaction.
+        return LogMark(
+            self.scn,
+            f'{{"server":{_quote(self.server)},"file":{_quote(self.file)},"born_s":{self.born_s},'
+            f'"first":{self.first},"begin":{self.begin},"digest":"{self.digest:016x}",'
+            f'"gtid":{_quote(self.gtid)}}}',
+        )
 
     @classmethod
     def of(cls, mark: LogMark) -> Identity:

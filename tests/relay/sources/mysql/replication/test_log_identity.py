@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,8 @@ def test_a_file_that_is_younger_than_what_was_read_of_it_is_another() -> None:
 def test_what_is_kept_is_read_again_and_anything_else_is_refused() -> None:
     (kept,) = identities_of(a_stream(a_transaction()))
     assert Identity.of(LogMark.decode(kept.mark().encode())) == kept
+    strange = replace(kept, server='"\\', file="bin\u00e9.000001", gtid="0-1-2")
+    assert Identity.of(LogMark.decode(strange.mark().encode())) == strange
     for text in ("{}", '{"digest":7}', "[]", "{"):
         with pytest.raises(ValueError, match=r"."):
             Identity.of(LogMark(1, text))

@@ -13,6 +13,7 @@ from databus.relay.admin.page import page_routes
 from databus.relay.monitoring.monitor import Ticker
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.handlers import COMMANDS
+from databus.relay.serving.databus.parameters import StreamRequests
 
 OWN_FILES = 32
 FILES_OF_A_SOURCE = 16  # connections to its database, its MaxSCN, schema files
@@ -23,7 +24,8 @@ def routes(
 ) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
     """Return the tornado routes of the relay's commands, API and page."""
     limits = relay.settings.http
-    arguments = {"limits": limits, "relay": relay}
+    requests = StreamRequests(relay.catalog, limits)
+    arguments = {"limits": limits, "relay": relay, "requests": requests}
     return [
         *((path, handler, arguments) for path, handler in COMMANDS),
         *api_routes((api or RelayApi(relay)).endpoints(), limits),

@@ -17,6 +17,7 @@ import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -110,8 +111,8 @@ def _check_role(role: Role, needed: Role, authorization: str | None) -> None:
 
 
 def _is_own_host(host: str, needed: Role, settings: HttpSettings) -> bool:
-    name = (urlsplit(f"//{host}").hostname or "") if _is_well_formed(host) else host
-    if name in ("localhost", settings.host.lower()) or _is_address(name):
+    name, is_address = _parse_host(host)
+    if is_address or name in ("localhost", settings.host.lower()):
         return True
     # An attacker's name in the DNS has a dot. A name without one, such as that of a container,
     # is sufficient for reading; no name at all is not.
@@ -119,17 +120,15 @@ def _is_own_host(host: str, needed: Role, settings: HttpSettings) -> bool:
     return needed < Role.ADMIN and (settings.open_to_all or is_local)
 
 
-def _is_well_formed(host: str) -> bool:
+@lru_cache(maxsize=16)  # a server has few names, and each request one of them
+def _parse_host(host: str) -> tuple[str, bool]:
+    """Return the name without the port, and whether it is an address."""
     try:
-        urlsplit(f"//{host}")
+        name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
-        return False
-    return True
-
-
-def _is_address(name: str) -> bool:
+        name = host
     try:
         ip_address(name)
     except ValueError:
-        return False
-    return True
+        return name, False
+    return name, True

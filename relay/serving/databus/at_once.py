@@ -22,7 +22,7 @@ from databus.daemon.http.requests import (
 )
 from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.relay import Relay
-from databus.relay.serving.databus.parameters import StreamRequest, parse_stream_request
+from databus.relay.serving.databus.parameters import StreamRequest, StreamRequests
 from databus.relay.serving.databus.request_tracker import RequestTracker, stream_key
 from databus.relay.serving.databus.response_headers import response_headers
 from databus.relay.serving.databus.stream import StreamJob, StreamResponse
@@ -79,7 +79,8 @@ def answer_at_once(
     if request.version != "HTTP/1.1" or is_packed or versions_sent_on(request):
         return None
     parameters = event_parameters_of(request, limits)
-    wanted = parse_stream_request(parameters, relay.catalog, limits)
+    requests: StreamRequests = arguments["requests"]
+    wanted = requests.parse(parameters)
     job, *others = make_jobs(wanted, relay)
     if wanted.is_together or others or not job.copies_bytes:
         return None

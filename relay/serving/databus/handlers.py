@@ -33,9 +33,9 @@ from databus.relay.serving.databus.measure import Measured, MeasureJob
 from databus.relay.serving.databus.multi_source_stream import MultiSourceJob, MultiSourceResponse
 from databus.relay.serving.databus.parameters import (
     StreamRequest,
+    StreamRequests,
     parse_measure_request,
     parse_source_list,
-    parse_stream_request,
 )
 from databus.relay.serving.databus.request_tracker import RequestTracker
 from databus.relay.serving.databus.response_headers import response_headers
@@ -63,11 +63,15 @@ class RelayHandler(CommandHandler):
     """Base class of the relay's handlers."""
 
     relay: Relay
+    requests: StreamRequests
 
-    def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
+    def initialize(  # type: ignore[override]
+        self, limits: HttpSettings, relay: Relay, requests: StreamRequests
+    ) -> None:
         """Take the relay to serve."""
         super().initialize(limits)
         self.relay = relay
+        self.requests = requests
 
     async def in_steps(self, step: Callable[[], Answer | None]) -> Answer:
         """Run all steps, queueing with other requests after each."""
@@ -119,9 +123,11 @@ class StreamHandler(RelayHandler):
 
     at_once = staticmethod(answer_at_once)
 
-    def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
+    def initialize(  # type: ignore[override]
+        self, limits: HttpSettings, relay: Relay, requests: StreamRequests
+    ) -> None:
         """Take the relay to serve."""
-        super().initialize(limits, relay)
+        super().initialize(limits, relay, requests)
         self._is_disconnected = False
         self._held: asyncio.Future[None] | None = None  # completes when there is something to do
 
@@ -136,7 +142,7 @@ class StreamHandler(RelayHandler):
         """Answer with events and the position to continue from."""
         with RequestTracker(self.relay, caller_of_request(self.request)) as self._tracker:
             parameters = self.event_parameters()
-            request = parse_stream_request(parameters, self.relay.catalog, self.limits)
+            request = self.requests.parse(parameters)
             end = time.monotonic() + request.wait_ms / 1000
             self._tracker.asks(parameters.get(Parameter.FILTERS, ""))
             response, is_last = await self._respond_with_known(request)
@@ -463,10 +469,11 @@ class AdminHandler(RelayHandler):
         await self.send(b"GOOD", "text/plain; charset=UTF-8")
 
 
+# The most frequent one first: tornado compares a path with one after the other.
 COMMANDS: tuple[tuple[str, type[RelayHandler]], ...] = (
+    ("/stream", StreamHandler),
     ("/sources", SourcesHandler),
     ("/register", RegisterHandler),
-    ("/stream", StreamHandler),
     ("/measure", MeasureHandler),
     ("/physicalSources", PhysicalSourcesHandler),
     ("/bufferInfo/inbound/([^/]+)/([^/]+)", BufferInfoHandler),

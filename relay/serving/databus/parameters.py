@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from databus.conf.settings import HttpSettings
@@ -23,6 +24,7 @@ from databus.schemas.rendering import AnswerForm
 from databus.schemas.scn import MAX_SCN
 
 MAX_SUBSCRIPTIONS = 1000
+REMEMBERED = 32  # requests, each of at most a few times http.max_filter_bytes
 ANY_PARTITION = "*"  # LinkedIn's client does not name the physical source that it reads
 
 
@@ -67,6 +69,22 @@ def parse_stream_request(
     wants_more = parse_bool(parameters, Parameter.FOLLOW) and wait_ms > 0
     may_follow = wants_more and not is_together and not has_end
     return StreamRequest(selections, form, wait_ms, is_together, may_follow)
+
+
+class StreamRequests:
+    """Parses the stream requests of a relay: equal ones, as of readers at one place, only once."""
+
+    def __init__(self, catalog: Catalog, limits: HttpSettings) -> None:
+        self._catalog = catalog
+        self._limits = limits
+        self._parse = lru_cache(REMEMBERED)(self._parse_items)
+
+    def parse(self, parameters: Mapping[str, str]) -> StreamRequest:
+        """Return a request; the errors are those of `parse_stream_request`."""
+        return self._parse(tuple(parameters.items()))
+
+    def _parse_items(self, items: tuple[tuple[str, str], ...]) -> StreamRequest:
+        return parse_stream_request(dict(items), self._catalog, self._limits)
 
 
 def parse_measure_request(

@@ -283,7 +283,8 @@ class StreamJob:
         asked = self._asked
         if asked is None:
             return self._find_oldest()
-        self._first.check(asked, self._reader.min_scn)
+        if asked[0] <= self._first.scn:  # else the oldest window need not be looked up
+            self._first.check(asked, self._reader.min_scn)
         # Before the lookup: an SCN of another log may exist in this one by chance.
         self._check_mark()
         found = self._reader.find(*asked)

@@ -10,6 +10,7 @@ from databus.conf.settings import HttpSettings, PhysicalSourceSettings
 from databus.relay.catalog import make_catalog
 from databus.relay.serving.databus.parameters import (
     StreamRequest,
+    StreamRequests,
     parse_source_list,
     parse_stream_request,
 )
@@ -197,3 +198,19 @@ def test_whatever_is_asked_is_answered_or_refused_with_an_error_of_ours(
         refused = str(error)
     assert refused is None or refused
     assert refused or request.selections
+
+
+def test_equal_requests_are_parsed_once_and_others_are_not_mixed_up() -> None:
+    requests = StreamRequests(CATALOG, LIMITS)
+    found = [
+        requests.parse({"sources": "1", "size": size, "checkPoint": Checkpoint.at(scn).to_json()})
+        for scn in range(1, 100)
+        for size in ("1000", "1000", "2000")
+    ]
+    for first, second, third in zip(found[::3], found[1::3], found[2::3], strict=True):
+        assert first is second
+        assert (first.form.size_bytes, third.form.size_bytes) == (1000, 2000)
+    assert [r.selections[0].checkpoint.window_scn for r in found[::3]] == list(range(1, 100))
+    for _ in range(2):
+        with pytest.raises(InvalidParameterError):
+            requests.parse({"sources": "1", "size": "oops"})

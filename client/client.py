@@ -30,7 +30,7 @@ from typing import Any, Self
 from databus import __version__
 from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Consumer
-from databus.client.dispatcher.callbacks import Clock
+from databus.client.dispatcher.calls import Clock
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.machines.lifecycle import (
     HoldCallbacks,

@@ -12,7 +12,8 @@ from random import Random
 
 from databus.client.checkpoints.store import CheckpointStore, hold_in
 from databus.client.consumer import Consumer
-from databus.client.dispatcher.callbacks import CheckpointRule, Clock, Dispatch
+from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
+from databus.client.dispatcher.calls import Clock
 from databus.client.dispatcher.dispatcher import Dispatcher
 from databus.client.dispatcher.window_iterator import WindowIterator
 from databus.client.machines.position import Position, parse_start, position_of, restart_scn

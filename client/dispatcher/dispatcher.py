@@ -18,7 +18,8 @@ from databus.client.checkpoints.keeper import CheckpointKeeper, soonest
 from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Result
 from databus.client.dispatcher.batch import join_waiting
-from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch, Failure, Outcome
+from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch, Outcome
+from databus.client.dispatcher.calls import Failure
 from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
 from databus.client.machines.backoff import BackOff
 from databus.client.machines.position import Position

@@ -1,0 +1,3 @@
+from databus.client.dispatcher.calls import PythonCaller as Caller
+
+__all__ = ["Caller"]

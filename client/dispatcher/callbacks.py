@@ -26,6 +26,7 @@ from databus.client.dispatcher.calls import (
 )
 from databus.client.dispatcher.data_window import Group, add_ddl, group_events
 from databus.client.dispatcher.schema_changes import SchemaChange, SchemaWatch
+from databus.client.events.data_event import track_kept
 from databus.client.puller.buffer_items import BootstrapPage, ReadWindow
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
@@ -83,10 +84,10 @@ class Dispatch:
         return self._deliver(page, self._page_callbacks)
 
     def _deliver(self, read: ReadWindow | BootstrapPage, consumers: Sequence[Callbacks]) -> Outcome:
-        self._scn = read.window.scn
+        scn = self._scn = read.window.scn
+        # Once for all consumers, so that a row is decoded at most once.
+        groups = group_events(read, are_tracked_later=True)
         try:
-            # Once for all consumers, so that a row is decoded at most once.
-            groups, scn = group_events(read), read.window.scn
             with_ddl = add_ddl(groups, read) if read.window.ddl else groups
             changes = self.watch.due(read) if self._is_watching else ()
             result = _SUCCESS
@@ -101,6 +102,7 @@ class Dispatch:
             return Outcome(Result.ERROR, failed.failure)
         finally:
             self._caller.end()
+            track_kept(groups)
         self._failures = 0
         return _SUCCEEDED if result is _SUCCESS else Outcome(result)
 

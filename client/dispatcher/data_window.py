@@ -119,10 +119,14 @@ class DataWindow:
         return f"<DataWindow scn={self.scn} {self.phase} events={count}>"
 
 
-def group_events(read: ReadWindow | BootstrapPage) -> list[Group]:
-    """Return the events in order, grouped by runs of one source."""
+def group_events(read: ReadWindow | BootstrapPage, are_tracked_later: bool = False) -> list[Group]:
+    """Return the events in order, grouped by runs of one source.
+
+    With `are_tracked_later` call `track_kept` behind the callbacks.
+    """
     is_batch = isinstance(read, ReadWindow) and read.transactions > 1
-    return make_runs(DataEvent, read.window.events, read.bindings, is_batch)  # type: ignore[return-value]
+    events, bindings = read.window.events, read.bindings
+    return make_runs(DataEvent, events, bindings, is_batch, are_tracked_later)  # type: ignore[return-value]
 
 
 def add_ddl(groups: Iterable[Group], read: ReadWindow | BootstrapPage) -> list[Group]:

@@ -25,14 +25,15 @@ from databus.schemas.stream.row_reader import (
 )
 
 try:
-    from databus.client.events._event_fields import EventFields, make_runs
+    from databus.client.events._event_fields import EventFields, make_runs, track_kept
 except ImportError:  # not built
     from databus.client.events.event_fields import (
         PythonEventFields as EventFields,
         make_runs_in_python as make_runs,
+        track_kept_in_python as track_kept,
     )
 
-__all__ = ["DataEvent", "DdlEvent", "Op", "make_runs"]
+__all__ = ["DataEvent", "DdlEvent", "Op", "make_runs", "track_kept"]
 
 
 class DataEvent(EventFields):

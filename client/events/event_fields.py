@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -100,10 +101,12 @@ def make_runs_in_python(
     events: tuple[RowEvent, ...],
     bindings: Bindings,
     is_batch: bool = False,
+    are_tracked_later: bool = False,  # noqa: ARG001
 ) -> list[tuple[str, list[Made]]]:
     """Return the events, numbered and grouped by runs of one source, each after its name.
 
-    In a batch of windows each SCN is numbered from 0.
+    In a batch of windows each SCN is numbered from 0. With `are_tracked_later` call `track_kept`
+    behind the callbacks.
     """
     runs = []
     begin = 0
@@ -117,3 +120,7 @@ def make_runs_in_python(
             for index, event in enumerate(window):
                 event.index = index
     return runs
+
+
+def track_kept_in_python(runs: Sequence[tuple[Any, Any]]) -> None:
+    """Do nothing: the garbage collector tracks all events in Python from the beginning."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from databus.client.consumer import DataEvent
-from databus.client.events._event_fields import EventFields, make_runs
+from databus.client.events._event_fields import EventFields, make_runs, track_kept
 from databus.client.events.event_fields import PythonEventFields, make_runs_in_python
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.schemas.avro_rows import RowCodec, schema_id
@@ -115,3 +115,29 @@ def test_an_event_is_tracked_once_its_row_is_read_and_a_cycle_is_collected() -> 
 def test_only_kinds_of_events_are_made() -> None:
     with pytest.raises(TypeError):
         make_runs(dict, (), BOUND)  # type: ignore[type-var]
+
+
+def test_while_callbacks_run_no_event_is_tracked_and_then_those_that_are_kept() -> None:
+    rows = (made(Opcode.UPSERT), made(Opcode.UPSERT), made(Opcode.UPSERT))
+    runs = make_runs(DataEvent, rows, BOUND, are_tracked_later=True)
+    kept, unread = runs[0][1][:2]
+    for event in (kept, runs[0][1][2]):
+        assert event.row == ROW
+    assert not any(map(gc.is_tracked, runs[0][1]))
+    del event
+    track_kept(runs)
+    assert list(map(gc.is_tracked, runs[0][1])) == [True, False, False]
+    assert unread.row == ROW
+    assert gc.is_tracked(unread), "from now on by its row"
+
+
+def test_an_event_that_a_callback_puts_into_a_cycle_is_collected() -> None:
+    runs = make_runs(DataEvent, (made(Opcode.UPSERT),), BOUND, are_tracked_later=True)
+    (_, [event]) = runs[0]
+    event.row["itself"] = event
+    del event
+    track_kept(runs)
+    before = sum(isinstance(one, DataEvent) for one in gc.get_objects())
+    del runs
+    gc.collect()
+    assert sum(isinstance(one, DataEvent) for one in gc.get_objects()) == before - 1

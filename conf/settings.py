@@ -14,7 +14,11 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from databus.conf.model import PlaceText, Settings, SizeBytes
 from databus.conf.source_names import doubles
-from databus.conf.source_settings import PhysicalSourceSettings, SourceSettings
+from databus.conf.source_settings import (
+    PhysicalSourceSettings,
+    RelayLogSettings,
+    SourceSettings,
+)
 
 __all__ = [
     "BackOffSettings",
@@ -25,6 +29,7 @@ __all__ = [
     "HttpSettings",
     "MaxScnSettings",
     "PhysicalSourceSettings",
+    "RelayLogSettings",
     "RelaySettings",
     "ServerAccessSettings",
     "Settings",

@@ -32,6 +32,38 @@ class SourceSettings(Settings):
     )
 
 
+class RelayLogSettings(Settings):
+    """The relay log of a physical source: hours or days of its windows in files, behind its ring.
+
+    A consumer whose position is no longer in the ring is served from it, change by change.
+    """
+
+    dir: Path | None = Field(
+        default=None, description="Folder of the log; without it, `NAME.relay-log` in `data_dir`"
+    )
+    segment_bytes: SizeBytes = Field(
+        default=256 << 20, ge=64 << 10, description="Size at which a new segment begins"
+    )
+    segment_s: float = Field(
+        default=3600.0, gt=0, description="Age at which a new segment begins, with its next window"
+    )
+    retention_bytes: SizeBytes = Field(
+        default=10 << 30, ge=1 << 20, description="Most bytes on disk; the oldest segments go first"
+    )
+    retention_hours: float = Field(
+        default=72.0, gt=0, description="Segments that ended longer ago are deleted"
+    )
+    sync_ms: float = Field(
+        default=50.0,
+        gt=0,
+        le=60_000,
+        description="Time between two syncs to disk, unless the ring is full before",
+    )
+    compression: Literal["zstd", "none"] = Field(
+        default="zstd", description="`zstd`, or `none` to save CPU time"
+    )
+
+
 class PhysicalSourceSettings(Settings):
     """One database whose change log is read.
 
@@ -56,6 +88,9 @@ class PhysicalSourceSettings(Settings):
     )
     ring_bytes: SizeBytes = Field(
         default=64 << 20, ge=64 << 10, description="Size of the ring's data"
+    )
+    log: RelayLogSettings | None = Field(
+        default=None, description="The relay log behind the ring; none = no log"
     )
     before_images: bool = Field(
         default=True, description="Keep the row before an update in the event's metadata"

@@ -13,6 +13,8 @@ from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.status import RESTING, CaptureStatus, State
 from databus.relay.first_scns import FirstScns
+from databus.relay.log.history import HistoryReader
+from databus.relay.log.recorder import LogRecorder
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.source_status import RingStatus, SourceStatus
@@ -31,6 +33,8 @@ class PhysicalSource:
     log_monitor: LogMonitor
     notifier: Notifier
     first_scns: FirstScns
+    recorder: LogRecorder | None  # of the relay log; None without one
+    history: HistoryReader | RingReader  # ring and log as one, on the loop's thread
 
     @property
     def name(self) -> str:
@@ -48,10 +52,16 @@ class PhysicalSource:
             capture=capture,
             ring=_ring_status(self.reader, damage),
             log=self._log_status(capture),
+            relay_log=None if self.recorder is None else self.recorder.status,
             held_requests=self.notifier.waiting,
             waiting_consumers=tuple(readers()) if in_error else (),
             is_draining=is_draining,
         )
+
+    def rest(self) -> None:
+        """Close what nobody reads any more; called once a second, on the loop."""
+        if isinstance(self.history, HistoryReader):
+            self.history.rest()
 
     def _log_status(self, capture: CaptureStatus) -> LogStatus:
         """Return the log status, without a lag that may be outdated.

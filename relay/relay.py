@@ -31,15 +31,18 @@ from databus.relay.catalog import Catalog, check_tables, make_catalog
 from databus.relay.clock import Clock
 from databus.relay.control import Control
 from databus.relay.first_scns import FirstScns
+from databus.relay.log.directory import log_folder
+from databus.relay.log.history import HistoryReader
+from databus.relay.log.recorder import LogRecorder
 from databus.relay.monitoring.large_rows import LargeRows
 from databus.relay.monitoring.monitor import Monitor
 from databus.relay.monitoring.traffic import Traffic
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import UNKNOWN_SCN, Ring
-from databus.relay.ring.schema_check import check_schemas
 from databus.relay.ring.shared_copies import SharedCopies
 from databus.relay.ring.watch import RingWatch
+from databus.relay.schema_check import check_schemas
 from databus.relay.source_status import SourceStatus, Trouble, status_json
 from databus.relay.sources.kind import open_log_probe, open_source as open_kept_source
 from databus.relay.sources.log_status import LogProbe
@@ -118,6 +121,8 @@ class Relay:
     def start(self) -> None:
         """Start capturing every physical source."""
         for source in self.physical_sources.values():
+            if source.recorder is not None:
+                source.recorder.start()
             source.capture.start()
             source.log_monitor.start()
         self.ring_watch.start()
@@ -131,6 +136,8 @@ class Relay:
             capture.stop(0)
         # A list, because `all` over a generator would stop at the first False.
         ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
+        recorders = [source.recorder for source in self.physical_sources.values()]
+        ended += [one.stop(max(0.0, end - time.monotonic())) for one in recorders if one]
         for source in self.physical_sources.values():
             source.log_monitor.stop(max(0.0, end - time.monotonic()))
         self.ring_watch.stop(max(0.0, end - time.monotonic()))
@@ -263,22 +270,70 @@ class Relay:
             settings.names,
         )
         notifier = Notifier(AppendedSources(reader))
-        capture = Capture(
+        recorder = self._make_recorder(path, settings, lambda: capture.is_to_rest, opened)
+        if recorder is not None:
+            ring.gate = recorder.gate
+        history = _make_history(reader, recorder, opened)
+        on_append = notifier.notify if recorder is None else partial(_notify, notifier, recorder)
+        capture = self._make_capture(settings, ring, encoder, max_scn, on_append)
+        log_monitor = self._make_log_monitor(settings, capture)
+        return PhysicalSource(
+            settings,
+            ring,
+            reader,
+            max_scn,
+            capture,
+            log_monitor,
+            notifier,
+            first_scns,
+            recorder,
+            history,
+        )
+
+    def _make_capture(
+        self,
+        settings: PhysicalSourceSettings,
+        ring: Ring,
+        encoder: WindowEncoder,
+        max_scn: MaxScnStore,
+        on_append: Callable[[], None],
+    ) -> Capture:
+        return Capture(
             settings,
             self._open_source,
             ring,
             encoder,
             max_scn,
-            notifier.notify,
+            on_append,
             self.settings.max_scn.flush_s,
             self._clock,
-            partial(self._note_problem, name),
+            partial(self._note_problem, settings.name),
             LargeRows(self.settings.http.max_response_bytes, self.catalog.name_of),
         )
-        log_monitor = self._make_log_monitor(settings, capture)
-        return PhysicalSource(
-            settings, ring, reader, max_scn, capture, log_monitor, notifier, first_scns
+
+    def _make_recorder(
+        self,
+        ring_path: Path,
+        settings: PhysicalSourceSettings,
+        is_ended: Callable[[], bool],
+        opened: contextlib.ExitStack,
+    ) -> LogRecorder | None:
+        """Open the relay log of a physical source; None if it has none."""
+        if settings.log is None:
+            return None
+        name = settings.name
+        recorder = LogRecorder(
+            ring_path,
+            log_folder(self.settings.data_dir, settings),
+            name,
+            settings.log,
+            is_ended,
+            partial(self._note_problem, name),
+            self._clock,
         )
+        opened.callback(recorder.close)
+        recorder.open()
+        return recorder
 
     def _make_log_monitor(self, settings: PhysicalSourceSettings, capture: Capture) -> LogMonitor:
         return LogMonitor(
@@ -309,6 +364,22 @@ class Relay:
     def _schema_texts(self) -> Iterator[str]:
         for source in self.registry.sources():
             yield from (version.text for version in self.registry.versions(source))
+
+
+def _make_history(
+    reader: RingReader, recorder: LogRecorder | None, opened: contextlib.ExitStack
+) -> HistoryReader | RingReader:
+    """Return the reader of a ring and of its log, if it has one."""
+    if recorder is None:
+        return reader
+    history = HistoryReader(reader, recorder)
+    opened.callback(history.close)
+    return history
+
+
+def _notify(notifier: Notifier, recorder: LogRecorder) -> None:
+    notifier.notify()
+    recorder.notify()
 
 
 def _max_scn_store(settings: MaxScnSettings, folder: Path, name: str) -> MaxScnStore:

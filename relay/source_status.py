@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from databus.relay.capture.status import CaptureStatus, State
+from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.history import Sample
 from databus.relay.sources.log_status import LogStatus
 
@@ -74,6 +75,7 @@ class SourceStatus:
     capture: CaptureStatus
     ring: RingStatus
     log: LogStatus
+    relay_log: RelayLogStatus | None  # None without one
     held_requests: int
     waiting_consumers: tuple[str, ...]  # that cannot continue until an error is fixed
     is_draining: bool
@@ -90,8 +92,17 @@ class SourceStatus:
 
     @property
     def problem(self) -> str:
-        """The problem of capture, or else of the ring; "" without one."""
-        return self.capture_problem or self.ring.damage
+        """The problem of capture, or else of the ring or the relay log; "" without one."""
+        return self.capture_problem or self.ring.damage or self.relay_log_problem
+
+    @property
+    def relay_log_problem(self) -> str:
+        """The problem of the relay log, and whether capture waits for it; "" without one."""
+        found = self.relay_log
+        if found is None or not found.problem:
+            return ""
+        waits = "" if found.waiting_s is None else "capture waits, because "
+        return f"{waits}the relay log cannot be written: {found.problem}"
 
     @property
     def warnings(self) -> int:
@@ -99,7 +110,7 @@ class SourceStatus:
         return len(self.capture.warnings) + bool(self.log.warning)
 
     def troubles(self) -> Iterator[Trouble]:
-        """Yield the problems of capture and of the ring."""
+        """Yield the problems of capture, of the ring and of the relay log."""
         capture = self.capture
         # A paused or stopped source is no trouble.
         if not capture.is_well:
@@ -107,6 +118,9 @@ class SourceStatus:
             yield Trouble(self.name, capture.state, text, capture.since, capture.next_try_at)
         if self.ring.damage:
             yield Trouble(self.name, State.ERROR, self.ring.damage)
+        if self.relay_log is not None and self.relay_log.problem:
+            since = self.relay_log.since
+            yield Trouble(self.name, State.RETRYING, self.relay_log_problem, since)
 
     def sample(self, at: float) -> Sample:
         """Return a sample for the history; `at` is in seconds since 1970."""
@@ -143,6 +157,7 @@ def status_json(status: SourceStatus) -> dict[str, Any]:
         "minScn": ring.min_scn,
         "prevScn": ring.prev_scn,
         "log": _log_json(status.log),
+        "relayLog": _relay_log_json(status.relay_log),
         "warnings": list(capture.warnings),
     }
 
@@ -154,6 +169,25 @@ def _log_json(log: LogStatus) -> dict[str, Any]:
         "behindSeconds": log.behind_s,
         "hoursLeft": finite(log.hours_left),
         "warning": log.warning,
+    }
+
+
+def _relay_log_json(log: RelayLogStatus | None) -> dict[str, Any] | None:
+    if log is None:
+        return None
+    return {
+        "folder": log.folder,
+        "minScn": log.min_scn,
+        "prevScn": log.prev_scn,
+        "durableScn": log.durable_scn,
+        "oldestTimestampNs": log.oldest_ns,
+        "newestTimestampNs": log.newest_ns,
+        "segments": log.segments,
+        "bytes": log.size_bytes,
+        "problem": log.problem,
+        "since": log.since,
+        "beganAnew": log.gap,
+        "waitingSeconds": log.waiting_s,
     }
 
 

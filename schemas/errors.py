@@ -293,10 +293,7 @@ class RowsUnknownError(BootstrapTooOldError):
 
 
 class BootstrapTooYoungError(RequestError):
-    """The bootstrap server does not have data that old, or no longer has the ids of the rows.
-
-    A retry does not help; the text says what the consumer must begin with.
-    """
+    """A bootstrap server has no data that old, or no row ids; the text says where to begin."""
 
     status = 410
     wire_name = "BootstrapDatabaseTooYoungException"
@@ -410,6 +407,8 @@ class TransactionTooLargeError(RingError):
 
 class RelayLogError(DatabusError):
     """A relay log cannot be written or read, or a part of the history is not in it."""
+
+    status = 503
 
 
 class RelayLogDamagedError(RelayLogError):

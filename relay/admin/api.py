@@ -194,6 +194,8 @@ class RelayApi:
         at = self._at()
         samples = {status.name: status.sample(at) for status in self._relay.statuses()}
         self._relay.monitor.tick(self._now_s(), samples, self._relay.traffic.stream_bytes)
+        for source in self._relay.physical_sources.values():
+            source.rest()
 
     async def relay(self, call: Call) -> RelayView:
         """Return the state of the whole relay."""
@@ -267,7 +269,7 @@ class RelayApi:
         src_ids = {src_id, *map(catalog.resolve, others)}
         first = physical.first_scns.newest_of(src_ids)
         epoch = physical.settings.epoch
-        job = PositionSearch(physical.reader, place, physical.name, epoch, first)
+        job = PositionSearch(physical.history, place, physical.name, epoch, first)
         found = await _in_steps(job.step)
         return position_view(catalog.name_of(src_id), physical, place, found)
 

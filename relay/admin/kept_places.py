@@ -12,7 +12,7 @@ from databus.daemon.client_report import ClientReport, RegistrationReport
 from databus.relay.monitoring.clients import Client, KeptKey, Stream
 from databus.relay.relay import Relay
 from databus.relay.ring.event_selector import WINDOW_DONE
-from databus.schemas.errors import RingError, ScnNotFoundError
+from databus.schemas.errors import RelayLogError, RingError, ScnNotFoundError
 
 # In a bootstrap a client continues at a bootstrap server, not in a ring.
 BOOTSTRAP_MODES = frozenset(("snapshot", "catchup"))
@@ -63,9 +63,9 @@ def _find(stream: Stream, relay: Relay, client: Client, name: str, one: Registra
         stream.position = client.began_in(name, frozenset(ids[source] for source in one.sources))
         return stream.position is not None
     try:
-        stream.position = source.reader.find(one.kept_scn, WINDOW_DONE)
+        stream.position = source.history.find(one.kept_scn, WINDOW_DONE)
     except ScnNotFoundError:
         stream.is_gone = True
-    except RingError:
+    except (RingError, RelayLogError):
         return False
     return True

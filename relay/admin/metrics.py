@@ -23,6 +23,7 @@ from databus.relay.admin.client_status import client_view
 from databus.relay.admin.models import ClientState, ClientView
 from databus.relay.admin.source_status import ring_marks
 from databus.relay.capture.status import State
+from databus.relay.log.status import RelayLogStatus
 from databus.relay.relay import Relay
 from databus.relay.source_status import SourceStatus
 
@@ -83,6 +84,39 @@ _KNOWN_GAUGES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ..
 )
 
 
+# Of physical sources that have a relay log. Without a sample while the value is unknown.
+_RELAY_LOG_GAUGES: tuple[tuple[str, str, Callable[[RelayLogStatus], float | None]], ...] = (
+    ("min_scn", "SCN of the oldest window of the relay log", lambda s: _known(s.min_scn)),
+    ("durable_scn", "SCN of the newest window on disk", lambda s: _known(s.durable_scn)),
+    (
+        "oldest_seconds",
+        "Unix time of the oldest window of the relay log",
+        lambda s: s.oldest_ns / 1e9 or None,
+    ),
+    ("segments", "Segments of the relay log", lambda s: s.segments),
+    ("used_bytes", "Bytes of the relay log on disk", lambda s: s.size_bytes),
+    (
+        "retention_share",
+        "Share of what the retention allows that is used, by bytes or by age",
+        lambda s: s.share,
+    ),
+    (
+        "is_failing",
+        "1 if the relay log cannot be written; capture waits once the ring is full",
+        lambda s: bool(s.problem),
+    ),
+    (
+        "capture_waits_seconds",
+        "For how long capture has been waiting for the relay log; 0 = it is not waiting",
+        lambda s: s.waiting_s or 0.0,
+    ),
+)
+_RELAY_LOG_COUNTERS: tuple[tuple[str, str, Callable[[RelayLogStatus], float]], ...] = (
+    ("errors", "Failed attempts to write the relay log", lambda s: s.errors),
+    ("waited_seconds", "Time that capture has waited for the relay log", lambda s: s.waited_s),
+)
+
+
 class RelayCollector(Collector):
     """Collects one relay's metrics."""
 
@@ -104,6 +138,7 @@ class RelayCollector(Collector):
                 if value is not None:
                     gauge.add_metric([status.name], value)
             yield gauge
+        yield from _relay_logs(statuses)
         yield from self._of_late(statuses)
         yield from self._checked(statuses)
         yield self._states(statuses)
@@ -176,6 +211,29 @@ class RelayCollector(Collector):
             ("scn_not_found", "Stream requests for overwritten windows", traffic.scn_not_found),
         ):
             yield CounterMetricFamily(f"databus_relay_{name}", text, value=value)
+
+
+def _relay_logs(statuses: Sequence[SourceStatus]) -> Iterator[Metric]:
+    """Yield the metrics of the relay logs, if there are any."""
+    logs = {status.name: status.relay_log for status in statuses if status.relay_log is not None}
+    if not logs:
+        return
+    for name, text, known in _RELAY_LOG_GAUGES:
+        gauge = GaugeMetricFamily(f"databus_relay_relay_log_{name}", text, labels=_LABELS)
+        for source, status in logs.items():
+            value = known(status)
+            if value is not None:
+                gauge.add_metric([source], value)
+        yield gauge
+    for name, text, value_of in _RELAY_LOG_COUNTERS:
+        counter = CounterMetricFamily(f"databus_relay_relay_log_{name}", text, labels=_LABELS)
+        for source, status in logs.items():
+            counter.add_metric([source], value_of(status))
+        yield counter
+
+
+def _known(scn: int) -> int | None:
+    return None if scn < 0 else scn
 
 
 def make_metrics(relay: Relay) -> CollectorRegistry:

@@ -81,8 +81,31 @@ class LogView(ApiModel):
     warning: str
 
 
+class RelayLogView(ApiModel):
+    """The relay log: what it has on disk behind the ring, and what keeps it from going on."""
+
+    folder: str
+    min_scn: Scn | None
+    prev_scn: Scn | None = Field(description="Newest SCN before the oldest window")
+    durable_scn: Scn | None = Field(description="SCN of the newest window on disk")
+    oldest_at: float | None
+    newest_at: float | None
+    segments: int
+    size_bytes: int = Field(description="On disk, logs that were moved aside included")
+    retention_share: float = Field(
+        description="Share of what may be kept that is used, by bytes or by age; 1 = the oldest "
+        "segments are deleted"
+    )
+    problem: str = Field(description="Why it cannot be written; retried for ever")
+    since: float | None = Field(description="When the problem began")
+    began_anew: str = Field(description="Why the log began anew the last time")
+    capture_waits_s: float | None = Field(
+        description="For how long capture has been waiting for the log; None = it is not waiting"
+    )
+
+
 class PhysicalSourceView(ApiModel):
-    """One physical source: its capture and its ring."""
+    """One physical source: its capture, its ring and its relay log."""
 
     name: str
     uri: str = Field(description="Without a password")
@@ -97,6 +120,7 @@ class PhysicalSourceView(ApiModel):
     warnings: list[str]
     sources: list[SourceName]
     ring: RingView
+    relay_log: RelayLogView | None = Field(description="None without one")
     log: LogView
     delay_s: float | None = Field(
         description="From commit to ring, of the newest window with rows; None = not connected"

@@ -1,4 +1,4 @@
-"""Find the SCN after which reading begins at a named place, in one ring.
+"""Find the SCN after which reading begins at a named place, in one ring and its log.
 
 The search goes forward in steps of bounded size. A GTID is found by its bytes first, and only
 the block of the index around them is walked.
@@ -19,6 +19,7 @@ from databus.conf.named_places import (
 )
 from databus.relay.admin.models import PositionView
 from databus.relay.first_scns import ALWAYS, FirstScn
+from databus.relay.log.history import HistoryReader
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector
 from databus.relay.ring.layout import UNKNOWN_SCN
@@ -55,11 +56,11 @@ class FoundPosition(NamedTuple):
 
 
 class PositionSearch:
-    """One search in one ring, a bounded number of bytes per step."""
+    """One search in one ring and its log, a bounded number of bytes per step."""
 
     def __init__(
         self,
-        reader: RingReader,
+        reader: RingReader | HistoryReader,
         place: NamedPlace,
         physical_source: str,
         epoch: int,
@@ -147,14 +148,15 @@ class PositionSearch:
     def _scn_before(self, time_ns: int) -> Generator[None, None, int]:
         """Return the SCN of the window before the first one committed at a time or later.
 
-        The ring is read from its begin, because commit times may decrease along the log. What it
-        does not hold is taken to be older than its oldest window.
+        The ring is read from its begin, because commit times may decrease along the log; the log
+        knows the newest commit time up to each frame. What neither holds is taken to be older than
+        the oldest window.
         """
         nothing = Selection(self._physical_source, Checkpoint.flexible(), src_ids=frozenset())
         selector = EventSelector(nothing, render=None)
         while True:
             extent, tail = self._reader.extent(), self._reader.newest()[1]
-            so_far = RowCount(extent.head)
+            so_far = RowCount(self._begin_before(time_ns, extent))
             try:
                 while not so_far.is_over and so_far.position < tail:
                     limits = Limits(before_ns=time_ns)
@@ -172,6 +174,12 @@ class PositionSearch:
         if so_far.scn == NOTHING or self._is_a_mere_begin(so_far.scn, extent):
             raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
         return so_far.scn
+
+    def _begin_before(self, time_ns: int, extent: Extent) -> int:
+        """Return a position before the first window of a time, with windows in between if any."""
+        reader = self._reader
+        found = reader.place_before(time_ns) if isinstance(reader, HistoryReader) else None
+        return extent.head if found is None else found
 
     def _is_a_mere_begin(self, scn: int, extent: Extent) -> bool:
         """Whether a window only says where capture began: its time is not that of a commit."""
@@ -233,7 +241,7 @@ def position_view(
     source: str, physical: PhysicalSource, place: NamedPlace, found: FoundPosition
 ) -> PositionView:
     """Return a found position as the API shows it."""
-    extent, newest = physical.reader.extent(), physical.reader.max_scn
+    extent, newest = physical.history.extent(), physical.reader.max_scn
     transaction = found.transaction
     binlog = None
     if transaction is not None and transaction.file.rpartition(".")[2].isdigit():

@@ -1,4 +1,4 @@
-"""The API view of a physical source: its capture, its ring and its log status."""
+"""The API view of a physical source: its capture, its ring, its relay log and its log status."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from databus.relay.admin.models import (
     DrainView,
     LogView,
     PhysicalSourceView,
+    RelayLogView,
     RingView,
     SourceName,
 )
 from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.clients import ClientTable
 from databus.relay.monitoring.history import SourceHistory
 from databus.relay.physical_source import PhysicalSource
@@ -27,12 +29,17 @@ _PASSWORD = re.compile(r"(//[^/@:]*):[^/@]*@")
 def ring_mark(
     source: PhysicalSource, status: SourceStatus, history: SourceHistory, at: float
 ) -> RingMark:
-    """Return the ring's state that clients' positions are compared with."""
-    reader = source.reader
+    """Return the state of ring and log that clients' positions are compared with."""
+    reader = source.history
     newest_scn, tail = reader.newest()
+    capacity_bytes = source.reader.capacity_bytes
+    if status.relay_log is not None:
+        # What the log will hold once it begins to delete, if it goes on as so far.
+        held_bytes = (tail - reader.head) / min(1.0, max(status.relay_log.share, 1e-6))
+        capacity_bytes = max(capacity_bytes, int(held_bytes))
     return RingMark(
         tail,
-        reader.capacity_bytes,
+        capacity_bytes,
         newest_scn,
         reader.latest_timestamp_ns,
         history.rates(status.sample(at)).written_bytes,
@@ -78,6 +85,7 @@ def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
         warnings=list(capture.warnings),
         sources=_source_names(relay, name),
         ring=ring_view(status.ring, history.rate_of_minutes(sample)),
+        relay_log=None if status.relay_log is None else relay_log_view(status.relay_log),
         log=log_view(status.log),
         delay_s=capture.known_delay_s,
         events=capture.events,
@@ -122,6 +130,25 @@ def ring_view(ring: RingStatus, written_bytes_per_s: float) -> RingView:
         oldest_at=_seconds(ring.oldest_ns),
         newest_at=_seconds(ring.newest_ns),
         sleep_s=capacity / written_bytes_per_s if written_bytes_per_s > 0 else None,
+    )
+
+
+def relay_log_view(log: RelayLogStatus) -> RelayLogView:
+    """Return what a relay log holds, and its problem."""
+    return RelayLogView(
+        folder=log.folder,
+        min_scn=_scn(log.min_scn),
+        prev_scn=_scn(log.prev_scn),
+        durable_scn=_scn(log.durable_scn),
+        oldest_at=_seconds(log.oldest_ns),
+        newest_at=_seconds(log.newest_ns),
+        segments=log.segments,
+        size_bytes=log.size_bytes,
+        retention_share=log.share,
+        problem=log.problem,
+        since=log.since,
+        began_anew=log.gap,
+        capture_waits_s=log.waiting_s,
     )
 
 

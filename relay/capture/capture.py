@@ -35,6 +35,7 @@ from databus.relay.capture.status import RESTING, TROUBLED, CaptureStatus, State
 from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
 from databus.relay.clock import SYSTEM_CLOCK, Clock
 from databus.relay.monitoring.large_rows import LargeRows
+from databus.relay.ring.room import WaitEndedError
 from databus.relay.sources.source import Captured, LogSearch, Source
 from databus.schemas.errors import DatabusError
 from databus.schemas.log_mark import LogMark
@@ -166,6 +167,11 @@ class Capture:
         thread.join(timeout_s)
         return not thread.is_alive()
 
+    @property
+    def is_to_rest(self) -> bool:
+        """Whether it is to stop or to pause, and must not wait for anything else."""
+        return self._wanted is not State.RUNNING
+
     def save_soon(self) -> None:
         """Save MaxSCN after the next read, whether it is due or not."""
         self._saved_at_s = float("-inf")
@@ -186,7 +192,7 @@ class Capture:
                     self._capture()
                 else:
                     self._rest(State.PAUSED)
-            except _SearchEndedError:
+            except (_SearchEndedError, WaitEndedError):
                 continue  # another state is wanted
             except Exception as error:
                 self.place.failed()

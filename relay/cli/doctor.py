@@ -53,6 +53,7 @@ from databus.doctor.machine import (
 )
 from databus.doctor.servers import check_servers
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
+from databus.relay.log.directory import log_folder
 from databus.relay.relay import LOCK_FILE, MAX_SCN_DATABASE
 from databus.relay.sources.kind import check_source
 from databus.schemas.errors import DatabusError, RingError, SettingsError
@@ -145,6 +146,7 @@ def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
     growth = Growth(missing, f"{len(rings)} rings")
     yield from check_folder("data_dir", settings.data_dir, growth, machine)
     for source in settings.physical_sources:
+        yield from check_relay_log(source, settings.data_dir, machine)
         yield from check_names(source)
         yield from check_secrets(source, machine)
         try:
@@ -153,6 +155,18 @@ def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
             yield error(f"source {source.name}", str(problem))
             newest = None
         yield from check_source(source, machine.now_s(), reads_log=True, newest_scn=newest)
+
+
+def check_relay_log(
+    source: PhysicalSourceSettings, data_dir: Path, machine: Machine
+) -> Iterator[Check]:
+    """Check the folder and the disk of a relay log, if there is one."""
+    if source.log is None:
+        return
+    folder = log_folder(data_dir, source)
+    used = sum(_allocated_bytes(path) for path in folder.rglob("*") if path.is_file())
+    growth = Growth(max(0, source.log.retention_bytes - used), "the relay log", is_sure=False)
+    yield from check_folder(f"source {source.name}: log", folder, growth, machine)
 
 
 def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[Check]:

@@ -10,11 +10,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.log.segment import Segment, read_segment, segment_paths
 from databus.schemas.errors import RelayLogDamagedError, RelayLogError
 
 ASIDE = "aside"
 DELETED = ".deleted"  # added to the name of a segment that is deleted at the next round
+
+
+def log_folder(data_dir: Path, settings: PhysicalSourceSettings) -> Path:
+    """Return the folder of a physical source's log, if it has one."""
+    given = None if settings.log is None else settings.log.dir
+    return data_dir / f"{settings.name}.relay-log" if given is None else given
 
 
 class Found(NamedTuple):

@@ -44,21 +44,33 @@ class LogFollower:
         self._opening = reader.opening
         self._position: int | None = None  # in the ring; None until it is looked up
         self.durable_position = -1  # up to which the log has the ring's windows on disk
+        # What is added to a position of the log for the ring's; None until both are one.
+        self.shift: int | None = None
         self.gap = ""  # why the log began anew the last time; "" if it did not
+
+    def place(self) -> None:
+        """Find where in the ring the log ends, or begin the log anew; raises as `copy`."""
+        position = self._place()
+        self.durable_position = self._reader.tail if position is None else position
+        self.shift = None if position is None else position - self._writer.durable.position
+        self._position = position
 
     def copy(self, *, is_all: bool) -> bool:
         """Write the ring's new windows, only full frames unless `is_all`; return if there were any.
 
-        Then there may be more, which the next call writes.
+        Those that are appended meanwhile are left to the next call.
         Raises OSError, RingError, and ProtocolError for windows that are not sound.
         """
         position = self._place()
         if position is None:  # the log has more than the ring
-            self.durable_position = self._reader.tail
+            self.durable_position, self.shift = self._reader.tail, None
             return False
-        self._position = position
+        self._position, until = position, self._reader.tail
         try:
-            while (end := self._copy_frame(self._position, is_all=is_all)) is not None:
+            while self._position < until:
+                end = self._copy_frame(self._position, is_all=is_all)
+                if end is None:
+                    break
                 self._position = end
         except DamagedWindowsError as error:
             self._position = self._begin_behind(error)
@@ -71,6 +83,7 @@ class LogFollower:
         self._writer.sync()
         if self._position is not None:
             self.durable_position = self._position
+            self.shift = self._position - self._writer.durable.position
 
     def roll_back(self) -> None:
         """Forget what was copied since the last `sync`; raise OSError."""
@@ -112,6 +125,7 @@ class LogFollower:
     def _begin_anew(self, gap: str, prev_scn: int) -> None:
         if gap:
             self.gap = f"the log {self._writer.folder} begins anew after scn {prev_scn}: {gap}"
+        self.shift = None
         self._writer.begin_anew(prev_scn)
 
     def _copy_frame(self, position: int, *, is_all: bool) -> int | None:

@@ -30,6 +30,7 @@ from databus.relay.ring.event_selector import (
     select_events,
 )
 from databus.relay.ring.events import EOP_BYTES, find_event, last_end, steps, timestamp_at
+from databus.relay.ring.row_count import Limits, RowCount, count_rows
 from databus.schemas.errors import (
     DamagedWindowsError,
     ProtocolError,
@@ -232,6 +233,80 @@ class LogReader:
             raise self._damaged(position) from error
         return found._replace(position=found.position + base)
 
+    def count(
+        self, so_far: RowCount, max_bytes: int, tail: int, selector: EventSelector, limits: Limits
+    ) -> RowCount:
+        """Count the rows in the next `max_bytes` of a frame, but not beyond `tail`.
+
+        The errors are those of `row_count.count_rows`; raises ScnNotFoundError.
+        """
+        base, frame = self._load(so_far.position)
+        begin = so_far.position - base
+        stop = min(frame.capacity_bytes, tail - base)
+        try:
+            found = count_rows(
+                frame,
+                min(begin + max_bytes, stop),
+                stop,
+                selector,
+                limits,
+                so_far._replace(position=begin),
+            )
+        except ProtocolError as error:
+            raise self._damaged(so_far.position) from error
+        return found._replace(position=found.position + base)
+
+    def timestamp_at(self, position: int) -> int:
+        """Return the timestamp of the event that begins at a position; 0 if it is not held."""
+        if not self.head <= position < self.tail:
+            return 0
+        try:
+            base, frame = self._load(position)
+        except ScnNotFoundError:
+            return 0
+        return timestamp_at(frame, position - base)
+
+    def frame_before(self, timestamp_ns: int) -> IndexEntry | None:
+        """Return a frame whose first window was committed before a time; None without one.
+
+        It is the last such frame if commit times never decrease.
+        """
+        segments = self._log.segments
+        number = bisect_right(segments, timestamp_ns - 1, key=_first_timestamp_of) - 1
+        if number < 0 or self.min_scn == UNKNOWN_SCN:
+            return None
+        opened = self._use(segments[number])
+        at = opened.index.last(_first_timestamp, timestamp_ns - 1, opened.count)
+        return self._window_frame(opened, at)
+
+    def frame_until(self, timestamp_ns: int) -> IndexEntry | None:
+        """Return the last frame up to the end of which all windows were committed before a time."""
+        segments = self._log.segments
+        if self.min_scn == UNKNOWN_SCN:
+            return None
+        # The newest commit times never fall. In the first segment that reaches the time there may
+        # be no such frame: then it is the last one of the segment before.
+        number = bisect_right(segments, timestamp_ns - 1, key=_newest_timestamp_of)
+        for segment in reversed(segments[max(0, number - 1) : number + 1]):
+            opened = self._use(segment)
+            at = opened.index.last(_newest_timestamp, timestamp_ns - 1, opened.count)
+            if at >= 0:
+                return self._window_frame(opened, at)
+        return None
+
+    def frame_before_position(self, end: int) -> IndexEntry | None:
+        """Return the last frame that begins a window before a position; None without one."""
+        if not self.head < end <= self.tail:
+            return None
+        opened = self._use_at(end - 1)
+        return self._window_frame(opened, opened.index.last(_position, end - 1, opened.count))
+
+    def _window_frame(self, opened: _Open, number: int) -> IndexEntry | None:
+        """Return a frame, or the one in which its first window begins."""
+        while number > 0 and opened.index[number].first_offset > 0:
+            number -= 1
+        return opened.index[number] if number >= 0 else None
+
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return the end of the last window that ends within `max_bytes` of `position`.
 
@@ -394,6 +469,14 @@ def _position(entry: IndexEntry) -> int:
 
 def _first_scn(entry: IndexEntry) -> int:
     return entry.first_scn
+
+
+def _first_timestamp(entry: IndexEntry) -> int:
+    return entry.first_timestamp_ns
+
+
+def _first_timestamp_of(segment: Segment) -> int:
+    return segment.header.first_timestamp_ns
 
 
 def _first_event(entry: IndexEntry) -> tuple[int, int]:

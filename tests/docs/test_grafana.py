@@ -97,7 +97,8 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
 
 
 def _of_relay_and_client(folder: Path) -> Exposed:
-    served = ServedRelay(folder)
+    shop = {"name": "shop", "uri": "fake:", "sources": ["shop.person", "shop.orders"], "log": {}}
+    served = ServedRelay(folder, physical_sources=[shop])
     try:
         served.put(*(transaction(scn, insert(scn)) for scn in (10, 20)))
         client = DatabusClient([served.url], report_every_s=0.01)

@@ -46,7 +46,7 @@ def make_jobs(request: StreamRequest, relay: Relay) -> list[StreamJob]:
     for selection in request.selections:
         source = relay.physical_source(selection.physical_source)
         first = source.first_scns.newest_of(selection.src_ids)
-        jobs.append(StreamJob(source.reader, selection, size_bytes, render, first))
+        jobs.append(StreamJob(source.history, selection, size_bytes, render, first))
     return jobs
 
 

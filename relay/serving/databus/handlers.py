@@ -298,7 +298,7 @@ class MeasureHandler(RelayHandler):
         source = self.relay.physical_source(request.selection.physical_source)
         first = source.first_scns.newest_of(request.selection.src_ids)
         try:
-            job = MeasureJob(source.reader, request, first)
+            job = MeasureJob(source.history, request, first)
             measured = await self.in_time(self.in_steps(job.step))
         except ScnNotFoundError:
             self.relay.traffic.not_found()

@@ -88,5 +88,5 @@ def _is_past(selection: Selection, ends: Ends, relay: Relay) -> bool:
     if selection.checkpoint.is_flexible:
         source = relay.physical_source(selection.physical_source)
         first = source.first_scns.newest_of(selection.src_ids)
-        return source.reader.min_scn > end or first.scn > end
+        return source.history.min_scn > end or first.scn > end
     return selection.checkpoint.window_scn > end

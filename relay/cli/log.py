@@ -1,0 +1,293 @@
+"""`databus log`: look at a relay log, check it, cut it and export it, without a relay.
+
+A relay may be writing the log meanwhile: `list`, `show`, `verify` and `export` read what is on
+disk, up to the last whole window. Only `cut` needs the relay to be stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from databus.conf.loading import load_settings
+from databus.conf.settings import RelaySettings
+from databus.daemon.files import FileHeldError, open_locked
+from databus.registry.registry import SchemaRegistry
+from databus.registry.store import open_store
+from databus.relay.log.directory import DELETED, Found, find_segments, folders_aside, log_folder
+from databus.relay.log.reader import LogReader, SegmentTuple
+from databus.relay.log.segment import Segment, segment_paths
+from databus.relay.log.verify import verify_segment
+from databus.relay.log.writer import LOCK_FILE
+from databus.relay.ring.event_selector import WINDOW_DONE
+from databus.schemas.errors import RelayLogDamagedError, RelayLogError
+from databus.schemas.event.v2 import SMALLEST_BYTES, peek
+from databus.schemas.rendering import AnswerForm, Output, choose_render
+
+_CHUNK_BYTES = 4 << 20
+
+_FOLDER = click.argument(
+    "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False
+)
+_CONFIG = click.option(
+    "-c",
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Settings of the relay, instead of FOLDER.",
+)
+_SOURCE = click.option("--source", help="Physical source, if the settings have several with a log.")
+
+
+class Place(NamedTuple):
+    """Where a log is, and the settings of its relay if they were given."""
+
+    folder: Path
+    settings: RelaySettings | None
+
+
+@click.group()
+def log() -> None:
+    """Look at a relay log, check it, cut it and export it.
+
+    Example: `databus log show -c relay.toml`
+    """
+
+
+@log.command("list")
+@_FOLDER
+@_CONFIG
+@_SOURCE
+def list_segments(folder: Path | None, config: Path | None, source: str | None) -> None:
+    """List the segments, the oldest first.
+
+    Those that are not part of the log, because a hole lies between, are listed with the reason.
+
+    Example: `databus log list -c relay.toml`
+    """
+    found = find_segments(_place(folder, config, source).folder)
+    table = Table("segment", "first SCN", "last SCN", "from", "to", "bytes", "state")
+    for segment in found.before:
+        table.add_row(*_row(segment), "before a hole")
+    for segment in found.log:
+        state = segment.damage or ("sealed" if segment.is_sealed else "being written")
+        table.add_row(*_row(segment), state)
+    for error in found.unreadable:
+        table.add_row(Path(error.path).name, "-", "-", "-", "-", "-", error.problem)
+    Console(width=160, highlight=False).print(table if table.row_count else "no segments yet")
+
+
+@log.command()
+@_FOLDER
+@_CONFIG
+@_SOURCE
+def show(folder: Path | None, config: Path | None, source: str | None) -> None:
+    """Show what the log holds, from when to when, as JSON.
+
+    Example: `databus log show -c relay.toml`
+    """
+    place = _place(folder, config, source)
+    found = find_segments(place.folder)
+    aside = [path for one in folders_aside(place.folder) for path in segment_paths(one)]
+    log_, first = found.log, found.log[0] if found.log else None
+    end = log_[-1].end if log_ else None
+    value = {
+        "folder": str(place.folder),
+        "physicalSource": None if first is None else first.header.source,
+        "minScn": None if first is None else first.header.first_scn,
+        "prevScn": None if first is None else _known(first.header.prev_scn),
+        "maxScn": None if end is None else end.scn,
+        "oldest": None if first is None else _time(first.header.first_timestamp_ns),
+        "newest": None if end is None else _time(end.timestamp_ns),
+        "segments": len(log_),
+        "bytes": sum(segment.size_bytes for segment in log_),
+        "eventBytes": 0 if first is None or end is None else end.position - first.header.position,
+        "beforeAHole": len(found.before),
+        "unreadable": [str(error) for error in found.unreadable],
+        "asideBytes": sum(path.stat().st_size for path in aside),
+    }
+    click.echo(json.dumps(value, indent=2))
+
+
+@log.command()
+@_FOLDER
+@_CONFIG
+@_SOURCE
+def verify(folder: Path | None, config: Path | None, source: str | None) -> None:
+    """Check every byte of every segment, and that none is missing between them.
+
+    Exits with 1 if something is wrong. What a relay is just writing is checked up to its last
+    whole window.
+
+    Example: `databus log verify -c relay.toml`
+    """
+    found = find_segments(_place(folder, config, source).folder)
+    problems = [str(error) for error in found.unreadable]
+    frames = 0
+    for segment in (*found.before, *found.log):
+        try:
+            # The newest one grows meanwhile, or was left by a kill: its scan has proved it.
+            if segment.is_sealed or segment is not found.log[-1]:
+                frames += verify_segment(segment.path)
+            elif segment.index is not None:
+                frames += len(segment.index)
+        except RelayLogDamagedError as error:
+            problems.append(str(error))
+    if found.before:
+        last = found.before[-1].path.name
+        problems.append(f"there is a hole after {last}: what is before it is not served")
+    for problem in problems:
+        click.echo(problem)
+    click.echo(f"{frames} frames in {_count(found)} segments: {len(problems)} problems")
+    raise SystemExit(1 if problems else 0)
+
+
+@log.command()
+@_FOLDER
+@_CONFIG
+@_SOURCE
+@click.option(
+    "--before",
+    "scn",
+    type=click.IntRange(min=1),
+    required=True,
+    help="Delete the segments whose windows are all older than this SCN.",
+)
+def cut(folder: Path | None, config: Path | None, source: str | None, scn: int) -> None:
+    """Delete the oldest segments; the relay must not be running.
+
+    The newest segment stays. Logs that were moved aside are deleted as a whole.
+
+    Example: `databus log cut -c relay.toml --before 4294968030`
+    """
+    place = _place(folder, config, source)
+    try:
+        lock = open_locked(place.folder / LOCK_FILE)
+    except FileHeldError:
+        raise RelayLogError(f"relay log {place.folder}: a relay is writing it; stop it") from None
+    found = find_segments(place.folder)
+    old = [segment.path for segment in (*found.before, *found.log[:-1]) if segment.end.scn < scn]
+    old += [path for one in folders_aside(place.folder) for path in segment_paths(one)]
+    for path in old:
+        path.rename(path.with_name(path.name + DELETED))  # the relay deletes it at its start
+        click.echo(f"deleted {path.name}")
+    kept = [segment for segment in found.log if segment.path not in old]
+    click.echo(
+        f"{len(kept)} segments are left, from scn {kept[0].header.first_scn if kept else '-'}"
+    )
+    os.close(lock)
+
+
+@log.command()
+@_FOLDER
+@_CONFIG
+@_SOURCE
+@click.option("--after", "after_scn", type=int, help="Begin after this SCN. Default: the oldest.")
+@click.option("--until", "until_scn", type=int, help="End with this SCN. Default: the newest.")
+@click.option("--json", "is_json", is_flag=True, help="A line of JSON for each event, with values.")
+@click.option(
+    "--out",
+    type=click.File("wb"),
+    default="-",
+    help="File to write. Default: standard output.",
+)
+def export(
+    folder: Path | None,
+    config: Path | None,
+    source: str | None,
+    after_scn: int | None,
+    until_scn: int | None,
+    is_json: bool,
+    out: IO[bytes],
+) -> None:
+    """Write whole windows to a file: version 2 events as /stream sends them, or JSON.
+
+    With --json, --config is needed for the schemas.
+
+    Example: `databus log export -c relay.toml --json --out changes.jsonl`
+    """
+    place = _place(folder, config, source)
+    render = _json_render(place) if is_json else None
+    reader = LogReader(SegmentTuple(find_segments(place.folder).log))
+    try:
+        for event in _events(reader, after_scn, until_scn):
+            out.write(event if render is None else render(event))
+    finally:
+        reader.close()
+
+
+def _events(reader: LogReader, after_scn: int | None, until_scn: int | None) -> Iterator[bytes]:
+    """Yield the events after an SCN; raise ScnNotFoundError."""
+    position: int | None = reader.head
+    if after_scn is not None:
+        position = reader.find(after_scn, WINDOW_DONE)
+    while position is not None and position < reader.tail:
+        data = reader.read(position, _CHUNK_BYTES)
+        at = 0
+        while len(data) - at >= SMALLEST_BYTES and at + (header := peek(data, at)).length <= len(
+            data
+        ):
+            if until_scn is not None and header.scn > until_scn:
+                return
+            yield data[at : at + header.length]
+            at += header.length
+        if not at:  # an event larger than a chunk
+            size = peek(data).length
+            yield reader.read(position, size)
+            at = size
+        position += at
+
+
+def _json_render(place: Place) -> Callable[[bytes], bytes]:
+    if place.settings is None:
+        raise click.UsageError("--json needs the schemas: give --config RELAY.toml")
+    settings = place.settings
+    registry = SchemaRegistry(open_store(settings.data_dir, settings.schema_dir))
+    form = AnswerForm(_CHUNK_BYTES, Output.JSON_PLAIN_VALUE)
+    render = choose_render(form, lambda schema_id: registry.by_id(schema_id).text)
+    assert render is not None
+    return render
+
+
+def _place(folder: Path | None, config: Path | None, source: str | None) -> Place:
+    """Return the folder of a log; raise UsageError or RelayLogError."""
+    if (folder is None) == (config is None):
+        raise click.UsageError("give either FOLDER or --config RELAY.toml")
+    if config is None:
+        assert folder is not None
+        return Place(folder, None)
+    settings = load_settings(config, RelaySettings)
+    logs = {one.name: one for one in settings.physical_sources if one.log is not None}
+    chosen = [source] if source is not None else list(logs)
+    if len(chosen) != 1 or chosen[0] not in logs:
+        known = ", ".join(logs) or "none"
+        raise click.UsageError(f"choose a physical source with a log with --source: {known}")
+    return Place(log_folder(settings.data_dir, logs[chosen[0]]), settings)
+
+
+def _row(segment: Segment) -> tuple[str, ...]:
+    header, end = segment.header, segment.end
+    times = _time(header.first_timestamp_ns), _time(end.timestamp_ns)
+    scns = str(header.first_scn), str(end.scn)
+    return segment.path.name, *scns, *(time or "-" for time in times), str(segment.size_bytes)
+
+
+def _time(timestamp_ns: int) -> str | None:
+    if timestamp_ns <= 0:
+        return None
+    return datetime.fromtimestamp(timestamp_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _known(scn: int) -> int | None:
+    return None if scn < 0 else scn
+
+
+def _count(found: Found) -> int:
+    return len(found.log) + len(found.before) + len(found.unreadable)

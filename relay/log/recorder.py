@@ -1,0 +1,272 @@
+"""Keep the log of one ring, on a thread of its own.
+
+The thread copies new windows, syncs them every `sync_ms`, and opens the gate for the ring up to
+there. What fails is tried again for ever: a full disk, a disk that is gone, a folder that
+another relay has locked. Meanwhile capture waits at the gate once the ring is full, and the
+status says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from databus.conf.settings import RelayLogSettings
+from databus.daemon.faults import describe
+from databus.daemon.log_setup import about
+from databus.relay.clock import Clock
+from databus.relay.log.follower import LogFollower
+from databus.relay.log.gate import LogGate
+from databus.relay.log.history import Join
+from databus.relay.log.retention import Retention
+from databus.relay.log.segment import Segment
+from databus.relay.log.status import RelayLogStatus
+from databus.relay.log.writer import LogWriter
+from databus.relay.ring.reader import RingReader
+from databus.schemas.errors import DatabusError
+
+log = logging.getLogger(__name__)
+
+CLEAN_EVERY_S = 10.0
+RETRY_S = 0.2
+MOST_RETRY_S = 5.0
+
+
+class LogRecorder:
+    """Writes the log of one ring until it is stopped. All public methods are thread-safe."""
+
+    def __init__(
+        self,
+        ring_path: Path,
+        folder: Path,
+        name: str,
+        settings: RelayLogSettings,
+        is_ended: Callable[[], bool],
+        on_problem: Callable[[Exception], None],
+        clock: Clock,
+    ) -> None:
+        """`is_ended` says that capture is to stop or to pause; `on_problem` must not block."""
+        self._ring_path, self._folder, self._name = ring_path, folder, name
+        self._settings, self._clock, self._on_problem = settings, clock, on_problem
+        self.gate = LogGate(is_ended, self._hurry, clock)
+        self.problem = ""
+        self.join: Join | None = None
+        self._reader: RingReader | None = None
+        self._writer: LogWriter | None = None
+        self._follower: LogFollower | None = None
+        self._retention: Retention | None = None
+        self._reopenings = 0
+        self._since: float | None = None
+        self._errors, self._gap = 0, ""
+        self._retry_s = RETRY_S
+        self._clean_at_s = float("-inf")
+        self._cleaned: tuple[Segment, ...] = ()  # the newest segment at that time
+        self._news = threading.Event()
+        self._is_urgent = threading.Event()  # sync now
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments of the log, oldest first; none while it is not open."""
+        writer = self._writer
+        return () if writer is None else writer.segments
+
+    @property
+    def openings(self) -> int:
+        """Changes when the log begins anew, or is opened again."""
+        writer = self._writer
+        return self._reopenings + (0 if writer is None else writer.openings)
+
+    @property
+    def status(self) -> RelayLogStatus:
+        """Current status."""
+        segments, gate = self.segments, self.gate
+        first, last = (segments[0], segments[-1]) if segments else (None, None)
+        oldest_ns = 0 if first is None else first.header.first_timestamp_ns
+        size_bytes = 0 if self._retention is None else self._retention.size_bytes
+        return RelayLogStatus(
+            str(self._folder),
+            min_scn=-1 if first is None else first.header.first_scn,
+            prev_scn=-1 if first is None else first.header.prev_scn,
+            durable_scn=-1 if last is None else last.end.scn,
+            oldest_ns=oldest_ns,
+            newest_ns=0 if last is None else last.end.timestamp_ns,
+            segments=len(segments),
+            size_bytes=size_bytes,
+            share=self._share(size_bytes, first),
+            is_joined=self.join is not None,
+            problem=self.problem,
+            since=self._since,
+            errors=self._errors,
+            gap=self._gap,
+            waiting_s=gate.waiting_s,
+            waited_s=gate.waited_s,
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name=f"log-{self._name}", daemon=True)
+        self._thread.start()
+
+    def notify(self) -> None:
+        """Say that the ring has new windows; never blocks."""
+        if not self._news.is_set():
+            self._news.set()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Write what the ring has, and end the thread; return whether it ended in time."""
+        self._stopped.set()
+        self._hurry()
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+            return not thread.is_alive()
+        return True
+
+    def close(self) -> None:
+        """Close all files; the thread has ended."""
+        self._close_log()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def open(self) -> None:
+        """Open the log, and find out whether it is the ring's; note a problem, if any."""
+        self._try(self._open)
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """Do something; note its problem, or that there is none any more."""
+        try:
+            step()
+        except Exception as error:  # whatever it is, it is tried again: nothing may be left out
+            self._note_problem(error)
+            self._put_back()
+        else:
+            if self.problem and self._since is not None:
+                log.info("the log of %s is written again", self._name, extra=self._about())
+            self.problem, self._since, self._retry_s = "", None, RETRY_S
+
+    def _run(self) -> None:
+        sync_s = self._settings.sync_ms / 1e3
+        while True:
+            self._news.wait(CLEAN_EVERY_S)
+            self._is_urgent.wait(sync_s)
+            # Both before the round: what comes meanwhile is found by the next one.
+            self._news.clear()
+            self._is_urgent.clear()
+            is_last = self._stopped.is_set()
+            self._try(self._round)
+            if is_last:
+                return
+            if self.problem:
+                self._await_retry()
+
+    def _hurry(self) -> None:
+        self._is_urgent.set()
+        self._news.set()
+
+    def _await_retry(self) -> None:
+        """Wait for the next try; a relay that stops does not."""
+        wait_s, self._retry_s = self._retry_s, min(MOST_RETRY_S, 2 * self._retry_s)
+        self._stopped.wait(wait_s)
+        self._hurry()
+
+    def _round(self) -> None:
+        """Copy and sync what the ring has; delete what is too old, also if that fails."""
+        try:
+            if self._follower is None:
+                self._open()
+            follower = self._follower
+            assert follower is not None
+            follower.copy(is_all=True)
+            follower.sync()
+            self._take_note(follower)
+        finally:
+            self._clean_when_due()
+
+    def _clean_when_due(self) -> None:
+        """Delete what is too old: every few seconds, and when a segment began."""
+        now_s, newest = self._clock.monotonic_s(), self.segments[-1:]
+        is_due = newest != self._cleaned or now_s - self._clean_at_s >= CLEAN_EVERY_S
+        if self._retention is not None and is_due:
+            self._clean_at_s, self._cleaned = now_s, newest
+            self._retention.clean(self._clock.wall_ns())
+
+    def _open(self) -> None:
+        """Open ring and log; raise RingError, RelayLogError or OSError."""
+        if self._reader is None:
+            self._reader = RingReader.open(self._ring_path, follows=True)
+        settings = self._settings
+        writer = LogWriter(
+            self._folder,
+            self._name,
+            segment_bytes=settings.segment_bytes,
+            segment_s=settings.segment_s,
+            is_compressed=settings.compression == "zstd",
+            wall_ns=self._clock.wall_ns,
+        )
+        for damage in writer.unreadable:
+            log.warning("%s; it is kept aside", damage, extra=self._about())
+            self._on_problem(damage)
+        self._writer = writer
+        self._retention = Retention(writer, settings.retention_bytes, settings.retention_hours)
+        self._follower = LogFollower(self._reader, writer)
+        self._follower.place()
+        self._take_note(self._follower)
+
+    def _take_note(self, follower: LogFollower) -> None:
+        """Publish how far the log is durable, and how it continues the ring."""
+        assert self._reader is not None
+        shift = follower.shift
+        join = None if shift is None else Join(self._reader.ring_id, self.openings, shift)
+        self.join = join
+        self.gate.open_to(follower.durable_position)
+        if follower.gap and follower.gap != self._gap:
+            self._gap = follower.gap
+            log.warning("%s: %s", self._name, follower.gap, extra=self._about())
+
+    def _note_problem(self, error: Exception) -> None:
+        is_known = isinstance(error, DatabusError | OSError)
+        text = describe(error) if is_known else f"internal error: {error!r}; see the log"
+        self._errors += 1
+        if self._since is None:
+            self._since = self._clock.wall_ns() / 1e9
+        if text == self.problem:
+            return
+        self.problem = text
+        words = "the log of %s cannot be written, it is tried again: %s"
+        trace = None if is_known else error
+        log.warning(words, self._name, text, exc_info=trace, extra=self._about())
+        self._on_problem(error)
+
+    def _put_back(self) -> None:
+        """Forget what was not synced, or open the log again if even that fails."""
+        if self._follower is None:
+            return
+        try:
+            self._follower.roll_back()
+        except Exception:  # the file is not what was expected: read it again
+            self._close_log()
+
+    def _close_log(self) -> None:
+        """Close the log; nobody reads it before it is open again."""
+        self.join = None
+        writer, self._follower, self._retention = self._writer, None, None
+        if writer is not None:
+            self._reopenings += writer.openings + 1
+            self._writer = None
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    def _share(self, size_bytes: int, oldest: Segment | None) -> float:
+        settings, sealed_ns = self._settings, 0 if oldest is None else oldest.sealed_ns
+        age_hours = (self._clock.wall_ns() - sealed_ns) / 3.6e12 if sealed_ns else 0.0
+        return max(size_bytes / settings.retention_bytes, age_hours / settings.retention_hours)
+
+    def _about(self) -> dict[str, Any]:
+        return about(physical_source=self._name)

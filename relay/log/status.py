@@ -1,0 +1,32 @@
+"""The status of a relay log at one moment. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLogStatus:
+    """What a log holds, and what keeps it from going on. Missing SCNs are -1, missing times 0.
+
+    `durable_scn` is the newest window on disk. `size_bytes` counts logs that were moved aside,
+    too. `share` is how much of what the retention allows is used, by bytes or by age. Times in
+    `since` are seconds since 1970.
+    """
+
+    folder: str
+    min_scn: int = -1
+    prev_scn: int = -1
+    durable_scn: int = -1
+    oldest_ns: int = 0
+    newest_ns: int = 0
+    segments: int = 0
+    size_bytes: int = 0
+    share: float = 0.0
+    is_joined: bool = False  # it is certain that the ring continues it
+    problem: str = ""  # retried for ever
+    since: float | None = None  # when the problem began
+    errors: int = 0
+    gap: str = ""  # why the log began anew the last time
+    waiting_s: float | None = None  # for how long capture has been waiting for it
+    waited_s: float = 0.0

@@ -1,0 +1,287 @@
+"""A relay with a log serves what its ring has evicted, as if the ring were that large."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databus.relay.log import history
+from databus.relay.log.segment import segment_paths
+from databus.relay.log.status import RelayLogStatus
+from databus.relay.sources.source import Transaction
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.event.v2 import peek
+from databus.schemas.stream.stream_reader import walk
+from tests.relay.admin.test_api import post
+from tests.relay.fakes import (
+    ORDERS,
+    PERSON,
+    Answer,
+    ServedRelay,
+    insert,
+    transaction,
+    wait_until,
+)
+from tests.relay.ring.model import split_events
+
+RING_BYTES = 64 << 10
+LAST = 3000  # windows: several rings of them
+SEED = 20261124
+
+
+def settings(*, ring_bytes: int = RING_BYTES, **log: Any) -> dict[str, Any]:
+    """Return the settings of a relay with a small ring and a log."""
+    shop = {"name": "shop", "uri": "fake:", "sources": ["shop.person", "shop.orders"]}
+    small = {"segment_bytes": 64 << 10, "sync_ms": 1} | log
+    return {"physical_sources": [shop | {"ring_bytes": ring_bytes, "log": small}]}
+
+
+def transactions(scns: range) -> Iterator[Transaction]:
+    """Yield transactions of one to four rows; each depends on the seed and its SCN only."""
+    print("seed", SEED)
+    for scn in scns:
+        rand = random.Random(SEED + scn)
+        tables = rand.choices((PERSON, ORDERS), k=rand.randint(1, 4))
+        rows = [insert(scn * 10 + n, "x" * rand.randint(1, 300), t) for n, t in enumerate(tables)]
+        yield transaction(scn, *rows)
+
+
+def fill(relay: ServedRelay, scns: range) -> None:
+    """Commit transactions, and wait until the ring has them."""
+    relay.source().put(*transactions(scns))
+    relay.wait_for_scn(scns[-1])
+
+
+def wait_for_log(relay: ServedRelay, scn: int) -> None:
+    """Wait until the log has a window on disk."""
+    wait_until(lambda: relay_log(relay).durable_scn >= scn)
+
+
+def relay_log(relay: ServedRelay) -> RelayLogStatus:
+    """Return the status of the log."""
+    found = relay.relay.status_of("shop").relay_log
+    assert found is not None
+    return found
+
+
+def read_all(relay: ServedRelay, **parameters: Any) -> tuple[list[bytes], int]:
+    """Read from the oldest window to the newest; return the events and the number of answers."""
+    events: list[bytes] = []
+    checkpoint, answers = Checkpoint.flexible(), 0
+    while True:
+        answer = relay.stream(checkPoint=checkpoint.to_json(), **parameters)
+        assert answer.status == 200, answer.headers["x-dbus-error-cause-message"]
+        if not answer.body:
+            return events, answers
+        events += split_events(answer.body)
+        answers += 1
+        scn, offset = map(int, answer.headers["x-databus-resume"].split(","))
+        assert offset == -1, "a window larger than an answer"
+        checkpoint = Checkpoint.at(scn)
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[ServedRelay]:
+    served = ServedRelay(tmp_path, **settings())
+    fill(served, range(1, LAST + 1))
+    wait_for_log(served, LAST)
+    yield served
+    served.close()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """The events of the same transactions, out of a ring that has all of them."""
+    shop = {"name": "shop", "uri": "fake:", "sources": ["shop.person", "shop.orders"]}
+    served = ServedRelay(
+        tmp_path_factory.mktemp("large"), physical_sources=[shop | {"ring_bytes": 64 << 20}]
+    )
+    fill(served, range(1, LAST + 1))
+    events, _ = read_all(served)
+    served.close()
+    return events
+
+
+@pytest.mark.parametrize("size", [5000, 50_000, 16 << 20])
+def test_a_reader_gets_every_window_from_log_and_ring_once_and_in_order(
+    relay: ServedRelay, expected: list[bytes], size: int
+) -> None:
+    ring = relay.relay.physical_sources["shop"].ring
+    assert ring.min_scn > LAST // 2
+    events, answers = read_all(relay, size=size)
+    assert events == expected
+    assert answers > 1
+
+
+def test_filters_choose_from_the_log_as_from_the_ring(
+    relay: ServedRelay, expected: list[bytes]
+) -> None:
+    events, _ = read_all(relay, sources="shop.orders", size=20_000)
+    orders = relay.relay.catalog.ids["shop.orders"]
+    rows = [event for event in expected if peek(event).src_id == orders]
+    assert [event for event in events if peek(event).src_id >= 0] == rows
+    assert len(rows) > 1000
+
+
+@pytest.mark.parametrize("most_bytes", [300, 20_000])
+def test_an_answer_out_of_the_log_is_bounded_but_for_a_window_larger_than_that(
+    relay: ServedRelay, expected: list[bytes], monkeypatch: pytest.MonkeyPatch, most_bytes: int
+) -> None:
+    monkeypatch.setattr(history, "MOST_BYTES", most_bytes)
+    answer = relay.stream(size=50_000)
+    assert 0 < len(answer.body) < max(most_bytes, 50_000)
+    assert read_all(relay, size=50_000)[0] == expected
+
+
+@pytest.mark.parametrize("ring_bytes", [RING_BYTES, 3 * RING_BYTES, 4 << 20])
+def test_a_log_goes_on_after_a_restart_of_its_relay_with_a_ring_of_any_size(
+    relay: ServedRelay, expected: list[bytes], tmp_path: Path, ring_bytes: int
+) -> None:
+    relay.close()
+    again = ServedRelay(tmp_path, **settings(ring_bytes=ring_bytes))
+    try:
+        events, _ = read_all(again)
+        assert events == expected
+        fill(again, range(LAST + 1, 2 * LAST))
+        later, _ = read_all(again)
+        assert later[: len(expected)] == expected
+        scns = [peek(event).scn for event in later if peek(event).is_eop]
+        assert scns == list(range(1, 2 * LAST))
+        assert relay_log(again).gap == ""
+    finally:
+        again.close()
+
+
+def test_a_live_reader_is_sent_history_and_then_what_comes(relay: ServedRelay) -> None:
+    relay.source().put(transaction(LAST + 1, insert(1)))
+    relay.wait_for_scn(LAST + 1)
+    answer = relay.stream(checkPoint=Checkpoint.at(LAST).to_json(), wait=5000)
+    assert [event.scn for event in walk(answer.body) if event.is_eop] == [LAST + 1]
+
+
+def test_a_time_a_gtid_and_the_ends_are_found_in_the_log(relay: ServedRelay) -> None:
+    def position(at: str) -> Any:
+        answer = relay.get("/api/v1/sources/shop.person/position", at=at)
+        assert answer.status == 200, answer.body
+        return json.loads(answer.body)
+
+    oldest = relay.relay.physical_sources["shop"].ring.min_scn
+    rand = random.Random(SEED)
+    for scn in (2, *rand.sample(range(3, oldest), 20), oldest, oldest + 1, LAST):
+        at = datetime.fromtimestamp(scn, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        assert position(f"time:{at}")["scn"] == str(scn - 1), at
+        assert position(str(scn))["scn"] == str(scn)
+    assert position("earliest")["oldestScn"] == "1"
+    assert position("latest")["scn"] == str(LAST)
+
+
+def test_rows_are_measured_in_the_log_as_they_are_read(
+    relay: ServedRelay, expected: list[bytes]
+) -> None:
+    rand = random.Random(SEED)
+    for begin in (1, *rand.sample(range(2, LAST - 100), 15)):
+        answer = relay.get(
+            "/measure",
+            sources="shop.person,shop.orders",
+            checkPoint=Checkpoint.at(begin).to_json(),
+            rows=100,
+        )
+        assert answer.status == 200, answer.body
+        measured = json.loads(answer.body)
+        scns = [peek(e).scn for e in expected if peek(e).src_id >= 0 and peek(e).scn > begin]
+        assert measured["rows"] == sum(begin < scn <= measured["scn"] for scn in scns) <= 100
+        assert sum(scn <= measured["scn"] + 1 for scn in scns) > 100
+
+
+def test_what_the_log_has_deleted_is_refused_with_its_oldest_window(tmp_path: Path) -> None:
+    relay = ServedRelay(tmp_path, **settings(retention_bytes=1 << 20))
+    try:
+        fill(relay, range(1, LAST + 1))
+        wait_for_log(relay, LAST)
+        source = relay.relay.physical_sources["shop"]
+        recorder = source.recorder
+        assert recorder is not None
+        recorder._writer.drop(2)  # type: ignore[union-attr]  # as the retention does
+        oldest = recorder.segments[0].header.first_scn
+        assert 1 < oldest < source.ring.min_scn
+        refused = relay.stream(checkPoint=Checkpoint.at(1).to_json())
+        assert refused.status == 404
+        assert oldest_in(refused) == oldest
+        served = relay.stream(checkPoint=Checkpoint.at(oldest - 1).to_json())
+        assert next(walk(served.body)).scn == oldest
+    finally:
+        relay.close()
+
+
+def test_a_segment_that_nobody_reads_any_more_is_deleted(tmp_path: Path) -> None:
+    relay = ServedRelay(tmp_path, **settings(retention_bytes=1 << 20, compression="none"))
+    try:
+        fill(relay, range(1, LAST // 2))
+        assert peek(relay.stream().body).scn == 1  # the oldest segment is open now
+        for begin in range(LAST // 2, 3 * LAST, LAST // 2):
+            fill(relay, range(begin, begin + LAST // 2))
+        wait_until(lambda: relay_log(relay).min_scn > 1, 30)
+        wait_until(lambda: relay_log(relay).share < 1.2, 30)
+    finally:
+        relay.close()
+
+
+def test_a_ring_that_is_emptied_begins_a_log_anew_and_no_old_window_is_served(
+    relay: ServedRelay,
+) -> None:
+    answer = post(relay, "/physicalSources/shop/restart", {"scn": str(LAST - 10)})
+    assert answer.status == 200, answer.body
+    wait_for_log(relay, LAST)
+    wait_until(lambda: relay.stream(checkPoint=Checkpoint.at(1).to_json()).status == 404)
+    events, _ = read_all(relay)
+    scns = [peek(event).scn for event in events if peek(event).is_eop]
+    assert scns == list(range(LAST - 9, LAST + 1))
+    status = json.loads(relay.get("/controlSources/status").body)["shop"]["relayLog"]
+    assert "another ring" in status["beganAnew"]
+
+
+def test_a_log_that_cannot_be_written_holds_the_source_back_and_loses_nothing(
+    tmp_path: Path, expected: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay = ServedRelay(tmp_path, **settings())
+    try:
+        fill(relay, range(1, 200))
+        is_full = True
+        sync = os.fdatasync
+
+        def fdatasync(descriptor: int) -> None:
+            if is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            sync(descriptor)
+
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        relay.source().put(*transactions(range(200, LAST + 1)))
+        source = relay.relay.physical_sources["shop"]
+        wait_until(lambda: "capture waits" in relay.relay.status_of("shop").problem)
+        health = relay.get("/health")
+        assert health.status == 503
+        (trouble,) = json.loads(health.body)["troubles"]
+        assert "capture waits, because the relay log cannot be written" in trouble["problem"]
+        assert "make room" in trouble["problem"]
+        assert segment_paths(tmp_path / "data" / "shop.relay-log")
+        assert source.ring.max_scn < LAST
+        is_full = False
+        relay.wait_for_scn(LAST)
+        assert read_all(relay)[0] == expected
+        wait_until(lambda: relay.get("/health").status == 200)
+    finally:
+        relay.close()
+
+
+def oldest_in(answer: Answer) -> int:
+    """Return the oldest SCN that a refusal names."""
+    text = answer.headers["x-dbus-error-cause-message"]
+    return int(text.split("oldest held is ")[1].split(";")[0])

@@ -202,10 +202,8 @@ class ScnNotFoundError(RequestError):
 
     def __init__(self, scn: int, oldest: int, advice: str = "") -> None:
         self.oldest_text = str(oldest) if oldest >= 0 else "unknown"
-        super().__init__(
-            f"scn {scn} is gone; the oldest held is {self.oldest_text}"
-            + (f"; {advice}" if advice else "")
-        )
+        what, more = f"scn {scn}" if scn >= 0 else "what is older", f"; {advice}" if advice else ""
+        super().__init__(f"{what} is gone; the oldest held is {self.oldest_text}{more}")
         self.scn, self.oldest, self.advice = scn, oldest, advice
 
 

@@ -9,11 +9,11 @@ from benchmarks.capture_fuzz.recording import Recording
 from benchmarks.capture_fuzz.statements import SOURCES
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.replication.definition_scan import (
-    IS_COMPILED,
     DefinitionScan,
     read_chunks,
     read_events,
 )
+from databus.relay.sources.mysql.replication.skipping import IS_COMPILED
 from databus.relay.sources.mysql.tables.names import Names
 
 Search = Callable[[DefinitionScan, Sequence[bytes]], None]

@@ -58,7 +58,8 @@ def table_of(events: Sequence[RowEvent], source: SourceBinding) -> pa.Table:
     """Return the rows of one source as a table; without rows, an empty one of the newest version.
 
     Raises ProtocolError for a row that cannot be decoded, RowError for one of which only
-    some columns were logged, SchemaError for rows of versions that have no common type.
+    some columns were logged, SchemaError for rows of versions that have no common type
+    and for a table that has a column `_databus` itself.
     """
     versions = _Versions(source)
     digests = {digest for digest in map(_DIGEST_OF, events) if digest != NO_ROW_DIGEST}
@@ -86,6 +87,8 @@ class _Versions:
         newest, dropped = merged_columns(schemas)
         row = [_field(column) for column in newest]
         row += [_field(column._replace(key=None)) for column in dropped]
+        if any(field.name == CHANGE_COLUMN for field in row):
+            raise SchemaError(f"{self._source.name} has a column {CHANGE_COLUMN!r} itself")
         return pa.schema([*row, pa.field(CHANGE_COLUMN, _change_type(row))])
 
     def _schema(self, number: int) -> WriterSchema:

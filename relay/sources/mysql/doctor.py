@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 
+from databus.conf.named_places import TimePlace, parse_source_start
 from databus.conf.settings import PhysicalSourceSettings, is_loopback
 from databus.doctor.checks import Check, error, errors, ok, warning
 from databus.doctor.servers import check_clock
@@ -213,6 +214,10 @@ class _ServerCheck:
         # A first start, or the first one on another server (`epoch`): the settings decide.
         if position is None or position.epoch != settings.epoch:
             is_mariadb = _is_mariadb(variables)
+            if isinstance(parse_source_start(settings.start), TimePlace):
+                text = "capture looks for it along the log, from the oldest file on"
+                self._add(ok(subject, f"{settings.start}: {text}"))
+                return
             search = StartSearch(files, open_dump, tell_nobody).find
             start = start_at_setting(
                 settings.start, settings.epoch, files, search, is_mariadb=is_mariadb

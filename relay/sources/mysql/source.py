@@ -351,8 +351,9 @@ class MysqlSource(Source):
             dialect,
             epoch=self._settings.epoch,
             acknowledged=self._settings.acknowledged_scns,
-            # Otherwise a reconnect before the first change would skip to the newest again.
-            announces_start=is_first and self._settings.start == "latest",
+            # Otherwise a reconnect before the first change would look for `start` again, which
+            # may be another place then, or one in another log.
+            announces_start=is_first and not start.gtids,
             has_gaps=bool(start.gtids),
             identities=identities or Identities(self._same_log.server),
             prepared=self._prepared(self._tables, dialect, catalog, open_dump),

@@ -156,6 +156,12 @@ def test_versions_without_a_common_type_are_an_error(way: str) -> None:
         shown.to_arrow()
 
 
+def test_a_column_named_as_the_description_of_changes_is_an_error(way: str) -> None:
+    named = version(1, {"id": "int", "_databus": "int"})
+    with pytest.raises(SchemaError, match="has a column '_databus' itself"):
+        window_of([named], row_event(named, {"id": 1, "_databus": 2})).to_arrow()
+
+
 def test_a_partial_row_is_an_error_that_names_the_columns(way: str) -> None:
     partial = row_event(ONE, {"id": 1}, notes=Notes(absent=(1,)))
     with pytest.raises(RowError, match=r"note.*was not logged"):

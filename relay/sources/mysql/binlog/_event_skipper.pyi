@@ -16,3 +16,10 @@ class EventSkipper:
     def run(self) -> int: ...
     def next_event(self) -> bytes: ...
     def rest(self) -> bytes: ...
+
+class TransactionSkipper(EventSkipper):
+    until_ns: int
+    begin: int
+    end: int
+    commit_ns: int
+    time_s: int

@@ -18,8 +18,13 @@ include "_packets.pxi"
 include "../../../../schemas/event/crc32.pxi"
 
 cdef enum:
-    QUERY = 2, TABLE_MAP = 19, GTID_MARIADB = 162
+    QUERY = 2, TABLE_MAP = 19, GTID_MYSQL = 33, GTID_ANONYMOUS = 34, PREVIOUS_GTIDS = 35
+    CHECKPOINT_MARIADB = 161, GTID_MARIADB = 162, GTID_LIST_MARIADB = 163
     GROUP_COMMIT = 0x02, XA = 0x40 | 0x80
+    # In the body of a GTID of MySQL.
+    CLOCK_AT = 25, COMMIT_TIME_AT = 42, WITH_COMMIT_TIME_BYTES = 49
+
+cdef int64_t MOST_MICROSECONDS = 9223372036854775  # nanoseconds have 63 bits
 
 # Events without statements: XID, rows, GTIDs of MySQL, texts of statements whose rows
 # follow, and what a file begins with.
@@ -106,3 +111,47 @@ cdef class EventSkipper(EventReader):
             return False
         self.is_unfinished = False
         return True
+
+
+cdef class TransactionSkipper(EventSkipper):
+    """Skips transactions of a time before `until_ns`; `replication/start_search.py` has the rules.
+
+    The other attributes are those of the newest transaction, shared with the walk in Python.
+    It stops at the begin of the next one if this one is of that time or later.
+    """
+
+    cdef public int64_t until_ns
+    cdef public int64_t begin  # -1 = none has begun in this file
+    cdef public int64_t end
+    cdef public int64_t commit_ns  # 0 = not logged: that of its last event counts
+    cdef public int64_t time_s
+
+    cdef bint _skip(self, const uint8_t* event, Py_ssize_t size) noexcept nogil:
+        cdef int code = event[4] if size >= HEADER_BYTES else 0
+        cdef bint begins = code == GTID_MYSQL or code == GTID_ANONYMOUS or code == GTID_MARIADB
+        cdef int64_t at = self.offset, microseconds = 0
+        if begins:
+            if self.begin >= 0 and self._newest_ns() >= self.until_ns:
+                return False
+            if code != GTID_MARIADB:
+                microseconds = self._commit_microseconds(event, size)
+                if microseconds >= MOST_MICROSECONDS:
+                    return False
+        if not EventSkipper._skip(self, event, size):
+            return False
+        if begins:
+            self.begin, self.end, self.commit_ns = at, self.offset, microseconds * 1000
+        elif self.begin >= 0 and code not in (PREVIOUS_GTIDS, CHECKPOINT_MARIADB, GTID_LIST_MARIADB):
+            self.end, self.time_s = self.offset, <int64_t>little(event, 4)
+        return True
+
+    cdef int64_t _newest_ns(self) noexcept nogil:
+        return self.commit_ns if self.commit_ns else self.time_s * 1000000000
+
+    cdef int64_t _commit_microseconds(self, const uint8_t* event, Py_ssize_t size) noexcept nogil:
+        cdef const uint8_t* body = event + HEADER_BYTES
+        cdef Py_ssize_t body_bytes = size - HEADER_BYTES - (CHECKSUM_BYTES if self.has_checksum else 0)
+        if body_bytes < WITH_COMMIT_TIME_BYTES or body[CLOCK_AT] != 2:
+            return 0
+        # The highest bit says that the original's time follows.
+        return <int64_t>(little(body + COMMIT_TIME_AT, 7) & ((<uint64_t>1 << 55) - 1))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.binlog.events import Event, parse_query
 from databus.relay.sources.mysql.binlog.gtid import parse_mariadb_gtid
-from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded, event_of
+from databus.relay.sources.mysql.binlog.packets import StreamEnded
 from databus.relay.sources.mysql.replication.dump import (
     BinlogDump,
     chunks_to_the_end,
@@ -21,6 +23,11 @@ from databus.relay.sources.mysql.replication.dump import (
 )
 from databus.relay.sources.mysql.replication.placed_events import EventPlacer
 from databus.relay.sources.mysql.replication.search_progress import SearchProgress, bytes_between
+from databus.relay.sources.mysql.replication.skipping import (
+    IS_COMPILED,
+    EventSkipper,
+    events_left,
+)
 from databus.relay.sources.mysql.server.start_position import LogFile, Start, start_at_position
 from databus.relay.sources.mysql.tables.captured_tables import ScanLog
 from databus.relay.sources.mysql.tables.column_spec import Rules
@@ -30,14 +37,8 @@ from databus.relay.sources.mysql.tables.schema_at import redefined_by
 from databus.relay.sources.source import TellSearch, tell_nobody
 from databus.schemas.scn import binlog_position
 
-try:
+if TYPE_CHECKING:
     from databus.relay.sources.mysql.binlog import _event_skipper
-except ImportError:  # not built: every event is read in Python
-    IS_COMPILED = False
-else:
-    IS_COMPILED = True
-    EventSkipper = _event_skipper.EventSkipper
-    MORE, PACKET, BROKEN = _event_skipper.MORE, _event_skipper.PACKET, _event_skipper.BROKEN
 
 _PURPOSE = "which statements alter tables before the first start of this relay"
 # Beyond every offset of a file.
@@ -94,19 +95,10 @@ def read_chunks(scan: DefinitionScan, chunks: Iterable[tuple[memoryview | bytes,
     Raises as `DefinitionScan.take` does, and StreamEnded.
     """
     skipper = EventSkipper()
-    for chunk, size in chunks:
-        skipper.feed(chunk, size)
-        while (status := _run(skipper, scan)) != MORE:
-            if status == BROKEN:
-                _raise_broken(skipper)
-            if status == PACKET:
-                event_of(skipper.next_event())
-            scan.take(skipper.next_event())
-            if scan.is_over:
-                return
+    read_events(scan, events_left(skipper, partial(_run, scan, skipper), chunks))
 
 
-def _run(skipper: _event_skipper.EventSkipper, scan: DefinitionScan) -> int:
+def _run(scan: DefinitionScan, skipper: _event_skipper.EventSkipper) -> int:
     cursor, end = scan.placer.cursor, binlog_position(scan.end)
     skipper.offset = cursor.offset
     skipper.has_checksum = scan.placer.reader.has_checksum
@@ -118,13 +110,6 @@ def _run(skipper: _event_skipper.EventSkipper, scan: DefinitionScan) -> int:
     cursor.offset = skipper.offset
     scan.is_unfinished = skipper.is_unfinished
     return status
-
-
-def _raise_broken(skipper: _event_skipper.EventSkipper) -> None:
-    """Raise StreamBrokenError, in the words of the reader in Python."""
-    for _ in PacketReader(skipper.sequence).receive(skipper.rest()):
-        pass
-    raise AssertionError("the reader in Python finds nothing wrong")
 
 
 def last_definition_changes(

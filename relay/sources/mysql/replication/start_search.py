@@ -1,27 +1,29 @@
 """Finds the place of a first start in the server's log: by time, GTID, or place in a binlog.
 
-The file is found by a search by halves over what each begins with: its time, and the GTIDs before
-it. Then that file is read from its begin, and later ones if need be. A place that the log does not
-have is an error, never the nearest.
+A time is looked for along the whole log, since times need not increase along it. The file of a GTID
+is found by a search by halves over the GTIDs before each. A place that the log does not have is an
+error, never the nearest.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from typing import NamedTuple
+from contextlib import closing, contextmanager
 
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.conf.named_places import BinlogPlace, GtidPlace, TimePlace
-from databus.relay.sources.mysql.binlog.events import GTID_TAGGED, HARMLESS, Event, EventReader
-from databus.relay.sources.mysql.binlog.gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
+from databus.relay.sources.mysql.binlog.events import EventReader
 from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet, decode_gtid_set
 from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
-from databus.relay.sources.mysql.replication.log_cursor import LogCursor, is_made_up
 from databus.relay.sources.mysql.replication.search_progress import SearchProgress
+from databus.relay.sources.mysql.replication.transaction_walk import (
+    LoggedTransaction,
+    TransactionWalk,
+    transactions_of,
+)
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,
@@ -32,21 +34,9 @@ from databus.relay.sources.mysql.server.start_position import (
 from databus.relay.sources.source import TellSearch
 from databus.schemas.scn import MAX_OFFSET
 
-_NS = 1_000_000_000
-_MYSQL_GTIDS = frozenset({B.GTID_LOG_EVENT, B.ANONYMOUS_GTID_LOG_EVENT, GTID_TAGGED})
-# A file that was not closed has no ROTATE.
-_ENDS_OF_FILES = frozenset({B.ROTATE_EVENT, B.FORMAT_DESCRIPTION_EVENT})
 _PURPOSE = "where `start` is"
-
-
-class LoggedTransaction(NamedTuple):
-    """A transaction in the log: from `begin` to `end`, offsets in the file."""
-
-    file: str
-    begin: int
-    end: int
-    gtid: str | None
-    time_ns: int
+_NEVER_NS = (1 << 63) - 1
+Preceding = MysqlGtidSet | dict[int, int]  # of MariaDB: the last number of each domain
 
 
 class StartSearch:
@@ -70,35 +60,38 @@ class StartSearch:
             case GtidPlace(gtid):
                 file, offset = self._after_gtid(place, gtid)
             case BinlogPlace():
-                file, offset = self._at_offset(place)
+                file, offset = place.file, self._at_offset(place)
         if offset > MAX_OFFSET:
-            raise ValueError(
-                f"{place} is at {file}:{offset}, and none beyond 4 GiB can be asked for"
-            )
+            raise ValueError(f"{place} is at {file}:{offset}; none beyond 4 GiB can be asked for")
         return Start(file, offset)
 
     def _at_time(self, place: TimePlace, time_ns: int) -> tuple[str, int]:
-        # A file's time is in whole seconds: what the one before it has may be of the same second.
-        number = bisect_right(
-            self._files, time_ns, key=lambda file: (self._head_of(file).time_s + 1) * _NS
-        )
-        if number == 0 and self._files[0].number != 1:
+        found = self._first_since(time_ns)
+        if found is None:
             raise ValueError(
-                f"start = {place} is before the oldest binlog, {self._files[0].name}: what was "
-                "committed since then may have been purged; use earliest, or a later time"
+                f"start = {place} is after the newest transaction of the log; use latest, or an "
+                "earlier time"
             )
-        for found in self._transactions(max(number - 1, 0)):
-            if found.time_ns >= time_ns:
-                return found.file, found.begin
-        raise ValueError(
-            f"start = {place} is after the newest transaction of the log; use latest, or an "
-            "earlier time"
-        )
+        oldest = self._files[0]
+        if oldest.number != 1 and found[:2] == next(self._transactions(0))[:2]:
+            raise ValueError(
+                f"start = {place} is before the oldest transaction of the log, in {oldest.name}: "
+                "what was committed since then may have been purged; use earliest, or a later time"
+            )
+        return found.file, found.begin
+
+    def _first_since(self, time_ns: int) -> LoggedTransaction | None:
+        walk = TransactionWalk()
+        with self._dump_from(0) as (dump, progress):
+            for data in walk.events(dump, progress, time_ns):
+                found = walk.take(data)
+                if found is not None and found.time_ns >= time_ns:
+                    return found
+        newest = walk.newest()
+        return newest if newest is not None and newest.time_ns >= time_ns else None
 
     def _after_gtid(self, place: GtidPlace, gtid: str) -> tuple[str, int]:
-        number = bisect_left(
-            self._files, True, key=lambda file: _has(self._head_of(file).preceding, gtid)
-        )
+        number = bisect_left(self._files, True, key=lambda file: self._is_before(gtid, file))
         missing = f"no transaction of the log, {reach_of(self._files)}, is {place}"
         if number == 0:
             raise ValueError(
@@ -109,100 +102,75 @@ class StartSearch:
                 return found.file, found.end
         raise ValueError(missing)
 
-    def _at_offset(self, place: BinlogPlace) -> tuple[str, int]:
+    def _is_before(self, gtid: str, file: LogFile) -> bool:
+        with closing(self._open_dump(Start(file.name, FIRST_OFFSET))) as dump:
+            return has_gtid(gtids_before(events_to_the_end(dump), file.name), gtid)
+
+    def _at_offset(self, place: BinlogPlace) -> int:
+        """Return the end of the transaction there, or the begin of the one that it lies in."""
         names = [file.name for file in self._files]
         number = names.index(place.file) if place.file in names else -1
         if number < 0 or not place.offset <= self._files[number].size_bytes:
             raise ValueError(f"{place} is not in the server's log, {reach_of(self._files)}")
-        begin = FIRST_OFFSET
-        for found in self._transactions(number):
-            if found.file != place.file or found.begin > place.offset:
-                break
-            begin = found.end if found.end <= place.offset else found.begin
-        return place.file, begin
-
-    def _head_of(self, file: LogFile) -> FileHead:
-        with closing(self._open_dump(Start(file.name, FIRST_OFFSET))) as dump:
-            return read_head(events_to_the_end(dump), file.name)
+        walk = TransactionWalk()
+        with self._dump_from(number, 1) as (dump, progress):
+            for data in walk.events(dump, progress, _NEVER_NS, place.offset):
+                ended = walk.take(data)
+                is_here = walk.cursor.file == place.file
+                if is_here and walk.cursor.offset <= place.offset:
+                    continue
+                if ended is not None:
+                    return ended.end
+                if not is_here:
+                    return FIRST_OFFSET  # there is no transaction in the file
+                if walk.begin >= 0 and walk.end == walk.cursor.offset:
+                    return walk.begin
+        newest = walk.newest()
+        return FIRST_OFFSET if newest is None else newest.end
 
     def _transactions(self, number: int) -> Iterator[LoggedTransaction]:
-        """Yield the transactions from the begin of a file on, and tell the progress."""
-        total = sum(file.size_bytes for file in self._files[number:])
-        progress = SearchProgress(self._tell, _PURPOSE, total)
-        start = Start(self._files[number].name, FIRST_OFFSET)
+        with self._dump_from(number) as (dump, progress):
+            yield from transactions_of(progress.of_events(events_to_the_end(dump)))
+
+    @contextmanager
+    def _dump_from(
+        self, number: int, files: int | None = None
+    ) -> Iterator[tuple[BinlogDump, SearchProgress]]:
+        """Open a dump from the begin of a file; tell the progress over so many, None = all."""
+        wanted = self._files[number:][:files]
+        progress = SearchProgress(self._tell, _PURPOSE, sum(file.size_bytes for file in wanted))
         try:
-            with closing(self._open_dump(start)) as dump:
-                yield from transactions_of(progress.of_events(events_to_the_end(dump)))
+            with closing(self._open_dump(Start(wanted[0].name, FIRST_OFFSET))) as dump:
+                yield dump, progress
         finally:
             progress.end()
 
 
-class FileHead(NamedTuple):
-    """What a file begins with: its time, and the GTIDs of what was logged before it."""
-
-    time_s: int
-    preceding: MysqlGtidSet | dict[int, int]  # of MariaDB: the last number of each domain
-
-
-def read_head(stream: Iterable[bytes], file: str) -> FileHead:
-    """Read the first events of a file; raises ValueError on damage."""
+def gtids_before(stream: Iterable[bytes], file: str) -> Preceding:
+    """Return the GTIDs of what was logged before a file, whose events these are."""
     reader = EventReader()
-    time_s = 0
     for data in stream:
         event = reader.read(data)
-        if event.type_code == B.FORMAT_DESCRIPTION_EVENT:
-            time_s = event.timestamp_s or time_s
-        elif event.type_code == B.PREVIOUS_GTIDS_LOG_EVENT:
-            return FileHead(time_s, decode_gtid_set(event.body))
-        elif event.type_code == B.MARIADB_GTID_GTID_LIST_EVENT:
-            return FileHead(time_s, _mariadb_list(event.body))
+        if event.type_code == B.PREVIOUS_GTIDS_LOG_EVENT:
+            return decode_gtid_set(event.body)
+        if event.type_code == B.MARIADB_GTID_GTID_LIST_EVENT:
+            return _last_numbers(event.body)
     raise ValueError(f"{file} does not say which GTIDs were before it: use an SCN or earliest")
 
 
-def transactions_of(stream: Iterable[bytes]) -> Iterator[LoggedTransaction]:
-    """Yield the transactions of a stream that begins with a file; raises ValueError on damage."""
-    reader, cursor = EventReader(), LogCursor(has_gaps=False)
-    file, begin, end, gtid, time_s = "", -1, 0, Gtid(None), 0
-    for data in stream:
-        event = cursor.place(reader.read(data), is_inside=True)
-        if is_made_up(event) or event.type_code in HARMLESS:
-            continue
-        opened = _gtid_of(event)
-        if begin >= 0 and (opened is not None or event.type_code in _ENDS_OF_FILES):
-            yield LoggedTransaction(file, begin, end, gtid.text, _time_ns(gtid, time_s))
-            begin = -1
-        if opened is not None:
-            file, begin, end, gtid = cursor.file, event.start_offset, cursor.offset, opened
-        elif begin >= 0:
-            # The time of the event that ends it, the last one.
-            end, time_s = cursor.offset, event.timestamp_s
-    if begin >= 0:
-        yield LoggedTransaction(file, begin, end, gtid.text, _time_ns(gtid, time_s))
-
-
-def _gtid_of(event: Event) -> Gtid | None:
-    if event.type_code == B.MARIADB_GTID_EVENT:
-        return parse_mariadb_gtid(event)
-    return parse_mysql_gtid(event) if event.type_code in _MYSQL_GTIDS else None
-
-
-def _time_ns(gtid: Gtid, time_s: int) -> int:
-    return gtid.commit_timestamp_ns or time_s * _NS
-
-
-def _mariadb_list(body: bytes) -> dict[int, int]:
+def _last_numbers(body: bytes) -> dict[int, int]:
     (count,) = struct.unpack_from("<I", body)
+    entries = body[4 : 4 + (count & 0x0FFFFFFF) * 16]  # flags are above
     found: dict[int, int] = {}
-    for domain, _server, number in struct.iter_unpack(
-        "<IIQ", body[4 : 4 + (count & 0xFFFFFFF) * 16]
-    ):
+    for domain, _, number in struct.iter_unpack("<IIQ", entries):
         found[domain] = max(number, found.get(domain, 0))
     return found
 
 
-def _has(preceding: MysqlGtidSet | dict[int, int], gtid: str) -> bool:
+def has_gtid(preceding: Preceding, gtid: str) -> bool:
+    """Return whether a transaction is among those; raises ValueError for one of another server."""
     if isinstance(preceding, MysqlGtidSet):
-        if "-" not in gtid.partition(":")[0] or ":" not in gtid:
+        if ":" not in gtid:
             raise ValueError(f"{gtid} is not a GTID of MySQL")
         return not (MysqlGtidSet.parse(gtid) - preceding).intervals
     if ":" in gtid:

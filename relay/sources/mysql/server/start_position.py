@@ -85,9 +85,10 @@ def start_at_setting(
             return Start(files[-1].name, files[-1].size_bytes)
         case ScnPlace(scn):
             try:
-                return start_at_position(binlog_position(scn), epoch, files)
+                start = start_at_position(binlog_position(scn), epoch, files)
             except ProtocolError as error:
                 raise SettingsError(f"start = {setting!r}: {error}") from None
+            return search(BinlogPlace(start.file, start.offset))  # it may lie in a transaction
         case GtidSetPlace(gtids):
             return Start(gtids=_checked_gtids(gtids, setting, is_mariadb))
         case BinlogPlace() | GtidPlace() | TimePlace() as place:

@@ -198,6 +198,23 @@ def test_a_start_at_a_time_finds_the_first_one_in_the_order_of_the_log_where_tim
             pass
 
 
+@pytest.mark.mariadb
+def test_a_start_after_a_gtid_finds_it_where_numbers_do_not_increase(tmp_path: Path) -> None:
+    with PrivateMariaDB() as server, fresh_database(server) as database:
+        database.run("CREATE TABLE a (id INT PRIMARY KEY)", "SET GLOBAL gtid_strict_mode = 0")
+        numbers = (100, 50, None, 60, 200, None, 40, None, 300, 45)
+        for key, number in enumerate(numbers):
+            if number is None:
+                database.run("FLUSH BINARY LOGS")
+            else:
+                database.run(f"SET gtid_seq_no = {number}", f"INSERT INTO a VALUES ({key})")
+        with opened(watching(database, tmp_path, "a", start="earliest")) as source:
+            logged = read_full(source, len(numbers) - numbers.count(None))
+        for place, transaction in enumerate(logged[:-1]):
+            start, rest = f"gtid:{transaction.origin.gtid}", logged[place + 1 :]
+            assert read_from(database, tmp_path, start, rest) == rest, start
+
+
 def walked(chunks: list[bytes], until_ns: int, end: int, *, is_compiled: bool) -> list[object]:
     """Return the transaction at which a walk stops, where it is then, and the problem."""
     walk, reader = TransactionWalk(), PacketReader()

@@ -21,6 +21,7 @@ from databus.relay.admin.models import (
     ClientView,
     PhysicalSourceView,
     Problem,
+    RelayLogView,
     RelayView,
     Trouble,
 )
@@ -81,9 +82,13 @@ def draw(url: str, picture: Picture | None, trouble: str = "", height: int = 0) 
     style = "dim" if trouble else ""
     parts.append(_head(url, picture))
     parts += [_trouble(trouble, picture.at_s) for trouble in picture.relay.troubles]
-    parts += ["", _sources(picture.sources, style), *_warnings(picture.sources)]
+    parts += ["", _sources(picture.sources, style), *_logs(picture.sources, picture.at_s)]
+    parts += _warnings(picture.sources)
     problems = picture.problems[:PROBLEMS_SHOWN]
-    lines = len(picture.sources) + len(problems) + 3 * len(picture.relay.troubles) + _FRAME_LINES
+    logs = sum(source.relay_log is not None for source in picture.sources)
+    lines = (
+        len(picture.sources) + logs + len(problems) + 3 * len(picture.relay.troubles) + _FRAME_LINES
+    )
     # The rest of the screen is for clients, but always for a few of them.
     most = max(LEAST_CLIENTS_SHOWN, height - lines) if height else len(picture.clients)
     parts += ["", *_clients(picture.clients, most, style)]
@@ -141,6 +146,26 @@ def _trouble(trouble: Trouble, now_s: float) -> Text:
     text = " ".join(trouble.text.split())
     name = f"{trouble.physical_source} is {trouble.state}{since}{then}"
     return Text(f"{name}: {text}", "bold red")
+
+
+def _logs(sources: Sequence[PhysicalSourceView], now_s: float) -> list[RenderableType]:
+    """Return what each relay log holds, as one line."""
+    return [
+        _cut(f"{source.name}: {_log_words(source.relay_log, now_s)}", "dim")
+        for source in sources
+        if source.relay_log is not None
+    ]
+
+
+def _log_words(log: RelayLogView, now_s: float) -> str:
+    waits_s = log.capture_waits_s
+    waits = "" if waits_s is None else f"; capture has waited {duration_text(waits_s)} for it"
+    if log.oldest_at is None:
+        return f"relay log is empty{waits}"
+    reach = duration_text(max(0.0, now_s - log.oldest_at))
+    share = share_text(min(1.0, log.retention_share))
+    size = size_text(log.size_bytes)
+    return f"relay log reaches back {reach}, {size}, {share} of what is kept{waits}"
 
 
 def _warnings(sources: Sequence[PhysicalSourceView]) -> list[RenderableType]:

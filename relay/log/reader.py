@@ -382,6 +382,8 @@ class LogReader:
             header, data = read_frame(opened.fd, path, entry.offset, self._decompressor)
         except RelayLogDamagedError as error:
             raise self._damaged(position) from error
+        except OSError as error:  # the disk may be there again later
+            raise RelayLogError(f"relay log {path}: {error}") from error
         if (header.position, header.first_scn) != (entry.position, entry.first_scn):
             raise self._damaged(position)
         self._forget_frame()
@@ -425,6 +427,9 @@ class LogReader:
             os.close(fd)
             at, scns = segment.end.offset, (segment.header.prev_scn, segment.end.scn)
             raise _damaged_windows(segment, *scns, at) from error
+        except OSError as error:  # the disk may be there again later
+            os.close(fd)
+            raise RelayLogError(f"relay log {segment.path}: {error}") from error
         except BaseException:
             os.close(fd)
             raise

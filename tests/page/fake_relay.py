@@ -44,6 +44,25 @@ CAPACITY = 64 << 20
 TEXT = '{"type": "record", "name": "orders", "fields": [{"name": "id", "type": "long"}]}'
 
 
+def make_relay_log(now: float) -> dict[str, Any]:
+    """Return what a relay says of a log of two days."""
+    return {
+        "folder": "/var/lib/databus/shop.relay-log",
+        "min_scn": (9 << 32) + 4_567,
+        "prev_scn": (9 << 32) + 3_999,
+        "durable_scn": (14 << 32) + 893_311_004,
+        "oldest_at": now - 180_000,
+        "newest_at": now - 0.4,
+        "segments": 50,
+        "size_bytes": 7 << 30,
+        "retention_share": 0.7,
+        "problem": "",
+        "since": None,
+        "began_anew": "",
+        "capture_waits_s": None,
+    }
+
+
 def make_source(name: str = "shop", **changes: Any) -> PhysicalSourceView:
     """Return a physical source as the API shows it."""
     now = time.time()
@@ -71,6 +90,7 @@ def make_source(name: str = "shop", **changes: Any) -> PhysicalSourceView:
             "newest_at": now - 0.4,
             "sleep_s": 812.0,
         },
+        "relay_log": make_relay_log(now),
         "log": {
             "holding": "yes",
             "behind_bytes": 1_204,

@@ -133,6 +133,7 @@ def test_scns_and_large_numbers_are_shown_to_the_last_digit(
         facts = text_of(visit.page, "#source-shop .facts")
         assert f"Newest SCN{largest}" in facts
         assert f"Oldest SCN{odd}" in facts
+        assert "7.00 GiB · 70 % of what is kept" in facts
 
 
 def test_where_an_scn_of_mysql_is_in_the_binlog_is_said(browser: Browser, fake: FakeRelay) -> None:

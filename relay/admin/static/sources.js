@@ -111,7 +111,7 @@ function makeRing() {
 }
 
 function factsOf(source) {
-  const { ring, log } = source;
+  const { ring, log, relayLog } = source;
   const now = relayNow();
   const span = (value) => {
     const place = binlogPlace(value, source.uri);
@@ -130,6 +130,11 @@ function factsOf(source) {
     ["Sources", source.sources.map(({ name, table }) => (!table || name === table ? name : `${name} (${table})`)).join(", ")],
   ];
   if (!source.isConnected && source.heardAt !== null) facts.push(["Last heard from", clock(source.heardAt, now)]);
+  if (relayLog) {
+    const reach = relayLog.oldestAt === null ? "empty" : `back to ${clock(relayLog.oldestAt, now)} · ${duration(now - relayLog.oldestAt)}`;
+    facts.push(["Relay log", `${reach} · ${bytes(relayLog.sizeBytes)} · ${percent(Math.min(1, relayLog.retentionShare))} of what is kept`]);
+    if (relayLog.captureWaitsS !== null) facts.push(["Capture waits for the log", duration(relayLog.captureWaitsS)]);
+  }
   if (log.hoursLeft !== null) facts.push(["Database may purge in", duration(log.hoursLeft * 3600)]);
   return facts;
 }

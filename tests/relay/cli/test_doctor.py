@@ -84,6 +84,14 @@ def test_an_sqlite_relay_that_can_start_is_all_well(tmp_path: Path, shop: Shop) 
     assert "0 warnings, 0 errors" in result.output.splitlines()[-1]
 
 
+def test_the_disk_of_a_relay_log_is_looked_at(tmp_path: Path, shop: Shop) -> None:
+    log = {"dir": str(tmp_path / "log"), "retention_bytes": 1 << 60}
+    file = write_relay(tmp_path, shop.settings(log=log))
+    assert "may be needed for the relay log" in problems_of(file)
+    assert doctor(file).exit_code == 0
+    assert not (tmp_path / "log").exists()
+
+
 def test_what_is_wrong_with_an_sqlite_source_is_said(tmp_path: Path, shop: Shop) -> None:
     file = write_relay(tmp_path, shop.settings(sources=["shop.orders", "shop.nothing"]))
     assert "no table for source shop.nothing" in problems_of(file)

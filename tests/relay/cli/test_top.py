@@ -27,6 +27,7 @@ from databus.relay.admin.models import (
     LogView,
     PhysicalSourceView,
     Problem,
+    RelayLogView,
     RelayView,
     RingView,
     SourceName,
@@ -73,6 +74,7 @@ def source(**more: Any) -> PhysicalSourceView:
         "warnings": [],
         "sources": [SourceName(name="shop.orders", id=1)],
         "ring": RingView(**ring),
+        "relay_log": None,
         "log": LogView(**log),
         "delay_s": 0.012,
         "reconnects": 0,
@@ -156,6 +158,25 @@ def test_a_source_is_shown_with_rate_lag_fill_and_how_long_one_may_sleep() -> No
         ["shop", "running", "12.3k", "3.0", "MiB", "12", "ms", "2.0", "KiB", "45", "%", "2.5", "h"]
     )
     assert "no recent clients" in lines[-1]
+
+
+def test_a_relay_log_says_how_far_it_reaches_back_and_whether_capture_waits_for_it() -> None:
+    log: dict[str, Any] = {
+        "folder": "/log",
+        "segments": 3,
+        "size_bytes": 5 << 20,
+        "retention_share": 0.25,
+        "problem": "",
+        "began_anew": "",
+        "oldest_at": NOW_S - 7200,
+    }
+    log |= dict.fromkeys(("min_scn", "prev_scn", "durable_scn", "newest_at", "since"))
+    at_work = source(relay_log=RelayLogView(**log, capture_waits_s=None))
+    (_, line) = [line for line in drawn(picture([at_work])) if line.startswith("shop")]
+    assert line.rstrip() == "shop: relay log reaches back 2 h, 5.0 MiB, 25 % of what is kept"
+    full = source(relay_log=RelayLogView(**(log | {"oldest_at": None}), capture_waits_s=90.0))
+    (_, line) = [line for line in drawn(picture([full])) if line.startswith("shop")]
+    assert line.rstrip() == "shop: relay log is empty; capture has waited 90 s for it"
 
 
 def test_clients_in_danger_come_first_and_say_how_much_of_the_ring_is_left() -> None:

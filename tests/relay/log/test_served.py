@@ -234,6 +234,47 @@ def test_a_segment_that_nobody_reads_any_more_is_deleted(tmp_path: Path) -> None
         relay.close()
 
 
+def test_a_disk_that_cannot_be_read_is_no_reason_to_send_a_client_to_a_bootstrap(
+    relay: ServedRelay, expected: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pread(_descriptor: int, _size: int, _offset: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", pread)
+        refused = relay.stream(checkPoint=Checkpoint.at(1).to_json())
+        assert refused.status == 503
+        assert os.strerror(errno.EIO) in refused.body.decode()
+    assert read_all(relay)[0] == expected
+
+
+def test_api_and_metrics_say_what_the_log_holds(relay: ServedRelay) -> None:
+    status = relay_log(relay)
+    view = json.loads(relay.get("/api/v1/physicalSources/shop").body)["relayLog"]
+    assert (view["minScn"], view["durableScn"]) == ("1", str(LAST))
+    assert (view["oldestAt"], view["newestAt"]) == (1.0, float(LAST))
+    assert (view["segments"], view["problem"]) == (status.segments, "")
+    assert view["captureWaitsS"] is None
+    metrics = relay.get("/metrics").body.decode()
+    name = "databus_relay_relay_log"
+    assert f'{name}_oldest_seconds{{physical_source="shop"}} 1.0' in metrics
+    assert f'{name}_segments{{physical_source="shop"}} {float(status.segments)}' in metrics
+    assert f'{name}_is_failing{{physical_source="shop"}} 0.0' in metrics
+    assert f"{name}_waited_seconds_total" in metrics
+
+
+def test_a_consumer_in_the_log_is_not_said_to_be_lagging_out(relay: ServedRelay) -> None:
+    answer = relay.stream(
+        checkPoint=Checkpoint.at(5).to_json(), headers={"x-databus-client": "late"}, size=4000
+    )
+    assert answer.status == 200
+    (client,) = json.loads(relay.get("/api/v1/clients").body)["clients"]
+    (position,) = client["positions"]
+    assert client["state"] == "behind"
+    assert position["behindS"] == LAST - 6
+    assert position["edgeShare"] > 0.25
+
+
 def test_a_ring_that_is_emptied_begins_a_log_anew_and_no_old_window_is_served(
     relay: ServedRelay,
 ) -> None:

@@ -15,6 +15,7 @@ from databus.relay.capture.status import RESTING, CaptureStatus, State
 from databus.relay.first_scns import FirstScns
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.recorder import LogRecorder
+from databus.relay.log.status import RelayLogStatus
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.source_status import RingStatus, SourceStatus
@@ -52,11 +53,16 @@ class PhysicalSource:
             capture=capture,
             ring=_ring_status(self.reader, damage),
             log=self._log_status(capture),
-            relay_log=None if self.recorder is None else self.recorder.status,
+            relay_log=self._relay_log_status(),
             held_requests=self.notifier.waiting,
             waiting_consumers=tuple(readers()) if in_error else (),
             is_draining=is_draining,
         )
+
+    def _relay_log_status(self) -> RelayLogStatus | None:
+        if self.recorder is None or not isinstance(self.history, HistoryReader):
+            return None
+        return replace(self.recorder.status, read_bytes=self.history.read_bytes)
 
     def rest(self) -> None:
         """Close what nobody reads any more; called once a second, on the loop."""

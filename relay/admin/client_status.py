@@ -34,11 +34,14 @@ class RingMark(NamedTuple):
     written_bytes_per_s: float
     timestamp_at: Callable[[int], int]  # of the event at a position; 0 = overwritten
     waits_for: AwaitedSource | None = None  # the source, while it is not connected
+    ring_head: int = 0  # what lies before it is in the relay log
 
 
 def position_view(name: str, stream: Stream, ring: RingMark, now_s: float) -> ClientPosition:
     """Return a client's position in one ring, and its lag if that is known."""
     found = _position_in_ring(name, stream, ring, now_s)
+    if not found.is_gone and stream.position is not None and stream.position < ring.ring_head:
+        found = found.model_copy(update={"is_in_log": True})
     has_nearly_all = found.behind_s is not None and found.behind_s < LIVE_S
     if ring.waits_for is None or not has_nearly_all:
         return found

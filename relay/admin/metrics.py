@@ -113,6 +113,7 @@ _RELAY_LOG_GAUGES: tuple[tuple[str, str, Callable[[RelayLogStatus], float | None
 )
 _RELAY_LOG_COUNTERS: tuple[tuple[str, str, Callable[[RelayLogStatus], float]], ...] = (
     ("errors", "Failed attempts to write the relay log", lambda s: s.errors),
+    ("read_bytes", "Bytes of events read from the relay log", lambda s: s.read_bytes),
     ("waited_seconds", "Time that capture has waited for the relay log", lambda s: s.waited_s),
 )
 

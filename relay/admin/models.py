@@ -270,6 +270,9 @@ class ClientPosition(ApiModel):
         description="Share of the ring left until its position is overwritten: 1 = at the newest "
         "window, 0 = lagged out"
     )
+    is_in_log: bool = Field(
+        default=False, description="The ring no longer has it: it is read from the relay log"
+    )
     falls_in_s: float | None = Field(
         description="Seconds until it lags out at the current rates; None if it does not"
     )

@@ -45,6 +45,7 @@ def ring_mark(
         history.rates(status.sample(at)).written_bytes,
         reader.timestamp_at,
         awaited(status.capture),
+        status.ring.head,
     )
 
 

@@ -65,6 +65,7 @@ class HistoryReader:
         self._join: Join | None = None
         self._joins = 0
         self._is_used = False  # since the last `rest`
+        self.read_bytes = 0  # of events, out of the log
 
     def close(self) -> None:
         """Close the log's files; the ring's reader is the caller's."""
@@ -170,6 +171,7 @@ class HistoryReader:
                 pass  # overtaken
         with self._in_log() as shift:
             data = self._reader.read(position - shift, max_bytes)
+        self.read_bytes += len(data)
         if data and len(data) < max_bytes:
             # The log ends here, so the ring has what follows.
             data += self.read(position + len(data), max_bytes - len(data))
@@ -195,6 +197,7 @@ class HistoryReader:
             found = self._reader.select(position - shift, max_bytes, selector, place, room_bytes)
         if found is None:  # the log ends here
             return self._ring.select(position, max_bytes, selector, place, room_bytes)
+        self.read_bytes += found.position + shift - position
         return found._replace(position=found.position + shift)
 
     def count(

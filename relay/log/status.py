@@ -30,3 +30,4 @@ class RelayLogStatus:
     gap: str = ""  # why the log began anew the last time
     waiting_s: float | None = None  # for how long capture has been waiting for it
     waited_s: float = 0.0
+    read_bytes: int = 0  # of events that consumers were sent, or that were looked at for them

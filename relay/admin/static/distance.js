@@ -14,6 +14,7 @@ export function distanceWords(client, position) {
   if (share === null) return position.scn === null ? "position unknown" : "not in the ring";
   if (waitsFor) return `waits for ${position.physicalSource}: ${waitsFor.state} since ${clock(waitsFor.since, relayNow())}`;
   if (position.behindBytes === 0 || share >= 1) return "at the newest window";
+  if (position.isInLog) return `${bytes(position.behindBytes)} behind, in the relay log`;
   if (client.state === "live") return `${bytes(position.behindBytes)} behind the newest`;
   const left = `${percent(share)} left`;
   return position.fallsInS === null ? left : `${roughly(position.fallsInS)} until overwritten · ${left}`;

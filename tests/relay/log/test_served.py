@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from databus.client import DatabusClient
 from databus.relay.log import history
 from databus.relay.log.segment import segment_paths
 from databus.relay.log.status import RelayLogStatus
@@ -240,12 +242,22 @@ def test_a_disk_that_cannot_be_read_is_no_reason_to_send_a_client_to_a_bootstrap
     def pread(_descriptor: int, _size: int, _offset: int) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
+    seen: list[int] = []
+    client = DatabusClient([relay.url], start="scn:1", back_off={"first_s": 0.01, "max_s": 0.02})
+    client.on("shop.person", "shop.orders")(lambda event: seen.append(event.scn))
     with monkeypatch.context() as patch:
         patch.setattr(os, "pread", pread)
         refused = relay.stream(checkPoint=Checkpoint.at(1).to_json())
         assert refused.status == 503
         assert os.strerror(errno.EIO) in refused.body.decode()
-    assert read_all(relay)[0] == expected
+        client.start()
+        requests = relay.relay.traffic
+        wait_until(lambda: requests.stream_requests > 5)
+        assert seen == []
+    wait_until(lambda: len(seen) > 0 and seen[-1] == LAST)
+    client.stop()
+    wanted = [peek(event).scn for event in expected if peek(event).src_id >= 0]
+    assert seen == [scn for scn in wanted if scn > 1]
 
 
 def test_api_and_metrics_say_what_the_log_holds(relay: ServedRelay) -> None:
@@ -273,6 +285,16 @@ def test_a_consumer_in_the_log_is_not_said_to_be_lagging_out(relay: ServedRelay)
     assert client["state"] == "behind"
     assert position["behindS"] == LAST - 6
     assert position["edgeShare"] > 0.25
+    assert position["isInLog"]
+    metrics = relay.get("/metrics").body.decode()
+    name = 'databus_relay_relay_log_read_bytes_total{physical_source="shop"}'
+    (read,) = re.findall(re.escape(name) + r" (\S+)", metrics)
+    assert float(read) >= len(answer.body)
+    client_id = {"x-databus-client": "late"}
+    relay.stream(checkPoint=Checkpoint.at(LAST - 1).to_json(), headers=client_id)
+    (client,) = json.loads(relay.get("/api/v1/clients").body)["clients"]
+    assert not client["positions"][0]["isInLog"]
+    assert f"{name} {read}" in relay.get("/metrics").body.decode()
 
 
 def test_a_ring_that_is_emptied_begins_a_log_anew_and_no_old_window_is_served(

@@ -36,8 +36,10 @@ from benchmarks.capture_fuzz.reading import (
 )
 from benchmarks.capture_fuzz.recording import Recording, record_all
 from benchmarks.capture_fuzz.rings import look_at
-from benchmarks.capture_fuzz.searching import search, searches
+from benchmarks.capture_fuzz.searching import search, searches, walk_along
 from benchmarks.shared.sanitized import run_sanitized
+from databus.relay.sources.mysql.replication.transaction_walk import NO_END
+from databus.schemas.scn import binlog_position
 
 UNDAMAGED = 0.03  # share of the rounds that show that a stretch can be read at all
 MOST_TRANSACTIONS = 4
@@ -158,7 +160,14 @@ def _search_wrong(
     ways = searches()[-1:] if tally.only_compiled else searches()
     end = draw.choice([recording.definitions.scn, *recording.altered.values()])
     plain, *others = [search(way, recording, chunks, end) for way in ways]
-    return [_difference(plain, other) for other in others if other != plain]
+    found = [_difference(plain, other) for other in others if other != plain]
+    until_ns = draw.choice([1, 1 << 62])
+    end_offset = draw.choice([binlog_position(end).offset, NO_END])
+    plain, *others = [
+        walk_along(chunks, until_ns, end_offset, is_compiled=way is not searches()[0])
+        for way in ways
+    ]
+    return [*found, *(_difference(plain, other) for other in others if other != plain)]
 
 
 def _agree(plain: Outcome, other: Outcome) -> bool:

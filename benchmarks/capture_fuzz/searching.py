@@ -1,4 +1,4 @@
-"""Searches the same bytes for statements by every path, and returns the result of each."""
+"""Searches the same bytes for statements, and for a time, by every path; returns each result."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from databus.relay.sources.mysql.replication.definition_scan import (
     read_events,
 )
 from databus.relay.sources.mysql.replication.skipping import IS_COMPILED
+from databus.relay.sources.mysql.replication.transaction_walk import TransactionWalk
 from databus.relay.sources.mysql.tables.names import Names
 
 Search = Callable[[DefinitionScan, Sequence[bytes]], None]
@@ -48,3 +49,31 @@ def _events(chunks: Iterable[bytes]) -> Iterable[bytes]:
 
 def _compiled(scan: DefinitionScan, chunks: Sequence[bytes]) -> None:
     read_chunks(scan, ((chunk, len(chunk)) for chunk in chunks))
+
+
+def walk_along(
+    chunks: Sequence[bytes], until_ns: int, end_offset: int, *, is_compiled: bool
+) -> Outcome:
+    """Walk from transaction to transaction up to a time or an offset of the file.
+
+    Returns the transaction at which that ends, the newest one, the position, and the problem.
+    """
+    walk = TransactionWalk()
+    reached, problem = None, ""
+    events = (
+        walk.events_left(((chunk, len(chunk)) for chunk in chunks), until_ns, end_offset)
+        if is_compiled
+        else _events(chunks)
+    )
+    try:
+        for data in events:
+            ended = walk.take(data)
+            if ended is not None and ended.time_ns >= until_ns:
+                reached = ended
+            if reached is not None or walk.cursor.offset > end_offset:
+                break
+    except (StreamEnded, StreamBrokenError, ValueError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    # Compiled code does not look at GTIDs.
+    shown = [found and found._replace(gtid=None) for found in (reached, walk.newest())]
+    return Outcome([*shown, walk.cursor.file, walk.cursor.offset], problem)

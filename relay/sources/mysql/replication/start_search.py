@@ -24,6 +24,7 @@ from databus.relay.sources.mysql.replication.transaction_walk import (
     TransactionWalk,
     transactions_of,
 )
+from databus.relay.sources.mysql.rows.columns import ByteReader
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,
@@ -164,10 +165,10 @@ def gtids_before(stream: Iterable[bytes], file: str) -> Preceding:
 
 
 def _last_numbers(body: bytes) -> dict[int, int]:
-    (count,) = struct.unpack_from("<I", body)
-    entries = body[4 : 4 + (count & 0x0FFFFFFF) * 16]  # flags are above
+    reader = ByteReader(body)
     found: dict[int, int] = {}
-    for domain, _, number in struct.iter_unpack("<IIQ", entries):
+    for _ in range(reader.number(4) & 0x0FFFFFFF):  # flags are above
+        domain, _, number = struct.unpack("<IIQ", reader.take(16))
         found[domain] = max(number, found.get(domain, 0))
     return found
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -64,10 +65,14 @@ class TransactionWalk:
 
         Raises ValueError on damage, and StreamBrokenError.
         """
-        event = self.cursor.place(self._reader.read(data), is_inside=True)
+        try:
+            event = self.cursor.place(self._reader.read(data), is_inside=True)
+            opened = _gtid_of(event)
+        except (LookupError, struct.error) as error:
+            raise ValueError(f"an event that ends too early: {error}") from error
         if is_made_up(event) or event.type_code in HARMLESS:
             return None
-        opened, ended = _gtid_of(event), None
+        ended = None
         if opened is not None or event.type_code in _ENDS_OF_FILES:
             ended = self.newest()
             self.begin = -1

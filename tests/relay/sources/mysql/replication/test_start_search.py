@@ -6,20 +6,19 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 from pymysqlreplication.constants import BINLOG
 
+from benchmarks.capture_fuzz.searching import walk_along
 from databus.conf.named_places import TimePlace
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.doctor.checks import Verdict
 from databus.relay.sources.kind import CheckRequest
-from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.doctor import check_server
-from databus.relay.sources.mysql.replication.transaction_walk import NO_END, TransactionWalk
+from databus.relay.sources.mysql.replication.transaction_walk import NO_END
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.scn import binlog_position
@@ -215,24 +214,10 @@ def test_a_start_after_a_gtid_finds_it_where_numbers_do_not_increase(tmp_path: P
             assert read_from(database, tmp_path, start, rest) == rest, start
 
 
-def walked(chunks: list[bytes], until_ns: int, end: int, *, is_compiled: bool) -> list[object]:
-    """Return the transaction at which a walk stops, where it is then, and the problem."""
-    walk, reader = TransactionWalk(), PacketReader()
-    found, problem = None, ""
-    events: Iterator[bytes] = chain.from_iterable(map(reader.receive, chunks))
-    if is_compiled:
-        events = walk.events_left(((chunk, len(chunk)) for chunk in chunks), until_ns, end)
-    try:
-        for data in events:
-            before = walk.newest()
-            found = walk.take(data)
-            assert found is None or before is not None
-            if walk.cursor.offset > end or (found is not None and found.time_ns >= until_ns):
-                break
-    except (ValueError, StreamBrokenError, StreamEnded) as error:
-        problem = f"{type(error).__name__}: {error}"
-    shown = [t._replace(gtid=None) if t else None for t in (found, walk.newest())]
-    return [*shown, walk.cursor.file, walk.cursor.offset, problem]
+def timed_gtid(microseconds: int) -> bytes:
+    """Return a GTID event of MySQL 8 that has the time of the commit."""
+    body = bytes(25) + b"\x02" + bytes(16) + microseconds.to_bytes(7, "little")
+    return made.event(BINLOG.GTID_LOG_EVENT, body)
 
 
 @given(st.data())
@@ -243,6 +228,8 @@ def test_compiled_code_walks_as_python_does_over_damaged_logs_too(data: st.DataO
         "mariadb": [mariadb_gtid(), *ROWS[2:]],
         "flags": [mariadb_gtid(more=b"\x02"), made.query("ALTER TABLE t ADD b INT")],
         "rows": ROWS,
+        "short": [made.event(BINLOG.GTID_LOG_EVENT, bytes(20)), made.xid()],
+        "timed": [timed_gtid(1003_500_000), made.xid()],
         "between": [made.event(BINLOG.MARIADB_BINLOG_CHECKPOINT_EVENT, b"\x04\0\0\0file")],
     }
     names = data.draw(st.lists(st.sampled_from(sorted(pieces)), min_size=1, max_size=8))
@@ -259,5 +246,5 @@ def test_compiled_code_walks_as_python_does_over_damaged_logs_too(data: st.DataO
     chunks = [bytes(sent[:cut]), bytes(sent[cut:])]
     until_ns = data.draw(st.sampled_from([1, 1003 * 10**9, 1 << 62]))
     end = data.draw(st.sampled_from([700, 900, NO_END]))
-    compiled = walked(chunks, until_ns, end, is_compiled=True)
-    assert compiled == walked(chunks, until_ns, end, is_compiled=False)
+    compiled = walk_along(chunks, until_ns, end, is_compiled=True)
+    assert compiled == walk_along(chunks, until_ns, end, is_compiled=False)

@@ -53,6 +53,15 @@ class RelayLogSettings(Settings):
     retention_hours: float = Field(
         default=72.0, gt=0, description="Segments that ended longer ago are deleted"
     )
+    hold: tuple[str, ...] = Field(
+        default=(),
+        description="Names of clients: what they have not read is not deleted, whatever its age",
+    )
+    hold_bytes: SizeBytes = Field(
+        default=50 << 30,
+        ge=1 << 20,
+        description="Most bytes on disk with `hold`; then the oldest segments go, read or not",
+    )
     sync_ms: float = Field(
         default=50.0,
         gt=0,

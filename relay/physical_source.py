@@ -16,6 +16,7 @@ from databus.relay.first_scns import FirstScns
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.recorder import LogRecorder
 from databus.relay.log.status import RelayLogStatus
+from databus.relay.monitoring.clients import ClientTable
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.source_status import RingStatus, SourceStatus
@@ -64,10 +65,12 @@ class PhysicalSource:
             return None
         return replace(self.recorder.status, read_bytes=self.history.read_bytes)
 
-    def rest(self) -> None:
-        """Close what nobody reads any more; called once a second, on the loop."""
+    def tick(self, clients: ClientTable) -> None:
+        """Close what nobody reads any more, and note what is read; once a second, on the loop."""
         if isinstance(self.history, HistoryReader):
             self.history.rest()
+        if self.recorder is not None and self.recorder.hold.names:
+            self.recorder.hold.note(clients.kept_scns(self.name))
 
     def _log_status(self, capture: CaptureStatus) -> LogStatus:
         """Return the log status, without a lag that may be outdated.

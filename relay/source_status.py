@@ -187,6 +187,8 @@ def _relay_log_json(log: RelayLogStatus | None) -> dict[str, Any] | None:
         "problem": log.problem,
         "since": log.since,
         "beganAnew": log.gap,
+        "heldAfterScn": log.held_after_scn,
+        "unread": log.unread,
         "waitingSeconds": log.waiting_s,
     }
 

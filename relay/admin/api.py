@@ -195,7 +195,7 @@ class RelayApi:
         samples = {status.name: status.sample(at) for status in self._relay.statuses()}
         self._relay.monitor.tick(self._now_s(), samples, self._relay.traffic.stream_bytes)
         for source in self._relay.physical_sources.values():
-            source.rest()
+            source.tick(self._relay.monitor.clients)
 
     async def relay(self, call: Call) -> RelayView:
         """Return the state of the whole relay."""

@@ -99,6 +99,11 @@ class RelayLogView(ApiModel):
     problem: str = Field(description="Why it cannot be written; retried for ever")
     since: float | None = Field(description="When the problem began")
     began_anew: str = Field(description="Why the log began anew the last time")
+    held_after_scn: Scn | None = Field(
+        description="Segments with windows after it are kept for clients; -1 = all, as one of them "
+        "has not reported yet; None = none"
+    )
+    unread: str = Field(description="Why windows were deleted that such a client had not read")
     capture_waits_s: float | None = Field(
         description="For how long capture has been waiting for the log; None = it is not waiting"
     )

@@ -149,6 +149,8 @@ def relay_log_view(log: RelayLogStatus) -> RelayLogView:
         problem=log.problem,
         since=log.since,
         began_anew=log.gap,
+        held_after_scn=log.held_after_scn,
+        unread=log.unread,
         capture_waits_s=log.waiting_s,
     )
 

@@ -22,12 +22,13 @@ from databus.relay.clock import Clock
 from databus.relay.log.follower import LogFollower
 from databus.relay.log.gate import LogGate
 from databus.relay.log.history import Join
+from databus.relay.log.hold import Hold
 from databus.relay.log.retention import Retention
 from databus.relay.log.segment import Segment
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.log.writer import LogWriter
 from databus.relay.ring.reader import RingReader
-from databus.schemas.errors import DatabusError
+from databus.schemas.errors import DatabusError, RelayLogError
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class LogRecorder:
         """`is_ended` says that capture is to stop or to pause; `on_problem` must not block."""
         self._ring_path, self._folder, self._name = ring_path, folder, name
         self._settings, self._clock, self._on_problem = settings, clock, on_problem
+        self.hold = Hold(settings.hold)
         self.gate = LogGate(is_ended, self._hurry, clock)
         self.problem = ""
         self.join: Join | None = None
@@ -61,7 +63,7 @@ class LogRecorder:
         self._retention: Retention | None = None
         self._reopenings = 0
         self._since: float | None = None
-        self._errors, self._gap = 0, ""
+        self._errors, self._gap, self._unread = 0, "", ""
         self._retry_s = RETRY_S
         self._clean_at_s = float("-inf")
         self._cleaned: tuple[Segment, ...] = ()  # the newest segment at that time
@@ -106,6 +108,8 @@ class LogRecorder:
             gap=self._gap,
             waiting_s=gate.waiting_s,
             waited_s=gate.waited_s,
+            held_after_scn=self.hold.after_scn,
+            unread=self._unread,
         )
 
     def start(self) -> None:
@@ -196,6 +200,10 @@ class LogRecorder:
         if self._retention is not None and is_due:
             self._clean_at_s, self._cleaned = now_s, newest
             self._retention.clean(self._clock.wall_ns())
+            if self._retention.unread != self._unread:
+                self._unread = self._retention.unread
+                log.warning("the log of %s: %s", self._name, self._unread, extra=self._about())
+                self._on_problem(RelayLogError(f"the log of {self._name}: {self._unread}"))
 
     def _open(self) -> None:
         """Open ring and log; raise RingError, RelayLogError or OSError."""
@@ -214,7 +222,8 @@ class LogRecorder:
             log.warning("%s; it is kept aside", damage, extra=self._about())
             self._on_problem(damage)
         self._writer = writer
-        self._retention = Retention(writer, settings.retention_bytes, settings.retention_hours)
+        limits = settings.retention_bytes, settings.retention_hours
+        self._retention = Retention(writer, *limits, self.hold, settings.hold_bytes)
         self._follower = LogFollower(self._reader, writer)
         self._follower.place()
         self._take_note(self._follower)

@@ -1,5 +1,8 @@
 """Delete the oldest segments of a log: by the size of all of them, and by their age.
 
+What a consumer with a name has not read yet is kept (`hold`), until the log is larger than a limit
+of its own.
+
 Logs that were moved aside count, and go first. The segment being written stays, and so does one
 that a reader has open, in this process or another, with all that are newer. A segment is renamed
 first and deleted at the next round, so a mistake in the settings can be undone for that long.
@@ -14,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from databus.relay.log.directory import DELETED, folders_aside
+from databus.relay.log.hold import Hold
 from databus.relay.log.segment import segment_paths
 from databus.relay.log.writer import LogWriter
 
@@ -23,8 +27,17 @@ _HOUR_NS = 3600 * 1_000_000_000
 class Retention:
     """Keeps one log within its limits. The writer's thread calls it."""
 
-    def __init__(self, writer: LogWriter, retention_bytes: int, retention_hours: float) -> None:
+    def __init__(
+        self,
+        writer: LogWriter,
+        retention_bytes: int,
+        retention_hours: float,
+        hold: Hold | None = None,
+        hold_bytes: int = 0,
+    ) -> None:
         self._writer = writer
+        self._hold, self._hold_bytes = hold or Hold(()), hold_bytes
+        self.unread = ""  # why windows were deleted that a consumer had not read; "" if none were
         self._most_bytes = retention_bytes
         self._most_ns = int(retention_hours * _HOUR_NS)
         self.size_bytes = 0  # of all segments after the last round, those aside included
@@ -38,10 +51,23 @@ class Retention:
         size_bytes = sum(sizes.values())
         for path, written_ns in self._candidates(folders[:-1]):
             is_old = now_ns - written_ns > self._most_ns
-            if not (is_old or size_bytes > self._most_bytes) or not self._take_out(path):
+            if not (is_old or size_bytes > self._most_bytes):
                 break
+            is_held = self._is_held(path)
+            if (is_held and size_bytes <= self._hold_bytes) or not self._take_out(path):
+                break
+            if is_held:
+                names = ", ".join(self._hold.names)
+                self.unread = f"{path.name} was deleted, though {names} had not read all of it"
             size_bytes -= sizes.get(path, 0)
         self.size_bytes = size_bytes
+
+    def _is_held(self, path: Path) -> bool:
+        """Return whether a consumer with a name has not read the oldest segment."""
+        after_scn, segments = self._hold.after_scn, self._writer.segments
+        if after_scn is None or not segments or segments[0].path != path:
+            return False  # a log that was moved aside is read by nobody
+        return segments[0].end.scn > after_scn
 
     def _candidates(self, aside: list[Path]) -> Iterator[tuple[Path, int]]:
         """Yield the segments that may go, oldest first, and when they were written last."""

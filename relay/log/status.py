@@ -30,4 +30,6 @@ class RelayLogStatus:
     gap: str = ""  # why the log began anew the last time
     waiting_s: float | None = None  # for how long capture has been waiting for it
     waited_s: float = 0.0
+    held_after_scn: int | None = None  # kept for consumers; -1 = everything, None = nothing is
+    unread: str = ""  # why windows were deleted that such a consumer had not read
     read_bytes: int = 0  # of events that consumers were sent, or that were looked at for them

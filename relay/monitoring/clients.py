@@ -236,6 +236,15 @@ class ClientTable:
     def __len__(self) -> int:
         return len(self._clients)
 
+    def kept_scns(self, physical_source: str) -> dict[str, int]:
+        """Return the oldest reported checkpoint of each client of a name."""
+        found: dict[str, int] = {}
+        for client in self._clients.values():
+            for key, stream in client.kept.items():
+                if key.physical_source == physical_source and stream.scn is not None:
+                    found[client.name] = min(stream.scn, found.get(client.name, stream.scn))
+        return found
+
     def get(self, client_id: str) -> Client | None:
         """Return a client by its id, or None."""
         return self._clients.get(client_id)

@@ -59,6 +59,8 @@ def make_relay_log(now: float) -> dict[str, Any]:
         "problem": "",
         "since": None,
         "began_anew": "",
+        "held_after_scn": None,
+        "unread": "",
         "capture_waits_s": None,
     }
 

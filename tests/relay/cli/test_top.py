@@ -168,6 +168,8 @@ def test_a_relay_log_says_how_far_it_reaches_back_and_whether_capture_waits_for_
         "retention_share": 0.25,
         "problem": "",
         "began_anew": "",
+        "held_after_scn": None,
+        "unread": "",
         "oldest_at": NOW_S - 7200,
     }
     log |= dict.fromkeys(("min_scn", "prev_scn", "durable_scn", "newest_at", "since"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from databus.relay.log.directory import DELETED, folders_aside
+from databus.relay.log.hold import Hold
 from databus.relay.log.reader import LogReader
 from databus.relay.log.retention import Retention
 from databus.relay.log.segment import segment_paths
@@ -51,6 +52,29 @@ def test_segments_are_kept_up_to_a_size(tmp_path: Path, hands: Hands) -> None:
     retention.clean(hands.now_ns)
     assert first_scns(writer) == [4, 5, 6]
     assert retention.size_bytes == sum(sizes[3:])
+    writer.close()
+
+
+def test_what_a_consumer_has_not_read_is_kept_up_to_a_size_of_its_own(
+    tmp_path: Path, hands: Hands
+) -> None:
+    writer = fill(tmp_path, hands, 6)
+    sizes = [segment.size_bytes for segment in writer.segments]
+    hold = Hold(["ann", "bob"])
+    retention = Retention(writer, sum(sizes[4:]), 1000, hold, sum(sizes))
+    hold.note({"ann": 5, "eve": 1})
+    retention.clean(hands.now_ns)
+    assert (first_scns(writer), hold.after_scn) == ([1, 2, 3, 4, 5, 6], -1), "bob has not reported"
+    hold.note({"bob": 2})
+    retention.clean(hands.now_ns)
+    assert (first_scns(writer), hold.after_scn) == ([3, 4, 5, 6], 2)
+    hold.note({"bob": 3})  # ann, who is silent, still counts
+    retention.clean(hands.now_ns)
+    assert (first_scns(writer), retention.unread) == ([4, 5, 6], "")
+    tight = Retention(writer, sum(sizes[4:]), 1000, hold, sum(sizes[5:]))
+    tight.clean(hands.now_ns)
+    assert first_scns(writer) == [5, 6]
+    assert "was deleted, though ann, bob had not read all of it" in tight.unread
     writer.close()
 
 

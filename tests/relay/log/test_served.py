@@ -22,7 +22,7 @@ from databus.relay.sources.source import Transaction
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import peek
 from databus.schemas.stream.stream_reader import walk
-from tests.relay.admin.test_api import post
+from tests.relay.admin.test_api import post, report
 from tests.relay.fakes import (
     ORDERS,
     PERSON,
@@ -295,6 +295,30 @@ def test_a_consumer_in_the_log_is_not_said_to_be_lagging_out(relay: ServedRelay)
     (client,) = json.loads(relay.get("/api/v1/clients").body)["clients"]
     assert not client["positions"][0]["isInLog"]
     assert f"{name} {read}" in relay.get("/metrics").body.decode()
+
+
+def test_a_segment_is_held_until_a_named_client_reports_that_it_has_read_it(
+    tmp_path: Path,
+) -> None:
+    held = settings(retention_bytes=1 << 20, compression="none", hold=["Ann's consumer"])
+    relay = ServedRelay(tmp_path, **held)
+    try:
+        fill(relay, range(1, 3 * LAST))
+        wait_for_log(relay, 3 * LAST - 1)
+        status = relay_log(relay)
+        assert (status.min_scn, status.held_after_scn) == (1, -1)
+        told = report()
+        told["registrations"][0]["keptScn"] = str(LAST)
+        headers = {"x-databus-client": "ann-1"}
+        relay.stream(checkPoint=Checkpoint.at(LAST).to_json(), headers=headers)
+        assert post(relay, "/clients/ann-1", told).status == 200
+        wait_until(lambda: relay_log(relay).held_after_scn == LAST)
+        fill(relay, range(3 * LAST, 4 * LAST))
+        wait_until(lambda: 1 < relay_log(relay).min_scn <= LAST + 1)
+        assert relay_log(relay).size_bytes > 1 << 20
+        assert relay_log(relay).unread == ""
+    finally:
+        relay.close()
 
 
 def test_a_ring_that_is_emptied_begins_a_log_anew_and_no_old_window_is_served(

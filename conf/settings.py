@@ -208,6 +208,19 @@ class RelaySettings(Settings):
             )
         return physical_sources
 
+    @field_validator("physical_sources")
+    @classmethod
+    def _own_log_folder(
+        cls, physical_sources: tuple[PhysicalSourceSettings, ...]
+    ) -> tuple[PhysicalSourceSettings, ...]:
+        folders = [one.log.dir for one in physical_sources if one.log and one.log.dir]
+        shared = next((folder for folder in folders if folders.count(folder) > 1), None)
+        if shared is not None:
+            raise ValueError(
+                f"log.dir {shared} is that of two physical sources: each needs its own"
+            )
+        return physical_sources
+
 
 class BackOffSettings(Settings):
     """Waits between retries: `s' = min(max, s·factor + delta)`, with jitter."""

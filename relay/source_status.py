@@ -16,6 +16,7 @@ from databus.relay.monitoring.history import Sample
 from databus.relay.sources.log_status import LogStatus
 
 _MOST_WAITING = 10  # consumers named in one text
+_LONG_WAIT_S = 5.0  # for the relay log, of one window
 _NOT_PROVED_YET = "its log is being opened; the state of the database is not known yet"
 _WORST_FIRST = (
     State.ERROR,
@@ -99,8 +100,12 @@ class SourceStatus:
     def relay_log_problem(self) -> str:
         """The problem of the relay log, and whether capture waits for it; "" without one."""
         found = self.relay_log
-        if found is None or not found.problem:
+        if found is None:
             return ""
+        if not found.problem:
+            waits_s = found.waiting_s or 0.0
+            slow = f"capture has waited {waits_s:.0f} s for the relay log: its disk is too slow"
+            return slow if waits_s >= _LONG_WAIT_S else ""
         waits = "" if found.waiting_s is None else "capture waits, because "
         return f"{waits}the relay log cannot be written: {found.problem}"
 
@@ -118,7 +123,7 @@ class SourceStatus:
             yield Trouble(self.name, capture.state, text, capture.since, capture.next_try_at)
         if self.ring.damage:
             yield Trouble(self.name, State.ERROR, self.ring.damage)
-        if self.relay_log is not None and self.relay_log.problem:
+        if self.relay_log is not None and self.relay_log_problem:
             since = self.relay_log.since
             yield Trouble(self.name, State.RETRYING, self.relay_log_problem, since)
 

@@ -247,6 +247,19 @@ def test_a_rule_is_said_in_our_words_alone() -> None:
     assert str(raised.value).startswith("settings: ring_bytes = '64Mo': write a number of bytes")
 
 
+def test_a_relay_log_is_off_unless_asked_for_and_has_a_folder_of_its_own() -> None:
+    assert physical_source().log is None
+    assert physical_source(log={}).log is not None
+    crm = {"name": "crm", "uri": "sqlite:/crm.db", "sources": ["crm.people"]}
+    for folders in (("a", "b"), (None, None)):
+        logs = [{} if folder is None else {"dir": folder} for folder in folders]
+        blocks = [SHOP | {"log": logs[0]}, crm | {"log": logs[1]}]
+        build_settings({"data_dir": "x", "physical_sources": blocks}, RelaySettings)
+    blocks = [SHOP | {"log": {"dir": "a"}}, crm | {"log": {"dir": "a"}}]
+    with pytest.raises(SettingsError, match="dir a is that of two physical sources"):
+        build_settings({"data_dir": "x", "physical_sources": blocks}, RelaySettings)
+
+
 def test_a_client_certificate_for_the_database_needs_its_authority() -> None:
     source = {"name": "shop", "uri": "mysql://a@b", "sources": ["shop.orders"]}
     for key in ("tls_cert", "tls_key"):

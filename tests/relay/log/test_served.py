@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from databus.client import DatabusClient
+from databus.relay import source_status
 from databus.relay.log import history
 from databus.relay.log.segment import segment_paths
 from databus.relay.log.status import RelayLogStatus
@@ -234,6 +236,53 @@ def test_a_segment_that_nobody_reads_any_more_is_deleted(tmp_path: Path) -> None
         wait_until(lambda: relay_log(relay).share < 1.2, 30)
     finally:
         relay.close()
+
+
+def test_a_disk_that_never_answers_is_said_too_and_a_pause_ends_the_wait(
+    relay: ServedRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    sync = os.fdatasync
+
+    def hangs(descriptor: int) -> None:
+        answers.wait(30)
+        sync(descriptor)
+
+    monkeypatch.setattr(source_status, "_LONG_WAIT_S", 0.2)
+    monkeypatch.setattr(os, "fdatasync", hangs)
+    relay.source().put(*transactions(range(LAST + 1, 2 * LAST)))
+    wait_until(lambda: "its disk is too slow" in relay.relay.status_of("shop").problem)
+    assert relay.get("/health").status == 503
+    assert post(relay, "/physicalSources/shop/pause").status == 200
+    assert relay.relay.status_of("shop").capture.state == "paused"
+    answers.set()
+    assert post(relay, "/physicalSources/shop/resume").status == 200
+    relay.wait_for_scn(2 * LAST - 1)
+    wait_until(lambda: relay.get("/health").status == 200)
+
+
+def test_a_log_that_cannot_even_be_cut_is_opened_again_and_misses_nothing(
+    relay: ServedRelay, expected: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_arguments: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    later = list(transactions(range(LAST + 1, 2 * LAST)))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fails)
+        patch.setattr(os, "ftruncate", fails)
+        relay.source().put(*later)
+        wait_until(lambda: "capture waits" in relay.relay.status_of("shop").problem)
+        wait_until(lambda: not relay_log(relay).is_joined)
+        # Nobody knows now what the log has: neither served nor refused for good.
+        assert relay.stream(checkPoint=Checkpoint.at(1).to_json()).status == 503
+    relay.wait_for_scn(later[-1].scn)
+    wait_for_log(relay, later[-1].scn)
+    events, _ = read_all(relay)
+    assert events[: len(expected)] == expected
+    scns = [peek(event).scn for event in events if peek(event).is_eop]
+    assert scns == list(range(1, 2 * LAST))
+    assert relay_log(relay).gap == ""
 
 
 def test_a_disk_that_cannot_be_read_is_no_reason_to_send_a_client_to_a_bootstrap(

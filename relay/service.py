@@ -16,7 +16,7 @@ from databus.relay.serving.databus.handlers import COMMANDS
 from databus.relay.serving.databus.parameters import StreamRequests
 
 OWN_FILES = 32
-FILES_OF_A_SOURCE = 16  # connections to its database, its MaxSCN, schema files
+FILES_OF_A_SOURCE = 24  # connections to its database, its MaxSCN, schema files, its relay log
 
 
 def routes(

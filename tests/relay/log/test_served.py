@@ -225,6 +225,18 @@ def test_what_the_log_has_deleted_is_refused_with_its_oldest_window(tmp_path: Pa
         relay.close()
 
 
+def test_a_time_is_measured_from_the_log_on(relay: ServedRelay) -> None:
+    rand = random.Random(SEED)
+    for scn in (400, *rand.sample(range(310, LAST), 15)):
+        # The search goes back five minutes, so what it finds may begin earlier, but not later.
+        answer = relay.get("/measure", sources="shop.person", since=scn * 1000, rows=1)
+        assert answer.status == 200, answer.body
+        measured = json.loads(answer.body)
+        assert measured["fromScn"] == scn - 1
+    answer = relay.get("/measure", sources="shop.person", since=0, rows=1)
+    assert json.loads(answer.body)["fromScn"] == -1  # nothing is known of what came before
+
+
 def test_a_segment_that_nobody_reads_any_more_is_deleted(tmp_path: Path) -> None:
     relay = ServedRelay(tmp_path, **settings(retention_bytes=1 << 20, compression="none"))
     try:

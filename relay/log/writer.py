@@ -22,7 +22,14 @@ from zlib import crc32
 
 from zstandard import ZstdCompressor
 
-from databus.daemon.files import PRIVATE, FileHeldError, make_folder, open_locked, sync_folder
+from databus.daemon.files import (
+    PRIVATE,
+    FileHeldError,
+    make_folder,
+    narrow,
+    open_locked,
+    sync_folder,
+)
 from databus.relay.log.directory import ASIDE, find_segments, is_empty
 from databus.relay.log.layout import (
     COMPRESSED,
@@ -210,6 +217,8 @@ class LogWriter:
         self.segments = self.segments[count:]
 
     def _open(self) -> None:
+        for path in self.folder.rglob("*.segment"):
+            narrow(path)
         found = find_segments(self.folder)
         for segment in (*found.before, *found.log):
             if segment.header.source != self._source:

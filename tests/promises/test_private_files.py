@@ -29,7 +29,7 @@ def wide(folder: Path) -> list[str]:
 
 
 def test_what_a_relay_and_a_client_keep_is_for_their_user_alone(shop: Shop, tmp_path: Path) -> None:
-    relay = RunningRelay(tmp_path, shop.settings(), prefix=WIDE_OPEN)
+    relay = RunningRelay(tmp_path, shop.settings(log={"sync_ms": 1}), prefix=WIDE_OPEN)
     checkpoints = tmp_path / "home" / "checkpoints"
     with running(relay.start()):
         shop.insert(1)
@@ -40,8 +40,10 @@ def test_what_a_relay_and_a_client_keep_is_for_their_user_alone(shop: Shop, tmp_
         assert stat.S_IMODE(relay.data_dir.stat().st_mode) == 0o700
     assert list(checkpoints.glob("*.json"))
     assert list(relay.data_dir.glob("*.ring"))
-    for path in relay.data_dir.iterdir():
-        path.chmod(0o644)
+    assert list(relay.data_dir.glob("*.relay-log/*.segment"))
+    for path in relay.data_dir.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
     told = [
         str(check) for check in check_folder("data_dir", relay.data_dir, Growth(0, ""), MACHINE)
     ]

@@ -114,6 +114,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     return events
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("size", [5000, 50_000, 16 << 20])
 def test_a_reader_gets_every_window_from_log_and_ring_once_and_in_order(
     relay: ServedRelay, expected: list[bytes], size: int
@@ -125,6 +126,7 @@ def test_a_reader_gets_every_window_from_log_and_ring_once_and_in_order(
     assert answers > 1
 
 
+@pytest.mark.usefixtures("way")
 def test_filters_choose_from_the_log_as_from_the_ring(
     relay: ServedRelay, expected: list[bytes]
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_time_a_gtid_and_the_ends_are_found_in_the_log(relay: ServedRelay) -> 
     assert position("latest")["scn"] == str(LAST)
 
 
+@pytest.mark.usefixtures("way")
 def test_rows_are_measured_in_the_log_as_they_are_read(
     relay: ServedRelay, expected: list[bytes]
 ) -> None:

@@ -52,6 +52,7 @@ relay/sources/mysql/binlog: bytes of the log to transactions
 relay/sources/mysql/tables: definitions, and DDL that changes them
 relay/sources/mysql/server: what the server says of itself
 relay/sources/mysql/replication: reading the log, and proving it is the same
+relay/sources/mysql/search: searches along the log
 relay/sources/mysql/scan: rows at rest
 relay/sources/mysql: MySQL and MariaDB
 relay/sources/sqlite: SQLite

@@ -17,9 +17,9 @@ from benchmarks.capture_fuzz import statements
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.sources.mysql.binlog import events
-from databus.relay.sources.mysql.replication.definition_scan import last_definition_changes
 from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
 from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.search.definition_scan import last_definition_changes
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.initial_history import first_record

@@ -38,7 +38,7 @@ from benchmarks.capture_fuzz.recording import Recording, record_all
 from benchmarks.capture_fuzz.rings import look_at
 from benchmarks.capture_fuzz.searching import search, searches, walk_along
 from benchmarks.shared.sanitized import run_sanitized
-from databus.relay.sources.mysql.replication.transaction_walk import NO_END
+from databus.relay.sources.mysql.search.transaction_walk import NO_END
 from databus.schemas.scn import binlog_position
 
 UNDAMAGED = 0.03  # share of the rounds that show that a stretch can be read at all

@@ -8,13 +8,13 @@ from benchmarks.capture_fuzz.reading import Outcome
 from benchmarks.capture_fuzz.recording import Recording
 from benchmarks.capture_fuzz.statements import SOURCES
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError, StreamEnded
-from databus.relay.sources.mysql.replication.definition_scan import (
+from databus.relay.sources.mysql.search.definition_scan import (
     DefinitionScan,
     read_chunks,
     read_events,
 )
-from databus.relay.sources.mysql.replication.skipping import IS_COMPILED
-from databus.relay.sources.mysql.replication.transaction_walk import TransactionWalk
+from databus.relay.sources.mysql.search.skipping import IS_COMPILED
+from databus.relay.sources.mysql.search.transaction_walk import TransactionWalk
 from databus.relay.sources.mysql.tables.names import Names
 
 Search = Callable[[DefinitionScan, Sequence[bytes]], None]

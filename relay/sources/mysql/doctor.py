@@ -16,8 +16,8 @@ from databus.doctor.servers import check_clock
 from databus.relay.sources.kind import CheckRequest
 from databus.relay.sources.log_status import Holding
 from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
-from databus.relay.sources.mysql.replication.start_search import StartSearch
 from databus.relay.sources.mysql.rows.layout import Definition
+from databus.relay.sources.mysql.search.start_search import StartSearch
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (
     GRANT_HINT,

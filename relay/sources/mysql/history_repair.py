@@ -10,8 +10,8 @@ from pathlib import Path
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.kind import Repaired
-from databus.relay.sources.mysql.replication.definition_scan import log_scanner
 from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.search.definition_scan import log_scanner
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.initial_history import rules_of, table_versions

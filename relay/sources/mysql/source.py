@@ -25,14 +25,14 @@ from databus.relay.sources.mysql.binlog.packets import SAME_ID, StreamBrokenErro
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import PreparedTransactions
 from databus.relay.sources.mysql.replication.assembler import Assembler
-from databus.relay.sources.mysql.replication.definition_scan import log_scanner
 from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.replication.log_identities import Identities
 from databus.relay.sources.mysql.replication.log_identity import AnotherLogError
-from databus.relay.sources.mysql.replication.log_search import PreparedInLog
 from databus.relay.sources.mysql.replication.same_log import SameLog, wrong_connection
-from databus.relay.sources.mysql.replication.start_search import StartSearch
 from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.search.definition_scan import log_scanner
+from databus.relay.sources.mysql.search.prepared_search import PreparedInLog
+from databus.relay.sources.mysql.search.start_search import StartSearch
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (
     filter_problems,

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """Skips the events of a binlog in which a search for statements has no interest.
 
-`replication/definition_scan.py` has the rules, and reads everything itself where this module
+`search/definition_scan.py` has the rules, and reads everything itself where this module
 is not built: this module is its fast path. It splits packets and events, checks each event's
 checksum and position, and passes over rows, commits and the like. It stops before any other
 event, and before one that is damaged: Python handles that event or raises the error. So this
@@ -114,7 +114,7 @@ cdef class EventSkipper(EventReader):
 
 
 cdef class TransactionSkipper(EventSkipper):
-    """Skips transactions of a time before `until_ns`; `replication/start_search.py` has the rules.
+    """Skips transactions of a time before `until_ns`; `search/start_search.py` has the rules.
 
     The other attributes are those of the newest transaction, shared with the walk in Python.
     It stops at the begin of the next one if this one is of that time or later.

@@ -9,13 +9,16 @@ finds the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from pymysqlreplication.constants import BINLOG as B
+
+from databus.relay.sources.mysql.binlog.events import EventReader
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
+from databus.relay.sources.mysql.replication.log_cursor import LogCursor, is_made_up
 from databus.relay.sources.mysql.replication.log_identities import Expected, Identities
 from databus.relay.sources.mysql.replication.log_identity import AnotherLogError, Identity, Proof
-from databus.relay.sources.mysql.replication.log_search import prove
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,
@@ -163,3 +166,17 @@ def wrong_connection(error: StreamBrokenError, source: str, doing: str) -> Sourc
 
 def _both(kept: Identity | str, found: str) -> str:
     return f"Kept: {kept}. Found: {found}. {_WAYS}"
+
+
+def prove(stream: Iterable[bytes], proof: Proof) -> None:
+    """Compare a stream until the proof is complete; raises as `Proof.take` and `place` do."""
+    reader, cursor = EventReader(), LogCursor(has_gaps=False)
+    for data in stream:
+        event = cursor.place(reader.read(data), is_inside=True)
+        stands = event.type_code != B.ROTATE_EVENT and not is_made_up(event)
+        place = (cursor.file, cursor.file_number, cursor.offset)
+        proof.take(event, data, place, stands=stands)
+        if proof.is_over:
+            return
+    found = f"{proof.describe()}, which ends at {cursor.file}:{cursor.offset}"
+    raise AnotherLogError(proof.kept, found)

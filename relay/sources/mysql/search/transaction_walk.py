@@ -21,8 +21,8 @@ from databus.relay.sources.mysql.replication.dump import (
     events_to_the_end,
 )
 from databus.relay.sources.mysql.replication.log_cursor import LogCursor, is_made_up
-from databus.relay.sources.mysql.replication.search_progress import SearchProgress
-from databus.relay.sources.mysql.replication.skipping import (
+from databus.relay.sources.mysql.search.search_progress import SearchProgress
+from databus.relay.sources.mysql.search.skipping import (
     IS_COMPILED,
     TransactionSkipper,
     events_left,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from databus.relay.sources.mysql.replication.search_progress import SearchProgress, bytes_between
+from databus.relay.sources.mysql.search.search_progress import SearchProgress, bytes_between
 from databus.relay.sources.mysql.server.start_position import LogFile
 from databus.relay.sources.source import LogSearch
 from databus.schemas.scn import BinlogPosition

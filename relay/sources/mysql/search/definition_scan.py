@@ -21,9 +21,9 @@ from databus.relay.sources.mysql.replication.dump import (
     chunks_to_the_end,
     events_to_the_end,
 )
-from databus.relay.sources.mysql.replication.placed_events import EventPlacer
-from databus.relay.sources.mysql.replication.search_progress import SearchProgress, bytes_between
-from databus.relay.sources.mysql.replication.skipping import (
+from databus.relay.sources.mysql.search.placed_events import EventPlacer
+from databus.relay.sources.mysql.search.search_progress import SearchProgress, bytes_between
+from databus.relay.sources.mysql.search.skipping import (
     IS_COMPILED,
     EventSkipper,
     events_left,

@@ -1,8 +1,4 @@
-"""Searches the binlog behind the stream.
-
-For the place to which a saved mark belongs, and for prepared XA transactions that are committed
-now.
-"""
+"""Searches the binlog behind the stream for prepared XA transactions that are committed now."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from dataclasses import dataclass
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.binlog import events
-from databus.relay.sources.mysql.binlog.events import Event, EventReader, parse_query
+from databus.relay.sources.mysql.binlog.events import Event, parse_query
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import (
     PreparedTransactions,
@@ -22,10 +18,8 @@ from databus.relay.sources.mysql.binlog.xa import (
 )
 from databus.relay.sources.mysql.replication.assembler import Assembler
 from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
-from databus.relay.sources.mysql.replication.log_cursor import LogCursor, is_made_up
-from databus.relay.sources.mysql.replication.log_identity import AnotherLogError, Proof
-from databus.relay.sources.mysql.replication.placed_events import placed
 from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.search.placed_events import placed
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,
@@ -44,20 +38,6 @@ _GTIDS = frozenset(
         events.GTID_TAGGED,
     }
 )
-
-
-def prove(stream: Iterable[bytes], proof: Proof) -> None:
-    """Compare a stream until the proof is complete; raises as `Proof.take` and `place` do."""
-    reader, cursor = EventReader(), LogCursor(has_gaps=False)
-    for data in stream:
-        event = cursor.place(reader.read(data), is_inside=True)
-        stands = event.type_code != B.ROTATE_EVENT and not is_made_up(event)
-        place = (cursor.file, cursor.file_number, cursor.offset)
-        proof.take(event, data, place, stands=stands)
-        if proof.is_over:
-            return
-    found = f"{proof.describe()}, which ends at {cursor.file}:{cursor.offset}"
-    raise AnotherLogError(proof.kept, found)
 
 
 def prepared_transactions(

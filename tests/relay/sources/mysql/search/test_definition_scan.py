@@ -16,12 +16,12 @@ from hypothesis import given, strategies as st
 from pymysqlreplication.constants import BINLOG
 
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError, StreamEnded
-from databus.relay.sources.mysql.replication.definition_scan import (
+from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.search.definition_scan import (
     DefinitionScan,
     read_chunks,
     read_events,
 )
-from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.names import Names
 from databus.schemas.scn import BinlogPosition

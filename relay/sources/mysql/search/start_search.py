@@ -18,13 +18,13 @@ from databus.conf.named_places import BinlogPlace, GtidPlace, TimePlace
 from databus.relay.sources.mysql.binlog.events import EventReader
 from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet, decode_gtid_set
 from databus.relay.sources.mysql.replication.dump import BinlogDump, events_to_the_end
-from databus.relay.sources.mysql.replication.search_progress import SearchProgress
-from databus.relay.sources.mysql.replication.transaction_walk import (
+from databus.relay.sources.mysql.rows.columns import ByteReader
+from databus.relay.sources.mysql.search.search_progress import SearchProgress
+from databus.relay.sources.mysql.search.transaction_walk import (
     LoggedTransaction,
     TransactionWalk,
     transactions_of,
 )
-from databus.relay.sources.mysql.rows.columns import ByteReader
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,

@@ -18,7 +18,7 @@ from databus.demo.private_mariadb import PrivateMariaDB
 from databus.doctor.checks import Verdict
 from databus.relay.sources.kind import CheckRequest
 from databus.relay.sources.mysql.doctor import check_server
-from databus.relay.sources.mysql.replication.transaction_walk import NO_END
+from databus.relay.sources.mysql.search.transaction_walk import NO_END
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.scn import binlog_position
@@ -27,7 +27,7 @@ from tests.mysql_server import PrivateMySQL
 from tests.relay.sources.mysql.binlog import events_made as made
 from tests.relay.sources.mysql.reading import opened, read_full, row_changes_of, watching
 from tests.relay.sources.mysql.replication.test_decoder import packets
-from tests.relay.sources.mysql.replication.test_definition_scan import ROWS, mariadb_gtid, stream
+from tests.relay.sources.mysql.search.test_definition_scan import ROWS, mariadb_gtid, stream
 
 pytest_plugins = ["tests.mariadb", "tests.mysql"]
 

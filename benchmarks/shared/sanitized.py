@@ -8,6 +8,7 @@ is seen. What Python's code says of the same bytes is left to a run without it.
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -15,8 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -98,21 +100,30 @@ def _environment() -> dict[str, str]:
     }
 
 
+class _BuiltModules(importlib.abc.MetaPathFinder):
+    """Finds built modules under their own names, before those beside the sources."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = paths
+
+    def find_spec(
+        self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return how a built module is loaded; None for all others."""
+        built = self._paths.get(name)
+        return None if built is None else importlib.util.spec_from_file_location(name, built)
+
+
 def load_built(folder: Path) -> None:
     """Load every built module under its own name, in place of those beside the sources."""
-    for path in _modules_in(folder):
-        name = module_name(path)
+    paths = {module_name(path): path for path in _modules_in(folder)}
+    for name in paths:
         if name in sys.modules:
             raise ImportError(f"{name} was imported already")
-        loader = importlib.machinery.ExtensionFileLoader(name, str(path))
-        spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-        assert spec is not None
-        package, _, own_name = name.rpartition(".")
-        parent = importlib.import_module(package)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        loader.exec_module(module)
-        setattr(parent, own_name, module)
+    # One may import another.
+    sys.meta_path.insert(0, _BuiltModules(paths))
+    for name in paths:
+        importlib.import_module(name)
 
 
 def main(arguments: Sequence[str]) -> None:

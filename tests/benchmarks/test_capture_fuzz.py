@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import shutil
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +19,7 @@ from benchmarks.capture_fuzz.damage import cut, damage_events, framed, stretch
 from benchmarks.capture_fuzz.run import main
 from benchmarks.shared import sanitized
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded
+from tools.repository import ROOT
 
 FORMAT, GTID, QUERY = 15, 162, 2
 
@@ -76,3 +80,30 @@ def test_a_built_module_is_loaded_under_the_name_it_is_imported_by(tmp_path: Pat
     (tmp_path / "setup.py").touch()
     built = tmp_path / "relay" / "sources" / "_decoder.cpython-311-x86_64-linux-gnu.so"
     assert sanitized.module_name(built) == "databus.relay.sources._decoder"
+
+
+def test_built_modules_are_loaded_although_one_imports_another(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").touch()
+    # The first one by name imports the second one.
+    for name in ("client/dispatcher/_calls", "client/events/_event_fields"):
+        (built,) = ROOT.glob(f"{name}.*.so")
+        copy = tmp_path / built.relative_to(ROOT)
+        copy.parent.mkdir(parents=True)
+        shutil.copy(built, copy)
+    loads = """
+import sys
+from pathlib import Path
+from benchmarks.shared.sanitized import load_built
+load_built(Path(sys.argv[1]))
+from databus.client.dispatcher import _calls
+from databus.client.events import _event_fields
+print(_calls.__file__, _event_fields.__file__)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", loads, tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert all(place.startswith(str(tmp_path)) for place in ran.stdout.split())

@@ -112,7 +112,13 @@ class SourceStatus:
     @property
     def warnings(self) -> int:
         """Number of warnings about the database and its log."""
-        return len(self.capture.warnings) + bool(self.log.warning)
+        return len(self.warning_texts) + bool(self.log.warning)
+
+    @property
+    def warning_texts(self) -> list[str]:
+        """The warnings about the database, and whether the relay log lost its older part."""
+        gap = "" if self.relay_log is None else self.relay_log.gap
+        return [*self.capture.warnings, *filter(None, [gap])]
 
     def troubles(self) -> Iterator[Trouble]:
         """Yield the problems of capture, of the ring and of the relay log."""
@@ -163,7 +169,7 @@ def status_json(status: SourceStatus) -> dict[str, Any]:
         "prevScn": ring.prev_scn,
         "log": _log_json(status.log),
         "relayLog": _relay_log_json(status.relay_log),
-        "warnings": list(capture.warnings),
+        "warnings": status.warning_texts,
     }
 
 

@@ -100,7 +100,7 @@ class RelayLogView(ApiModel):
     since: float | None = Field(description="When the problem began")
     began_anew: str = Field(description="Why the log began anew the last time")
     held_after_scn: Scn | None = Field(
-        description="Segments with windows after it are kept for clients; -1 = all, as one of them "
+        description="Segments with windows after it are kept for clients; 0 = all, as one of them "
         "has not reported yet; None = none"
     )
     unread: str = Field(description="Why windows were deleted that such a client had not read")

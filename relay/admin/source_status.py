@@ -83,7 +83,7 @@ def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
         next_try_at=capture.next_try_at,
         is_connected=capture.is_connected,
         heard_at=capture.heard_at,
-        warnings=list(capture.warnings),
+        warnings=status.warning_texts,
         sources=_source_names(relay, name),
         ring=ring_view(status.ring, history.rate_of_minutes(sample)),
         relay_log=None if status.relay_log is None else relay_log_view(status.relay_log),
@@ -149,7 +149,7 @@ def relay_log_view(log: RelayLogStatus) -> RelayLogView:
         problem=log.problem,
         since=log.since,
         began_anew=log.gap,
-        held_after_scn=log.held_after_scn,
+        held_after_scn=None if log.held_after_scn is None else max(log.held_after_scn, 0),
         unread=log.unread,
         capture_waits_s=log.waiting_s,
     )

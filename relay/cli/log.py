@@ -138,6 +138,9 @@ def verify(folder: Path | None, config: Path | None, source: str | None) -> None
                 frames += verify_segment(segment.path)
             elif segment.index is not None:
                 frames += len(segment.index)
+                if segment.has_more:
+                    text = f"{segment.damage}, and whole frames lie behind that"
+                    problems.append(str(RelayLogDamagedError(str(segment.path), text)))
         except RelayLogDamagedError as error:
             problems.append(str(error))
     if found.before:
@@ -215,7 +218,11 @@ def export(
     """
     place = _place(folder, config, source)
     render = _json_render(place) if is_json else None
-    reader = LogReader(SegmentTuple(find_segments(place.folder).log))
+    found = find_segments(place.folder)
+    if found.before or found.unreadable:
+        text = "Warning: there is a hole; only what is after it is written: databus log verify"
+        click.echo(text, err=True)
+    reader = LogReader(SegmentTuple(found.log))
     try:
         for event in _events(reader, after_scn, until_scn):
             out.write(event if render is None else render(event))

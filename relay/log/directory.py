@@ -25,19 +25,26 @@ def log_folder(data_dir: Path, settings: PhysicalSourceSettings) -> Path:
 
 
 class Found(NamedTuple):
-    """The segments of a folder: the log, those before a hole, and files that cannot be read."""
+    """The segments of a folder: the log, those before a hole, and files that cannot be read.
+
+    `copies` of segments, under other names, are none of the log.
+    """
 
     log: tuple[Segment, ...]
     before: tuple[Segment, ...]
     unreadable: tuple[RelayLogDamagedError, ...]
+    copies: tuple[Segment, ...]
 
 
 def find_segments(folder: Path) -> Found:
     """Read the segments of a folder, oldest first; raise RelayLogError."""
-    segments, unreadable = [], []
+    segments: list[Segment] = []
+    copies: list[Segment] = []
+    unreadable: list[RelayLogDamagedError] = []
     for path in segment_paths(folder):
         try:
-            segments.append(read_segment(path))
+            segment = read_segment(path)
+            (segments if path.name == segment.header.name else copies).append(segment)
         except RelayLogDamagedError as error:
             unreadable.append(error)
         except OSError as error:
@@ -53,7 +60,7 @@ def find_segments(folder: Path) -> Found:
     log, before = segments[first:], segments[:first]
     if 0 <= newest < len(segments) - 1 and not continues(segments[newest], segments[-1]):
         log, before = segments[first : newest + 1], [*before, segments[-1]]
-    return Found(tuple(log), tuple(before), tuple(unreadable))
+    return Found(tuple(log), tuple(before), tuple(unreadable), tuple(copies))
 
 
 def is_empty(segment: Segment) -> bool:

@@ -1,7 +1,7 @@
 """Copy the windows of a ring into its log, as they come. No threads.
 
 A log goes on only where it is certain that it is the ring's: the ring's id is the one in its
-segments, and the log's newest window is the same in the ring. Otherwise, and if the ring no longer
+segments, and what both have is the same, byte for byte. Otherwise, and if the ring no longer
 has what comes after the log's end, the log begins anew with the ring's oldest window. The old one
 is kept aside, and `gap` says why: nothing is ever read across a hole.
 """
@@ -9,17 +9,20 @@ is kept aside, and `gap` says why: nothing is ever read across a hole.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing, suppress
 
 from databus.relay.log.layout import UNKNOWN_SCN
+from databus.relay.log.reader import LogReader
 from databus.relay.log.windows import part_of_window, whole_windows
 from databus.relay.log.writer import LogWriter
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.reader import RingReader
-from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
+from databus.schemas.errors import DamagedWindowsError, RelayLogDamagedError, ScnNotFoundError
 from databus.schemas.event.v2 import peek
 from databus.schemas.log_mark import LogMark
 
 FRAME_BYTES = 256 << 10
+COMPARED_BYTES = 16 << 20
 _OVERWRITTEN = "the ring no longer has what comes after scn "
 
 
@@ -110,7 +113,46 @@ class LogFollower:
         held = None if position is None else self._reader.window_at(end.scn)
         if held not in (None, (end.scn, end.timestamp_ns)):
             return self._begin_at_head(f"the ring has another window at scn {end.scn}")
+        if position is not None and not self._is_same(position):
+            return self._begin_at_head(f"the ring has other windows up to scn {end.scn}")
         return position
+
+    def _is_same(self, position: int) -> bool:
+        """Return whether both have the same before the log's end, `position` in the ring.
+
+        A ring that was put back from a copy captures windows again, perhaps of other tables. The
+        newest bytes are compared, and how many all are.
+        """
+        shift = position - self._writer.written.position
+        with closing(LogReader(self._writer)) as logged:
+            if not self._begins_alike(logged, shift):
+                return False
+            end = logged.tail + shift
+            at = max(self._reader.head, logged.head + shift, end - COMPARED_BYTES)
+            while at < end:
+                size = min(FRAME_BYTES, end - at)
+                # What is damaged cannot be compared; reading it is an error of its own.
+                with suppress(DamagedWindowsError, RelayLogDamagedError):
+                    try:
+                        if self._reader.read(at, size) != logged.read(at - shift, size):
+                            return False
+                    except ScnNotFoundError:
+                        at = max(at, self._reader.head)  # overwritten meanwhile
+                        continue
+                at += size
+        return True
+
+    def _begins_alike(self, logged: LogReader, shift: int) -> bool:
+        """Return whether the younger of both begins where the other one has that place."""
+        extent = self._reader.extent()
+        try:
+            if extent.head >= logged.head + shift:
+                found = logged.find(extent.prev_scn, WINDOW_DONE)
+                return extent.prev_scn < 0 or found is None or found == extent.head - shift
+            found = self._reader.find(logged.prev_scn, WINDOW_DONE)
+            return logged.prev_scn < 0 or found == logged.head + shift
+        except ScnNotFoundError:
+            return True  # it is not known, or was overwritten meanwhile
 
     def _begin_at_head(self, gap: str) -> int:
         extent = self._reader.extent()

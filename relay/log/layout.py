@@ -49,7 +49,7 @@ _CRC = struct.Struct("<I")
 # the frame, commit times (ns) of the first and the last window, the newest commit time of the log
 # up to the frame's end, position; CRC32 of the fields before it.
 _FRAME = struct.Struct("<4sIIIII qqqqqqQ")
-_FRAME_MAGIC = b"FRAM"
+FRAME_MAGIC = b"FRAM"
 FRAME_HEADER_BYTES = _FRAME.size + _CRC.size
 COMPRESSED = 1
 GOES_ON = 2
@@ -154,7 +154,7 @@ class FrameHeader(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the bytes of the header."""
-        fields = _FRAME.pack(_FRAME_MAGIC, *self)
+        fields = _FRAME.pack(FRAME_MAGIC, *self)
         return fields + _CRC.pack(crc32(fields))
 
     @classmethod
@@ -164,7 +164,7 @@ class FrameHeader(NamedTuple):
             return None
         magic, *fields = _FRAME.unpack_from(data, at)
         crc: int = _CRC.unpack_from(data, at + _FRAME.size)[0]
-        if magic != _FRAME_MAGIC or crc != crc32(data[at : at + _FRAME.size]):
+        if magic != FRAME_MAGIC or crc != crc32(data[at : at + _FRAME.size]):
             return None
         return cls(*fields) if not fields[0] & ~_FLAGS else None
 

@@ -183,6 +183,10 @@ class LogRecorder:
     def _round(self) -> None:
         """Copy and sync what the ring has; delete what is too old, also if that fails."""
         try:
+            if self._writer is not None and not self._writer.is_in_place:
+                self._close_log()
+                self._gap = f"the log begins anew: {self._folder} was deleted or replaced"
+                log.error("%s: %s", self._name, self._gap, extra=self._about())
             if self._follower is None:
                 self._open()
             follower = self._follower
@@ -221,6 +225,9 @@ class LogRecorder:
         for damage in writer.unreadable:
             log.warning("%s; it is kept aside", damage, extra=self._about())
             self._on_problem(damage)
+        if writer.lost:
+            self._gap = writer.lost
+            log.warning("%s: %s", self._name, writer.lost, extra=self._about())
         self._writer = writer
         limits = settings.retention_bytes, settings.retention_hours
         self._retention = Retention(writer, *limits, self.hold, settings.hold_bytes)

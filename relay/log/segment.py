@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -21,6 +22,7 @@ from databus.relay.log.layout import (
     ENTRY_BYTES,
     FOOTER_BYTES,
     FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
     HEADER_BYTES,
     Footer,
     FrameHeader,
@@ -28,6 +30,8 @@ from databus.relay.log.layout import (
     SegmentHeader,
 )
 from databus.schemas.errors import RelayLogDamagedError, RelayLogError
+
+_SEARCHED_BYTES = 1 << 20
 
 
 class SegmentEnd(NamedTuple):
@@ -91,14 +95,19 @@ class Segment:
         sealed_ns: int = 0,
         index: FrameIndex | None = None,
         damage: str = "",
+        has_more: bool = False,
     ) -> None:
-        """`index` is None if it is in the file; `damage` says what was found in a file."""
+        """`index` is None if it is in the file; `damage` says what was found in a file.
+
+        With `has_more` whole frames lie behind the damage: it is not the torn end of a file.
+        """
         self.path = path
         self.header = header
         self.end = end
         self.sealed_ns = sealed_ns
         self.index = index
         self.damage = damage
+        self.has_more = has_more
 
     @property
     def is_sealed(self) -> bool:
@@ -133,7 +142,15 @@ def read_segment(path: Path) -> Segment:
             )
             return Segment(path, header, end, sealed_ns=footer.sealed_ns)
         found = scan_frames(fd, path, header)
-        return Segment(path, header, found.end, index=found.frames, damage=found.damage)
+        has_more = bool(found.damage) and _has_frame_behind(fd, path, found.damaged_at)
+        return Segment(
+            path,
+            header,
+            found.end,
+            index=found.frames,
+            damage=found.damage,
+            has_more=has_more,
+        )
     finally:
         os.close(fd)
 
@@ -159,11 +176,15 @@ def read_index(fd: int, path: Path) -> FrameIndex:
 
 
 class Scan(NamedTuple):
-    """The frames of whole windows in a file, where they end, and what is behind that, if any."""
+    """The frames of whole windows in a file, where they end, and what is behind that, if any.
+
+    `damaged_at` is the offset of the first frame that is not sound, or of the end.
+    """
 
     frames: FrameIndex
     end: SegmentEnd
     damage: str
+    damaged_at: int
 
 
 def scan_frames(fd: int, path: Path, header: SegmentHeader) -> Scan:
@@ -172,17 +193,38 @@ def scan_frames(fd: int, path: Path, header: SegmentHeader) -> Scan:
         header.position, HEADER_BYTES, header.prev_scn, 0, header.newest_timestamp_ns
     )
     index, end, whole, damage = FrameIndex(), start, 0, ""
+    at = HEADER_BYTES
     decompressor = ZstdDecompressor()
     try:
         for offset, frame in frames_of(fd, path, header):
             read_frame(fd, path, offset, decompressor)
             index.add(IndexEntry.of(frame, offset))
+            at = end_of(frame, offset).offset
             if not frame.goes_on:
                 end, whole = end_of(frame, offset), len(index)
     except RelayLogDamagedError as error:
         damage = error.problem
     index.cut(whole)
-    return Scan(index, end, damage)
+    return Scan(index, end, damage, at)
+
+
+def _has_frame_behind(fd: int, path: Path, offset: int) -> bool:
+    """Return whether a whole frame lies behind the damaged one at an offset."""
+    decompressor = ZstdDecompressor()
+    with suppress(RelayLogDamagedError):
+        read_frame(fd, path, offset, decompressor)
+        return False  # it was just being written
+    at, size = offset + 1, os.fstat(fd).st_size
+    while at < size:
+        found = os.pread(fd, _SEARCHED_BYTES, at).find(FRAME_MAGIC)
+        if found < 0:
+            at += _SEARCHED_BYTES - len(FRAME_MAGIC) + 1
+            continue
+        with suppress(RelayLogDamagedError):
+            read_frame(fd, path, at + found, decompressor)
+            return True
+        at += found + 1
+    return False
 
 
 def end_of(frame: FrameHeader, offset: int) -> SegmentEnd:

@@ -14,6 +14,7 @@ that the ring no longer continues, is moved aside as a whole (`begin_anew`).
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from databus.daemon.files import (
     open_locked,
     sync_folder,
 )
-from databus.relay.log.directory import ASIDE, find_segments, is_empty
+from databus.relay.log.directory import ASIDE, Found, find_segments, is_empty
 from databus.relay.log.layout import (
     COMPRESSED,
     FRAME_HEADER_BYTES,
@@ -74,6 +75,7 @@ class LogWriter:
         self._compressor = ZstdCompressor(level=_LEVEL) if is_compressed else None
         self._wall_ns = wall_ns
         self.segments: tuple[Segment, ...] = ()
+        self.lost = ""  # what was found not to be part of it, in words
         self.openings = 0  # counts logs begun anew: positions of an earlier one are not valid
         self._fd = self._lock = -1
         # The segment being written: its frames, and where the next one goes in log and file.
@@ -82,6 +84,7 @@ class LogWriter:
         self._is_new = False  # not in a synced folder yet
         self._written = self._begin = _start(UNKNOWN_SCN)
         try:
+            make_folder(folder)
             self._lock = open_locked(folder / LOCK_FILE)
         except FileHeldError:
             raise RelayLogError(f"relay log {folder}: another relay is writing it") from None
@@ -99,6 +102,15 @@ class LogWriter:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the folder is still the one that was opened: not deleted, nor another one."""
+        try:
+            found = (self.folder / LOCK_FILE).stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(self._lock))
 
     @property
     def ring_id(self) -> int | None:
@@ -226,7 +238,10 @@ class LogWriter:
                     f"relay log {self.folder}: it is of physical source "
                     f"{segment.header.source!r}, not {self._source!r}; give each its own dir"
                 )
-        self._set_aside([segment.path for segment in found.before])
+        self.lost = _lost(self.folder, found)
+        if found.log and found.log[-1].has_more:
+            self._copy_aside(found.log[-1].path)  # before what is behind the damage is cut off
+        self._set_aside([segment.path for segment in (*found.before, *found.copies)])
         self._set_aside([Path(error.path) for error in found.unreadable])
         self.unreadable = found.unreadable
         self.segments = found.log
@@ -258,6 +273,15 @@ class LogWriter:
             path.rename(aside / path.name)
         sync_folder(aside)
         sync_folder(self.folder)
+
+    def _copy_aside(self, path: Path) -> None:
+        """Keep a copy of a file in the folder `aside`. Raises OSError."""
+        copy = path.with_name(path.name + ".copy")
+        shutil.copyfile(path, copy)
+        narrow(copy)
+        with copy.open("rb") as copied:
+            os.fsync(copied.fileno())
+        self._set_aside([copy])
 
     def _is_full(self) -> bool:
         header = self.segments[-1].header
@@ -296,6 +320,24 @@ class LogWriter:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _lost(folder: Path, found: Found) -> str:
+    """Return what is no longer part of a log, in words; "" if that is nothing."""
+    before = sum(not is_empty(segment) for segment in found.before)
+    newest = found.log[-1] if found.log else None
+    if newest is not None and newest.has_more:
+        return (
+            f"the log {folder} has lost what is behind scn {newest.end.scn} in {newest.path.name}: "
+            f"{newest.damage}; a copy of the file is kept in {ASIDE}"
+        )
+    if not before and not found.unreadable:
+        return ""
+    where = f"before scn {found.log[0].header.first_scn}" if found.log else "in it"
+    return (
+        f"the log {folder} has lost what was {where}: {before} segments lie before a hole and "
+        f"{len(found.unreadable)} cannot be read; they are kept in {ASIDE}"
+    )
 
 
 def _start(prev_scn: int) -> SegmentEnd:

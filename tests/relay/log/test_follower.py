@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from databus.relay.log.directory import folders_aside
 from databus.relay.log.follower import LogFollower
 from databus.relay.log.reader import LogReader
@@ -16,10 +18,16 @@ from databus.relay.log.segment import segment_paths
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.schemas.event.control import end_of_period
-from databus.schemas.event.v2 import encode
+from databus.schemas.event.v2 import decode, encode
 from databus.schemas.windows import EncodedWindow
 from tests.relay.log.logs import events_in, open_writer, reading
-from tests.relay.ring.model import append_in_pieces, make_window, split_events, window_of
+from tests.relay.ring.model import (
+    append_in_pieces,
+    make_event,
+    make_window,
+    split_events,
+    window_of,
+)
 from tools.repository import ROOT
 
 FRAME_BYTES = 600
@@ -188,6 +196,46 @@ def test_a_log_with_another_newest_window_is_not_gone_on_with(tmp_path: Path) ->
     expected = events_of(range(1, 5)) + split_events(other.data) + events_of([6])
     assert events_in(tmp_path / "log") == expected
     assert len(folders_aside(tmp_path / "log")) == 1
+
+
+def other_window(scn: int) -> EncodedWindow:
+    """Return a window as long as that of an SCN, of other rows."""
+    made = window_of(scn)
+    sizes = [len(payload_of(event)) for event in split_events(made.data)[:-1]]
+    assert sizes
+    events = [make_event(scn, 100 + key, size) for key, size in enumerate(sizes)]
+    eop = split_events(made.data)[-1]
+    return made._replace(data=b"".join([*events, eop]))
+
+
+def payload_of(event: bytes) -> bytes:
+    payload = decode(event)[0].payload
+    assert payload is not None
+    return payload.data
+
+
+@pytest.mark.parametrize("is_larger", [False, True])
+def test_a_log_is_not_gone_on_with_by_a_ring_that_captured_other_windows_at_its_scns(
+    tmp_path: Path, is_larger: bool
+) -> None:
+    """A ring that was put back from a copy, with other tables in the settings."""
+    pair = Pair(tmp_path)
+    pair.append(range(1, 5))
+    before = (tmp_path / "shop.ring").read_bytes()
+    pair.append(range(5, 9))
+    pair.catch_up()
+    pair.close()
+    (tmp_path / "shop.ring").write_bytes(before)
+    pair = Pair(tmp_path)
+    # All but one are the same, and the newest one has the same time.
+    changed = make_window(5, [200]) if is_larger else other_window(5)
+    pair.ring.append([changed])
+    pair.append(range(6, 12))
+    pair.catch_up()
+    pair.close()
+    assert "the ring has other windows up to scn 8" in pair.follower.gap
+    expected = events_of(range(1, 5)) + split_events(changed.data) + events_of(range(6, 12))
+    assert events_in(tmp_path / "log") == expected
 
 
 def test_a_restarted_log_of_any_end_has_every_window_once(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from databus.client import DatabusClient
 from databus.relay import source_status
+from databus.relay.cli.log import log
 from databus.relay.log import history
 from databus.relay.log.segment import segment_paths
 from databus.relay.log.status import RelayLogStatus
@@ -243,10 +246,12 @@ def test_a_time_is_measured_from_the_log_on(relay: ServedRelay) -> None:
 def test_a_segment_that_nobody_reads_any_more_is_deleted(tmp_path: Path) -> None:
     relay = ServedRelay(tmp_path, **settings(retention_bytes=1 << 20, compression="none"))
     try:
-        fill(relay, range(1, LAST // 2))
+        step = LAST // 10  # far fewer bytes than are kept
+        fill(relay, range(1, step))
+        wait_for_log(relay, step - 1)
         assert peek(relay.stream().body).scn == 1  # the oldest segment is open now
-        for begin in range(LAST // 2, 3 * LAST, LAST // 2):
-            fill(relay, range(begin, begin + LAST // 2))
+        for begin in range(step, 3 * LAST, step):
+            fill(relay, range(begin, begin + step))
         wait_until(lambda: relay_log(relay).min_scn > 1, 30)
         wait_until(lambda: relay_log(relay).share < 1.2, 30)
     finally:
@@ -397,6 +402,93 @@ def test_a_ring_that_is_emptied_begins_a_log_anew_and_no_old_window_is_served(
     assert scns == list(range(LAST - 9, LAST + 1))
     status = json.loads(relay.get("/controlSources/status").body)["shop"]["relayLog"]
     assert "another ring" in status["beganAnew"]
+
+
+@pytest.mark.parametrize("harm", ["lost", "damaged", "copied"])
+def test_what_is_no_longer_part_of_a_log_is_said_and_nothing_is_served_across_the_hole(
+    tmp_path: Path, expected: list[bytes], harm: str
+) -> None:
+    relay = ServedRelay(tmp_path, **settings())
+    fill(relay, range(1, LAST + 1))
+    wait_for_log(relay, LAST)
+    folder = Path(relay_log(relay).folder)
+    relay.close()
+    paths = segment_paths(folder)
+    middle = paths[len(paths) // 2]
+    if harm == "lost":
+        middle.unlink()
+    elif harm == "copied":
+        shutil.copy(middle, middle.with_name(f"a-{middle.name}"))
+    else:
+        data = bytearray(middle.read_bytes())
+        data[0] ^= 1
+        middle.write_bytes(data)
+    relay = ServedRelay(tmp_path, **settings())
+    try:
+        wait_until(lambda: relay_log(relay).is_joined)
+        events, _ = read_all(relay)
+        if harm == "copied":
+            assert events == expected
+        else:
+            assert events == expected[-len(events) :]
+            assert len(events) < len(expected)
+        warnings = relay.relay.status_of("shop").warning_texts
+        told = ["segments lie before a hole" in text for text in warnings]
+        assert told == ([] if harm == "copied" else [True])
+        health = str(json.loads(relay.get("/health").body))
+        assert ("before a hole" in health) is (harm != "copied")
+    finally:
+        relay.close()
+
+
+def test_the_api_shows_a_log_of_which_everything_is_held(tmp_path: Path) -> None:
+    relay = ServedRelay(tmp_path, **settings(hold=["ledger"]))
+    try:
+        fill(relay, range(1, 10))
+        wait_for_log(relay, 9)
+        answer = relay.get("/api/v1/physicalSources")
+        assert answer.status == 200
+        (shown,) = json.loads(answer.body)["physicalSources"]
+        assert int(shown["relayLog"]["heldAfterScn"]) == 0
+    finally:
+        relay.close()
+
+
+def test_a_damaged_frame_with_whole_ones_behind_it_is_told_from_a_torn_end_and_kept(
+    tmp_path: Path, expected: list[bytes]
+) -> None:
+    relay = ServedRelay(tmp_path, **settings(segment_bytes=256 << 20))
+    fill(relay, range(1, LAST + 1))
+    wait_for_log(relay, LAST)
+    folder = Path(relay_log(relay).folder)
+    relay.close()
+    (path,) = segment_paths(folder)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 4] ^= 1
+    path.write_bytes(data)
+    verified = CliRunner().invoke(log, ["verify", str(folder)])
+    assert (verified.exit_code, "whole frames lie behind" in verified.output) == (1, True)
+    relay = ServedRelay(tmp_path, **settings(segment_bytes=256 << 20))
+    try:
+        wait_until(lambda: relay_log(relay).is_joined)
+        # Nothing of what lies behind the damage is destroyed.
+        assert bytes(data) in [copy.read_bytes() for copy in (folder / "aside").rglob("*.copy")]
+        (warning,) = relay.relay.status_of("shop").warning_texts
+        assert "begins anew" in warning  # the ring has not what comes after the damage
+        events, _ = read_all(relay)
+        assert events == expected[-len(events) :]
+    finally:
+        relay.close()
+
+
+def test_a_log_whose_folder_is_deleted_begins_anew_and_says_so(relay: ServedRelay) -> None:
+    shutil.rmtree(relay_log(relay).folder)
+    fill(relay, range(LAST + 1, LAST + 300))
+    wait_until(lambda: "deleted or replaced" in relay_log(relay).gap)
+    wait_until(lambda: relay_log(relay).durable_scn == LAST + 299)
+    events, _ = read_all(relay)
+    scns = [peek(event).scn for event in events if peek(event).is_eop]
+    assert scns == list(range(scns[0], LAST + 300))
 
 
 def test_a_log_that_cannot_be_written_holds_the_source_back_and_loses_nothing(

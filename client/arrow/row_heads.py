@@ -48,7 +48,7 @@ def before_of(
         return None
     notes = metadata.notes
     if notes is not None and notes.absent:
-        names = [columns[at].name if at < len(columns) else f"#{at}" for at in notes.absent]
+        names = [columns[at].name if 0 <= at < len(columns) else f"#{at}" for at in notes.absent]
         raise RowError(
             source,
             ", ".join(names),

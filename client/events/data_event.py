@@ -82,7 +82,7 @@ class DataEvent(EventFields):
         if notes is None or not notes.absent:
             return ()
         columns = self._source.codecs[self._event[ROW_DIGEST]].written_columns
-        return tuple(columns[position] for position in notes.absent if position < len(columns))
+        return tuple(columns[position] for position in notes.absent if 0 <= position < len(columns))
 
     @property
     def raw(self) -> Mapping[str, str]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import PropertyMock, patch
+
+import pytest
+
 from databus.client.dispatcher.data_window import DataWindow
+from databus.client.events.data_event import DataEvent
 from databus.schemas.event.event import Part
-from databus.schemas.event.metadata import METADATA_DIGESTS, Op
+from databus.schemas.event.metadata import METADATA_DIGESTS, Notes, Op
 from tests.client.shop import change, order, read
 
 
@@ -50,3 +55,11 @@ def test_without_metadata_an_event_about_a_whole_table_is_known_by_its_key() -> 
     )
     (event,) = DataWindow(read(7, emptied)).events
     assert (event.op, event.is_truncate, event.row) == (Op.TRUNCATE, True, {})
+
+
+@pytest.mark.parametrize("position", [-9, -1, 99])
+def test_a_damaged_note_names_no_other_column(position: int) -> None:
+    (event,) = DataWindow(read(7, order(7))).events
+    damaged = PropertyMock(return_value=Notes(absent=(position,)))
+    with patch.object(DataEvent, "_notes", damaged):
+        assert event.absent == ()

@@ -9,7 +9,7 @@ is kept aside, and `gap` says why: nothing is ever read across a hole.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 
 from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.log.reader import LogReader
@@ -17,7 +17,7 @@ from databus.relay.log.windows import part_of_window, whole_windows
 from databus.relay.log.writer import LogWriter
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.reader import RingReader
-from databus.schemas.errors import DamagedWindowsError, RelayLogDamagedError, ScnNotFoundError
+from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 from databus.schemas.event.v2 import peek
 from databus.schemas.log_mark import LogMark
 
@@ -131,14 +131,14 @@ class LogFollower:
             at = max(self._reader.head, logged.head + shift, end - COMPARED_BYTES)
             while at < end:
                 size = min(FRAME_BYTES, end - at)
-                # What is damaged cannot be compared; reading it is an error of its own.
-                with suppress(DamagedWindowsError, RelayLogDamagedError):
-                    try:
-                        if self._reader.read(at, size) != logged.read(at - shift, size):
-                            return False
-                    except ScnNotFoundError:
-                        at = max(at, self._reader.head)  # overwritten meanwhile
-                        continue
+                try:
+                    if self._reader.read(at, size) != logged.read(at - shift, size):
+                        return False
+                except DamagedWindowsError:
+                    pass  # it cannot be compared, and reading it is an error of its own
+                except ScnNotFoundError:
+                    at = self._reader.head  # overwritten meanwhile
+                    continue
                 at += size
         return True
 

@@ -238,6 +238,24 @@ def test_a_log_is_not_gone_on_with_by_a_ring_that_captured_other_windows_at_its_
     assert events_in(tmp_path / "log") == expected
 
 
+def test_a_damaged_frame_is_no_reason_to_begin_a_log_anew(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    for scn in range(1, 60, 5):
+        pair.append(range(scn, scn + 5))
+        pair.catch_up()
+    sealed = pair.writer.segments[-2].path  # the ring has its windows, too
+    assert pair.writer.segments[-2].end.scn > pair.ring.min_scn
+    pair.close()
+    data = bytearray(sealed.read_bytes())
+    data[len(data) // 2] ^= 1
+    sealed.write_bytes(data)
+    pair = Pair(tmp_path)
+    pair.append([61])
+    pair.catch_up()
+    assert (pair.follower.gap, pair.writer.durable.scn) == ("", 61)
+    pair.close()
+
+
 def test_a_restarted_log_of_any_end_has_every_window_once(tmp_path: Path) -> None:
     draw = random.Random(22)
     scn = 0

@@ -262,26 +262,32 @@ class LogWriter:
         if self._fd >= 0:
             os.fdatasync(self._fd)
 
+    def _folder_aside(self) -> Path:
+        """Make a new folder in the folder `aside`. Raises OSError."""
+        made_at = datetime.fromtimestamp(self._wall_ns() / 1e9, UTC)
+        aside = self.folder / ASIDE / f"{made_at:%Y-%m-%dT%H%M%S.%fZ}"
+        make_folder(aside)
+        return aside
+
     def _set_aside(self, paths: Sequence[Path]) -> None:
         """Move files into a new folder of the folder `aside`. Raises OSError."""
         if not paths:
             return
-        moved_at = datetime.fromtimestamp(self._wall_ns() / 1e9, UTC)
-        aside = self.folder / ASIDE / f"{moved_at:%Y-%m-%dT%H%M%S.%fZ}"
-        make_folder(aside)
+        aside = self._folder_aside()
         for path in paths:
             path.rename(aside / path.name)
         sync_folder(aside)
         sync_folder(self.folder)
 
     def _copy_aside(self, path: Path) -> None:
-        """Keep a copy of a file in the folder `aside`. Raises OSError."""
-        copy = path.with_name(path.name + ".copy")
+        """Keep a copy of a segment in a new folder of the folder `aside`. Raises OSError."""
+        aside = self._folder_aside()
+        copy = aside / path.name
         shutil.copyfile(path, copy)
         narrow(copy)
         with copy.open("rb") as copied:
             os.fsync(copied.fileno())
-        self._set_aside([copy])
+        sync_folder(aside)
 
     def _is_full(self) -> bool:
         header = self.segments[-1].header

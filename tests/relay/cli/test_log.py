@@ -13,7 +13,7 @@ from databus.cli.main import main
 from databus.relay.log.segment import segment_paths
 from databus.schemas.event.v2 import peek
 from tests.relay.fakes import ServedRelay
-from tests.relay.log.test_served import LAST, fill, read_all, settings, wait_for_log
+from tests.relay.log.test_served import LAST, filled, read_all, settings
 from tests.relay.ring.model import split_events
 
 
@@ -23,9 +23,7 @@ def databus(command: str, *words: object) -> Result:
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[ServedRelay]:
-    served = ServedRelay(tmp_path, **settings())
-    fill(served, range(1, LAST + 1))
-    wait_for_log(served, LAST)
+    served = filled(tmp_path)
     yield served
     served.close()
 

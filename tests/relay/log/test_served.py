@@ -21,6 +21,7 @@ from databus.client import DatabusClient
 from databus.relay import source_status
 from databus.relay.cli.log import log
 from databus.relay.log import history
+from databus.relay.log.directory import folders_aside
 from databus.relay.log.segment import segment_paths
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.sources.source import Transaction
@@ -95,11 +96,17 @@ def read_all(relay: ServedRelay, **parameters: Any) -> tuple[list[bytes], int]:
         checkpoint = Checkpoint.at(scn)
 
 
-@pytest.fixture
-def relay(tmp_path: Path) -> Iterator[ServedRelay]:
-    served = ServedRelay(tmp_path, **settings())
+def filled(folder: Path, **log: Any) -> ServedRelay:
+    """Return a relay whose log has all transactions on disk; the caller closes it."""
+    served = ServedRelay(folder, **settings(**log))
     fill(served, range(1, LAST + 1))
     wait_for_log(served, LAST)
+    return served
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[ServedRelay]:
+    served = filled(tmp_path)
     yield served
     served.close()
 
@@ -408,9 +415,7 @@ def test_a_ring_that_is_emptied_begins_a_log_anew_and_no_old_window_is_served(
 def test_what_is_no_longer_part_of_a_log_is_said_and_nothing_is_served_across_the_hole(
     tmp_path: Path, expected: list[bytes], harm: str
 ) -> None:
-    relay = ServedRelay(tmp_path, **settings())
-    fill(relay, range(1, LAST + 1))
-    wait_for_log(relay, LAST)
+    relay = filled(tmp_path)
     folder = Path(relay_log(relay).folder)
     relay.close()
     paths = segment_paths(folder)
@@ -457,9 +462,7 @@ def test_the_api_shows_a_log_of_which_everything_is_held(tmp_path: Path) -> None
 def test_a_damaged_frame_with_whole_ones_behind_it_is_told_from_a_torn_end_and_kept(
     tmp_path: Path, expected: list[bytes]
 ) -> None:
-    relay = ServedRelay(tmp_path, **settings(segment_bytes=256 << 20))
-    fill(relay, range(1, LAST + 1))
-    wait_for_log(relay, LAST)
+    relay = filled(tmp_path, segment_bytes=256 << 20)
     folder = Path(relay_log(relay).folder)
     relay.close()
     (path,) = segment_paths(folder)
@@ -472,7 +475,8 @@ def test_a_damaged_frame_with_whole_ones_behind_it_is_told_from_a_torn_end_and_k
     try:
         wait_until(lambda: relay_log(relay).is_joined)
         # Nothing of what lies behind the damage is destroyed.
-        assert bytes(data) in [copy.read_bytes() for copy in (folder / "aside").rglob("*.copy")]
+        kept = [path for aside in folders_aside(folder) for path in segment_paths(aside)]
+        assert bytes(data) in [path.read_bytes() for path in kept]
         (warning,) = relay.relay.status_of("shop").warning_texts
         assert "begins anew" in warning  # the ring has not what comes after the damage
         events, _ = read_all(relay)

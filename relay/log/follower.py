@@ -45,6 +45,7 @@ class LogFollower:
         self._mark = mark
         self._frame_bytes = frame_bytes
         self._opening = reader.opening
+        self._proved: int | None = None  # the ring's opening that was compared with the log
         self._position: int | None = None  # in the ring; None until it is looked up
         self.durable_position = -1  # up to which the log has the ring's windows on disk
         # What is added to a position of the log for the ring's; None until both are one.
@@ -113,8 +114,10 @@ class LogFollower:
         held = None if position is None else self._reader.window_at(end.scn)
         if held not in (None, (end.scn, end.timestamp_ns)):
             return self._begin_at_head(f"the ring has another window at scn {end.scn}")
-        if position is not None and not self._is_same(position):
-            return self._begin_at_head(f"the ring has other windows up to scn {end.scn}")
+        if position is not None and self._proved != self._opening:
+            if not self._is_same(position):
+                return self._begin_at_head(f"the ring has other windows up to scn {end.scn}")
+            self._proved = self._opening
         return position
 
     def _is_same(self, position: int) -> bool:

@@ -52,6 +52,17 @@ class JoinedLog(SegmentList, Protocol):
         ...
 
 
+@contextmanager
+def _unless_overtaken() -> Iterator[None]:
+    """Go on behind a read of the ring that came too late: the log has those windows."""
+    try:
+        yield
+    except DamagedWindowsError:
+        raise
+    except ScnNotFoundError:
+        pass
+
+
 class HistoryReader:
     """Reads a ring and its log as one. On one thread; `close` must follow.
 
@@ -163,12 +174,8 @@ class HistoryReader:
     def read(self, position: int, max_bytes: int) -> bytes:
         """Return bytes from `position` on; b"" at the tail. Raises ScnNotFoundError."""
         if position >= self._ring.head:
-            try:
+            with _unless_overtaken():
                 return self._ring.read(position, max_bytes)
-            except DamagedWindowsError:
-                raise
-            except ScnNotFoundError:
-                pass  # overtaken
         with self._in_log() as shift:
             data = self._reader.read(position - shift, max_bytes)
         self.read_bytes += len(data)
@@ -187,12 +194,8 @@ class HistoryReader:
     ) -> SelectedEvents | None:
         """Return the events that pass in the next `max_bytes`; None at the tail."""
         if position >= self._ring.head:
-            try:
+            with _unless_overtaken():
                 return self._ring.select(position, max_bytes, selector, place, room_bytes)
-            except DamagedWindowsError:
-                raise
-            except ScnNotFoundError:
-                pass  # overtaken
         with self._in_log() as shift:
             found = self._reader.select(position - shift, max_bytes, selector, place, room_bytes)
         if found is None:  # the log ends here
@@ -206,12 +209,8 @@ class HistoryReader:
         """Count the rows in the next `max_bytes`, but not beyond `tail`."""
         position = so_far.position
         if position >= self._ring.head:
-            try:
+            with _unless_overtaken():
                 return self._ring.count(so_far, max_bytes, tail, selector, limits)
-            except DamagedWindowsError:
-                raise
-            except ScnNotFoundError:
-                pass  # overtaken
         with self._in_log() as shift:
             there = so_far._replace(position=position - shift)
             if there.position >= self._reader.tail:

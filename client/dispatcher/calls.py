@@ -72,9 +72,14 @@ class PythonCaller:
         """Say that no callback runs."""
         self._since_s = None
 
+    def _begin(self, callback: Callback) -> None:
+        # The watchdog must not see the last callback's time beside this one's name.
+        self._since_s = None
+        self._callback = callback
+
     def call(self, callback: Callback, *arguments: object) -> Result:
         """Make a callback; raise FailedError if it fails."""
-        self._callback = callback
+        self._begin(callback)
         try:
             since_s = self._since_s = self._clock()
             returned = callback(*arguments)
@@ -88,7 +93,7 @@ class PythonCaller:
     def call_each(self, callback: Callback, events: Sequence[Any]) -> Result:
         """Make the callback of each event; `call` is inlined."""
         clock, budget_s, result = self._clock, self._budget_s, _SUCCESS
-        self._callback = callback
+        self._begin(callback)
         event = events[0]
         try:
             since_s = self._since_s = clock()

@@ -36,7 +36,7 @@ from benchmarks.capture_fuzz.reading import (
 )
 from benchmarks.capture_fuzz.recording import Recording, record_all
 from benchmarks.capture_fuzz.rings import look_at
-from benchmarks.capture_fuzz.searching import search, searches, walk_along
+from benchmarks.capture_fuzz.searching import in_python, search, searches, walk_along
 from benchmarks.shared.sanitized import run_sanitized
 from databus.relay.sources.mysql.search.transaction_walk import NO_END
 from databus.schemas.scn import binlog_position
@@ -164,8 +164,7 @@ def _search_wrong(
     until_ns = draw.choice([1, 1 << 62])
     end_offset = draw.choice([binlog_position(end).offset, NO_END])
     plain, *others = [
-        walk_along(chunks, until_ns, end_offset, is_compiled=way is not searches()[0])
-        for way in ways
+        walk_along(chunks, until_ns, end_offset, is_compiled=way is not in_python) for way in ways
     ]
     return [*found, *(_difference(plain, other) for other in others if other != plain)]
 

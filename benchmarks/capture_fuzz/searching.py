@@ -22,7 +22,7 @@ Search = Callable[[DefinitionScan, Sequence[bytes]], None]
 
 def searches() -> list[Search]:
     """Return the ways to search, the one in Python first."""
-    return [_in_python, _compiled] if IS_COMPILED else [_in_python]
+    return [in_python, _compiled] if IS_COMPILED else [in_python]
 
 
 def search(way: Search, recording: Recording, chunks: Sequence[bytes], end: int) -> Outcome:
@@ -37,7 +37,8 @@ def search(way: Search, recording: Recording, chunks: Sequence[bytes], end: int)
     return Outcome([*scan.found.items(), scan.is_over, cursor.file, cursor.offset], problem)
 
 
-def _in_python(scan: DefinitionScan, chunks: Sequence[bytes]) -> None:
+def in_python(scan: DefinitionScan, chunks: Sequence[bytes]) -> None:
+    """Read every event here."""
     read_events(scan, _events(chunks))
 
 

@@ -272,7 +272,7 @@ class Relay:
         notifier = Notifier(AppendedSources(reader))
         recorder = self._make_recorder(path, settings, lambda: capture.is_to_rest, opened)
         if recorder is not None:
-            ring.gate = recorder.gate
+            ring.gate, ring.large = recorder.gate, recorder.large
         history = _make_history(reader, recorder, opened)
         on_append = notifier.notify if recorder is None else partial(_notify, notifier, recorder)
         capture = self._make_capture(settings, ring, encoder, max_scn, on_append)

@@ -103,6 +103,8 @@ class SourceStatus:
         if found is None:
             return ""
         if not found.problem:
+            if found.large_bytes:
+                return ""  # so large a transaction takes its time
             waits_s = found.waiting_s or 0.0
             slow = f"capture has waited {waits_s:.0f} s for the relay log: its disk is too slow"
             return slow if waits_s >= _LONG_WAIT_S else ""
@@ -201,6 +203,7 @@ def _relay_log_json(log: RelayLogStatus | None) -> dict[str, Any] | None:
         "heldAfterScn": log.held_after_scn,
         "unread": log.unread,
         "waitingSeconds": log.waiting_s,
+        "largeTransactionBytes": log.large_bytes,
     }
 
 

@@ -386,7 +386,7 @@ class RingCorruptError(RingError):
 
 
 class TransactionTooLargeError(RingError):
-    """A transaction larger than the ring.
+    """A transaction larger than the ring, without a relay log to take it.
 
     A transaction that arrives in pieces is noticed before its end: then `scn` is that of the one
     before it, and `size_bytes` is the size so far.
@@ -398,7 +398,8 @@ class TransactionTooLargeError(RingError):
         size = f"at scn {scn} has" if is_whole else f"after scn {scn} has more than"
         super().__init__(
             f"source {source}: the transaction {size} {size_bytes} bytes and the ring "
-            f"{capacity_bytes}; raise ring_bytes of this physical source and restart the relay"
+            f"{capacity_bytes}; give this physical source a relay log ([physical_sources.log]), "
+            "which takes transactions of any size, or raise its ring_bytes; restart the relay"
         )
         self.scn, self.size_bytes = scn, size_bytes
 

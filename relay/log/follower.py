@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
+from databus.relay.log.large_window import LargeWindow
 from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.log.reader import LogReader
-from databus.relay.log.windows import part_of_window, whole_windows
+from databus.relay.log.windows import parts_of_window, whole_windows
 from databus.relay.log.writer import LogWriter
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.reader import RingReader
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
-from databus.schemas.event.v2 import peek
 from databus.schemas.log_mark import LogMark
 
 FRAME_BYTES = 256 << 10
@@ -81,6 +81,45 @@ class LogFollower:
         except ScnNotFoundError:
             self._position = self._begin_at_head(_OVERWRITTEN + str(self._writer.written.scn))
         return self._position != position
+
+    def add_large(self, window: LargeWindow) -> bool:
+        """Write a window that the ring has no room for, behind all that the ring has.
+
+        Returns False if the ring has windows that are still to be copied. The ring passes over
+        the window once it is synced. Raises as `copy`; ProtocolError also if it is not sound.
+        """
+        if self._position is not None and self._position < self._reader.tail:
+            return False
+        if self._position is None or self._writer.written.scn >= window.scn:
+            self._position = None  # written before a kill or a pause: the ring is not that far
+            if self._has(window):
+                return True
+            self._position = self._begin_at_head(f"the source has another window {window.scn}")
+            return False
+        for part in window.parts(self._frame_bytes):
+            self._writer.append(part, self._reader.ring_id, self._mark())
+        if window.is_cancelled:
+            self.roll_back()
+        elif self._position is not None:
+            self._position += window.length
+        return True
+
+    def _has(self, window: LargeWindow) -> bool:
+        """Return whether the log has a window already, byte for byte."""
+        with closing(LogReader(self._writer)) as logged:
+            try:
+                at, end = logged.find(window.scn, 0), logged.find(window.scn, WINDOW_DONE)
+                if at is None or end != at + window.length:
+                    return False
+                for part in window.parts(self._frame_bytes):
+                    if logged.read(at, len(part.data)) != part.data:
+                        return False
+                    at += len(part.data)
+            except DamagedWindowsError:
+                return True  # it cannot be compared, and reading it is an error of its own
+            except ScnNotFoundError:
+                return False
+        return True
 
     def sync(self) -> None:
         """Make what was copied durable; raise OSError."""
@@ -188,14 +227,12 @@ class LogFollower:
 
     def _copy_large(self, position: int) -> int:
         """Write the parts of a window that is larger than a frame; return its end."""
-        offset, goes_on = 0, True
-        while goes_on:
-            data = self._reader.read(position, self._frame_bytes)
-            event_bytes = peek(data).length
-            if event_bytes > len(data):
-                data = self._reader.read(position, event_bytes)
-            part, count = part_of_window(data, offset)
+
+        def read(at: int, size_bytes: int) -> bytes:
+            return self._reader.read(begin + at, size_bytes)
+
+        begin = position
+        for part in parts_of_window(read, self._frame_bytes):
             self._writer.append(part, self._reader.ring_id, self._mark())
-            position, offset = position + len(part.data), offset + count
-            goes_on = part.goes_on
+            position += len(part.data)
         return position

@@ -50,12 +50,15 @@ class LogGate:
 
     def wait_for(self, position: int) -> None:
         """Return once everything before a position may be evicted; raise WaitEndedError."""
-        if position <= self._durable:
-            return
+        if position > self._durable:
+            self.wait_until(lambda: position <= self._durable)
+
+    def wait_until(self, is_done: Callable[[], bool]) -> None:
+        """Return once something is done, after which `open_to` is called; raise WaitEndedError."""
         began_s = self._since_s = self._clock.monotonic_s()
         try:
             with self._changed:
-                while position > self._durable:
+                while not is_done():
                     if self._is_ended():
                         raise WaitEndedError
                     self._on_wait()

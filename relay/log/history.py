@@ -176,8 +176,11 @@ class HistoryReader:
         if position >= self._ring.head:
             with _unless_overtaken():
                 return self._ring.read(position, max_bytes)
+        most_bytes = self._bounded(position, max_bytes)
+        if most_bytes <= 0:
+            return b""
         with self._in_log() as shift:
-            data = self._reader.read(position - shift, max_bytes)
+            data = self._reader.read(position - shift, most_bytes)
         self.read_bytes += len(data)
         if data and len(data) < max_bytes:
             # The log ends here, so the ring has what follows.
@@ -196,8 +199,11 @@ class HistoryReader:
         if position >= self._ring.head:
             with _unless_overtaken():
                 return self._ring.select(position, max_bytes, selector, place, room_bytes)
+        most_bytes = self._bounded(position, max_bytes)
+        if most_bytes <= 0:
+            return None
         with self._in_log() as shift:
-            found = self._reader.select(position - shift, max_bytes, selector, place, room_bytes)
+            found = self._reader.select(position - shift, most_bytes, selector, place, room_bytes)
         if found is None:  # the log ends here
             return self._ring.select(position, max_bytes, selector, place, room_bytes)
         self.read_bytes += found.position + shift - position
@@ -227,7 +233,9 @@ class HistoryReader:
             end = self._ring.end_of_windows(position, max_bytes, slack_bytes)
             if end > position or position >= self._ring.head:
                 return end
-        most_bytes = min(max_bytes, MOST_BYTES)
+        most_bytes = self._bounded(position, min(max_bytes, MOST_BYTES))
+        if most_bytes <= 0:
+            return position
         with self._in_log() as shift:
             at = position - shift
             end = self._reader.end_of_windows(at, most_bytes, slack_bytes)
@@ -258,9 +266,9 @@ class HistoryReader:
         found = self._ring.block_before(timestamp_ns)
         self._follow()
         shift = self._shift
-        if found is None or shift is None or self._reader.min_scn == UNKNOWN_SCN:
+        if shift is None or self._reader.min_scn == UNKNOWN_SCN:
             return found
-        if 0 < self._ring.timestamp_at(found.position) < timestamp_ns:
+        if found is not None and 0 < self._ring.timestamp_at(found.position) < timestamp_ns:
             return found
         with self._in_log():
             entry, extent = self._reader.frame_before(timestamp_ns), self.extent()
@@ -289,6 +297,13 @@ class HistoryReader:
         with self._in_log() as shift:
             entry = self._reader.frame_before_position(end - shift)
         return None if entry is None else entry.position + shift
+
+    def _bounded(self, position: int, max_bytes: int) -> int:
+        """Return at most as many bytes as the ring has been given behind a position.
+
+        The log has a window larger than the ring a moment before the ring has passed over it.
+        """
+        return min(max_bytes, self._ring.tail - position)
 
     @property
     def _shift(self) -> int | None:

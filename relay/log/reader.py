@@ -303,9 +303,10 @@ class LogReader:
 
     def _window_frame(self, opened: _Open, number: int) -> IndexEntry | None:
         """Return a frame, or the one in which its first window begins."""
-        while number > 0 and opened.index[number].first_offset > 0:
-            number -= 1
-        return opened.index[number] if number >= 0 else None
+        if number < 0:
+            return None
+        begin = opened.index[number].first_scn, 0
+        return opened.index[opened.index.last(_first_event, begin, number + 1)]
 
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return the end of the last window that ends within `max_bytes` of `position`.

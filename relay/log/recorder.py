@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,13 @@ from databus.relay.log.follower import LogFollower
 from databus.relay.log.gate import LogGate
 from databus.relay.log.history import Join
 from databus.relay.log.hold import Hold
+from databus.relay.log.large_window import LargeWindow, LargeWindowWriter
 from databus.relay.log.retention import Retention
 from databus.relay.log.segment import Segment
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.log.writer import LogWriter
 from databus.relay.ring.reader import RingReader
-from databus.schemas.errors import DatabusError, RelayLogError
+from databus.schemas.errors import DatabusError, ProtocolError, RelayLogError
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,8 @@ class LogRecorder:
         self._settings, self._clock, self._on_problem = settings, clock, on_problem
         self.hold = Hold(settings.hold)
         self.gate = LogGate(is_ended, self._hurry, clock)
+        self.large = LargeWindowWriter(folder, self.gate, self._submit)
+        self._submitted: deque[LargeWindow] = deque()
         self.problem = ""
         self.join: Join | None = None
         self._reader: RingReader | None = None
@@ -110,6 +114,7 @@ class LogRecorder:
             waited_s=gate.waited_s,
             held_after_scn=self.hold.after_scn,
             unread=self._unread,
+            large_bytes=self.large.size_bytes,
         )
 
     def start(self) -> None:
@@ -133,8 +138,11 @@ class LogRecorder:
         return True
 
     def close(self) -> None:
-        """Close all files; the thread has ended."""
+        """Close all files; the threads have ended."""
         self._close_log()
+        self.large.discard()
+        while self._submitted:
+            self._submitted.popleft().close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -191,11 +199,33 @@ class LogRecorder:
                 self._open()
             follower = self._follower
             assert follower is not None
+            # Before the ring is copied: it has all windows that come before this one.
+            large = self._submitted[0] if self._submitted else None
             follower.copy(is_all=True)
             follower.sync()
             self._take_note(follower)
+            if large is not None:
+                self._add_large(follower, large)
         finally:
             self._clean_when_due()
+
+    def _submit(self, window: LargeWindow) -> None:
+        self._submitted.append(window)
+        self._hurry()
+
+    def _add_large(self, follower: LogFollower, window: LargeWindow) -> None:
+        """Write a window that the ring has no room for, and make it durable."""
+        try:
+            if not window.is_cancelled:
+                if not follower.add_large(window):
+                    return  # after the next copy
+                follower.sync()
+                window.is_durable = True
+        except ProtocolError as error:  # the source is to send it again
+            follower.roll_back()
+            window.error = error
+        self._submitted.popleft().close()
+        self._take_note(follower)
 
     def _clean_when_due(self) -> None:
         """Delete what is too old: every few seconds, and when a segment began."""

@@ -1,18 +1,31 @@
-"""Windows on their way from a ring into a frame. Pure.
+"""Windows on their way into a frame. Pure.
 
 Whole windows are checked here, every CRC of them: what is written to a log is sound.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from databus.relay.log.frame_events import FrameEvents
 from databus.relay.ring.events import sound_windows
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event.crc import event_crc
 from databus.schemas.event.event import EOP_SRC_ID
-from databus.schemas.event.layout import V2_BEGIN
-from databus.schemas.event.v2 import SMALLEST_BYTES, peek
+from databus.schemas.event.layout import V2, V2_BEGIN, struct_of
+from databus.schemas.event.v2 import SMALLEST_BYTES, peek, stamp
+
+try:
+    from databus.relay.ring import _core
+except ImportError:  # not built
+    _core = None  # type: ignore[assignment]
+
+# Stamps in place; returns the end of the whole events, their number, and whether they end a window.
+stamp_part: Callable[[bytearray, int, int], tuple[int, int, bool]] | None
+stamp_part = None if _core is None else _core.stamp_part
+
+_BODY = struct_of(V2.header_length, V2.body_crc, V2.length)
 
 
 class Windows(NamedTuple):
@@ -54,6 +67,54 @@ def part_of_window(data: bytes, first_offset: int) -> tuple[Windows, int]:
     `first_offset` counts its events before them. The part ends at the window's end, or at the
     last event that is whole. Raises ProtocolError if not even one is.
     """
+    end, count, is_over = _whole_events(data)
+    scn, timestamp_ns = peek(data).scn, peek(data).timestamp_ns
+    times = timestamp_ns, timestamp_ns, timestamp_ns
+    return Windows(data[:end], scn, scn, *times, first_offset, not is_over), count
+
+
+def parts_of_window(
+    read: Callable[[int, int], bytes],
+    frame_bytes: int,
+    cut: Callable[[bytes, int], tuple[Windows, int]] = part_of_window,
+) -> Iterator[Windows]:
+    """Yield a window in parts for frames; `read` returns bytes of it from an offset on.
+
+    `cut` makes the part that bytes begin with. Raises ProtocolError as `part_of_window`.
+    """
+    at, offset, goes_on = 0, 0, True
+    while goes_on:
+        data = read(at, frame_bytes)
+        event_bytes = peek(data).length
+        if event_bytes > len(data):
+            data = read(at, event_bytes)
+        part, count = cut(data, offset)
+        yield part
+        at, offset, goes_on = at + len(part.data), offset + count, part.goes_on
+
+
+def stamped_events(data: bytes, scn: int, timestamp_ns: int) -> tuple[bytes, int, bool]:
+    """Return the whole events that bytes of one window begin with, stamped.
+
+    Also returns how many they are, and whether the window ends with them. Raises ProtocolError if
+    not even one is whole, or a body is not what its CRC says.
+    """
+    if stamp_part is not None:
+        stamped = bytearray(data)
+        end, count, is_over = stamp_part(stamped, scn, timestamp_ns)
+        return bytes(stamped[:end]), count, is_over
+    end, count, is_over = _whole_events(data)
+    at = 0
+    while at < end:
+        header_length, body_crc, length = _BODY.unpack_from(data, at)
+        if event_crc(data[at + header_length : at + length]) != body_crc:
+            raise ProtocolError("an event is damaged", at)
+        at += length
+    return stamp(data[:end], scn, timestamp_ns), count, is_over
+
+
+def _whole_events(data: bytes) -> tuple[int, int, bool]:
+    """Return where the whole events end, how many they are, and whether a window ends there."""
     at = count = 0
     is_over = False
     while not is_over and len(data) - at >= SMALLEST_BYTES:
@@ -65,6 +126,4 @@ def part_of_window(data: bytes, first_offset: int) -> tuple[Windows, int]:
         at, count, is_over = at + event.length, count + 1, event.src_id == EOP_SRC_ID
     if not count:
         raise ProtocolError("an event is cut", at)
-    scn, timestamp_ns = peek(data).scn, peek(data).timestamp_ns
-    times = timestamp_ns, timestamp_ns, timestamp_ns
-    return Windows(data[:at], scn, scn, *times, first_offset, not is_over), count
+    return at, count, is_over

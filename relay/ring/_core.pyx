@@ -79,11 +79,13 @@ cdef enum Verdict:
     TURNED_AWAY = 4
     UNDECIDED = 5
     OVER = 6
+    DAMAGED = 7
 
 cdef dict _TEXTS = {
     NO_EVENT: "no event begins here",
     CUT: "an event is cut",
     UNENDED: "a window does not end with an EOP",
+    DAMAGED: "an event is damaged",
 }
 
 cdef struct Lap:
@@ -834,6 +836,47 @@ def stamp(buffer, int64_t begin, int64_t end, int64_t scn, int64_t timestamp_ns)
         PyBuffer_Release(&view)
     if verdict != FINE:
         raise ProtocolError(_TEXTS[verdict], position)
+
+
+def stamp_part(buffer, int64_t scn, int64_t timestamp_ns):
+    """See `log.windows.stamped_events`; stamps in place."""
+    cdef Py_buffer view
+    cdef Lap lap
+    cdef Header header
+    cdef Verdict verdict = FINE
+    cdef int64_t position = 0, at, count = 0
+    cdef bint is_over = False
+    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+    try:
+        lap = Lap(<uint8_t*>view.buf, view.len)
+        with nogil:
+            while position < lap.capacity and not is_over:
+                verdict = _read_header(&lap, position, lap.capacity - position, &header)
+                if verdict != FINE:
+                    break
+                if (
+                    not SMALLEST_BYTES <= header.header_length <= header.length
+                    or _crc(
+                        &lap,
+                        position + header.header_length,
+                        header.length - header.header_length,
+                        0,
+                    )
+                    != header.body_crc
+                ):
+                    verdict = DAMAGED
+                    break
+                at = position
+                _stamp(&lap, &at, at + header.length, scn, timestamp_ns, False)
+                position = at
+                count += 1
+                is_over = header.src_id == EOP_SRC_ID
+    finally:
+        PyBuffer_Release(&view)
+    # The last event may go on behind the bytes.
+    if not count or verdict not in (FINE, CUT):
+        raise ProtocolError(_TEXTS[verdict or CUT], position)
+    return position, count, is_over
 
 
 def find_run(bytes marks not None, Py_ssize_t number, int64_t newest, int64_t limit):

@@ -3,9 +3,8 @@
 A reader takes no lock and writes nothing. It copies first and reads head afterwards: if head
 has passed the begin of the copy, it was overtaken, and the bytes may be of newer windows.
 
-Bytes that were in the file when it was opened are checked before they are returned
-(`check`). A read ends before damage, and a read that starts at damage raises
-DamagedWindowsError.
+Bytes that were in the file when it was opened are checked before they are returned (`check`).
+A read ends before damage, and a read that starts at damage raises DamagedWindowsError.
 """
 
 from __future__ import annotations
@@ -196,13 +195,15 @@ class RingReader:
                 if cells[FIRST] == first and cells[NEXT] == end and cells[TAIL] == tail:
                     return Extent(tail, tail, UNKNOWN_SCN, prev_scn, first, end)
                 continue
-            oldest, last = self._index.get(first), self._index.get(end - 1)
+            oldest, last, head = self._index.get(first), self._index.get(end - 1), cells[HEAD]
             if cells[FIRST] != first:
                 continue
             if oldest is None or last is None:
                 raise RingCorruptError(str(self._file.path), "its index is damaged")
             if oldest.position >= tail:
                 return Extent(tail, tail, UNKNOWN_SCN, oldest.prev_scn, first, first)
+            if head == tail:  # the ring passes over a window that only the relay log has
+                return Extent(tail, tail, UNKNOWN_SCN, oldest.scn, end, end)
             if last.position >= tail:  # the entry's window is not published yet
                 end -= 1
             return Extent(oldest.position, tail, oldest.scn, oldest.prev_scn, first, end)
@@ -372,9 +373,8 @@ class RingReader:
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return the end of the last window that ends within `max_bytes` of `position`.
 
-        Returns `position` itself if there is none. Scans one block at most, whatever
-        `max_bytes` is, and none if the index has the end of a window at most `slack_bytes`
-        before the limit.
+        Returns `position` itself if there is none. Scans one block at most, whatever `max_bytes`
+        is, and none if the index has the end of a window at most `slack_bytes` before the limit.
         """
         while True:
             extent = self.extent()

@@ -71,7 +71,7 @@ def recover(ring_file: RingFile, boot_id: tuple[int, int] | None = None) -> Ring
     """
     now = boot_id or read_boot_id()
     index = ScnIndex(ring_file.cells, ring_file.layout.index_slots, ring_file.core)
-    state = _quick_check(ring_file, index, now)
+    state = _passed_over(ring_file, index) or _quick_check(ring_file, index, now)
     if state is None:
         ring_file.cells[UNSOUND] = 1
         heads, tails = ring_file.candidates(HEAD), ring_file.candidates(TAIL)
@@ -136,6 +136,20 @@ def _quick_check(ring_file: RingFile, index: ScnIndex, now: tuple[int, int]) -> 
     head, prev_scn = entries[0].position, entries[0].prev_scn
     end = first + len(entries)
     return RingState(first, end, head, tail, prev_scn, window.scn, window.timestamp_ns)
+
+
+def _passed_over(ring_file: RingFile, index: ScnIndex) -> RingState | None:
+    """Return the state behind a window that only the relay log has; None if it was another kill.
+
+    Killed when its tail was behind the window, but its first block was not yet.
+    """
+    cells, end, tail = ring_file.cells, ring_file.cells[NEXT], ring_file.cells[TAIL]
+    if not all(map(ring_file.is_sound, (HEAD, TAIL, NEXT))) or cells[HEAD] != tail:
+        return None
+    entry = index.get(end - 1) if end and end - 1 in ring_file.candidates(FIRST) else None
+    if entry is None or entry.position >= tail:
+        return None
+    return RingState(end, end, tail, tail, entry.scn, entry.scn, cells[NEWEST_TIMESTAMP])
 
 
 def _anchor(entries: list[IndexEntry], tail: int) -> IndexEntry:

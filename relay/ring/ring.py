@@ -13,6 +13,8 @@ only, because of the order in which it stores:
    `finish` stamps them there, and only then come the index entry, if it begins a block, and tail.
 4. A source may write whole windows beyond tail itself, in room made for them (`reserve`);
    `append_batch` publishes them there, block by block.
+5. A window larger than the ring goes to the relay log, where there is one (`room.LargeWindows`).
+   Once it is durable there, the ring is emptied and its tail moves past the window (`_pass_over`).
 
 `prev_scn` is the SCN that the oldest block's index entry names: the *newest* SCN no longer held.
 (In Databus it was the oldest evicted window's: a slow client was served on with windows missing.)
@@ -60,6 +62,7 @@ __all__ = ["UNKNOWN_SCN", "EncodedWindow", "Ring", "WindowBatch"]
 
 # The part of a ring that is evicted before it is known how much will be written there.
 RESERVED_PART = 32
+MOVED_BYTES = 1 << 20  # at a time, of a window that has become larger than the ring
 
 
 class Ring(RingRoom):
@@ -144,10 +147,10 @@ class Ring(RingRoom):
     def append(self, windows: Iterable[EncodedWindow]) -> None:
         """Append windows and publish them.
 
-        Raises TransactionTooLargeError for a window larger than the ring, and RingError for
-        one whose SCN does not rise. The windows before that one are appended.
+        Raises TransactionTooLargeError for a window larger than the ring, unless `large` takes
+        it, and RingError for one whose SCN does not rise. The windows before that one are appended.
         """
-        self._unfinished_bytes = 0
+        self._discard_unfinished()
         mapping = self._mapping
         newest, tail, barrier, shift = self._newest, self._tail, self._barrier, self._shift
         timestamp_ns = self._timestamp_ns
@@ -161,8 +164,9 @@ class Ring(RingRoom):
                 else:
                     # Published before the eviction, because that may move head past it.
                     self._publish(tail, newest, timestamp_ns)
-                    self._pass_barrier(scn, len(data))
-                    self._file.copy_in(tail, data)
+                    if not self._append_outside(scn, data, window_timestamp_ns):
+                        self._pass_barrier(scn, len(data))
+                        self._file.copy_in(tail, data)
                     barrier, shift = self._barrier, self._shift
                 tail = end
                 newest = scn
@@ -182,7 +186,7 @@ class Ring(RingRoom):
 
         Windows that were written where `reserve` said are only published.
         """
-        self._unfinished_bytes = 0
+        self._discard_unfinished()
         is_there = batch.place == self._tail
         if batch.is_placed:
             if not self._tail <= batch.place <= self._reserved_end - batch.size_bytes:
@@ -205,10 +209,11 @@ class Ring(RingRoom):
                 scn, stop, timestamp_ns, _ = MARK.unpack_from(marks, number * MARK.size)
                 number += 1
                 self._check_rises(scn, self._newest)
-                self._pass_barrier(scn, stop - begin)
-                if not is_there:
-                    self._file.copy_in(self._tail, data[begin:stop])
-                self._publish(self._tail + stop - begin, scn, timestamp_ns)
+                if not self._append_outside(scn, data[begin:stop], timestamp_ns):
+                    self._pass_barrier(scn, stop - begin)
+                    if not is_there:
+                        self._file.copy_in(self._tail, data[begin:stop])
+                    self._publish(self._tail + stop - begin, scn, timestamp_ns)
             begin = stop
 
     def reserve(self, size_bytes: int) -> tuple[int, memoryview] | None:
@@ -244,9 +249,9 @@ class Ring(RingRoom):
         Bytes written after them before are discarded; appending another window discards the
         whole unfinished one. No reader sees any of it. Windows in its way are evicted.
 
-        Raises TransactionTooLargeError if the ring is too small; then nothing has changed.
-        The error names the newest SCN, because this window has none yet. Raises RingError if
-        `at` would leave a gap.
+        Raises TransactionTooLargeError if the ring is too small and `large` does not take it;
+        then nothing has changed. The error names the newest SCN, because this window has none yet.
+        Raises RingError if `at` would leave a gap.
         """
         size, capacity, tail = at + len(data), self._capacity_bytes, self._tail
         if not 0 <= at <= self._unfinished_bytes:
@@ -254,8 +259,11 @@ class Ring(RingRoom):
                 f"ring {self.name}: bytes at {at} of a window of which "
                 f"{self._unfinished_bytes} are written"
             )
-        if size > capacity:
-            raise TransactionTooLargeError(self.name, self._newest, size, capacity, is_whole=False)
+        if at == 0:  # a new window, or all of this one was rolled back
+            self._discard_unfinished()
+        if self._is_outside or size > capacity:
+            self._extend_outside(at, data)
+            return
         if tail + size > self._head + capacity:
             self._evict(tail + size - capacity)
             if self._first == self._next:
@@ -270,14 +278,20 @@ class Ring(RingRoom):
         """Stamp the events of the unfinished window, `length` bytes with its EOP, and publish it.
 
         Raises RingError for an SCN that does not rise or a length that was not written, and
-        ProtocolError if the bytes are not whole events that end with an EOP. Then nothing is
-        published, and the window has to be written again.
+        ProtocolError if the bytes are not whole events that end with an EOP; WaitEndedError if
+        it is larger than the ring, and the wait for it was ended. Then nothing is published, and
+        the window has to be written again.
         """
         self._check_rises(scn, self._newest)
         if not 0 < length <= self._unfinished_bytes:
             raise RingError(
                 f"ring {self.name}: window {scn} has {self._unfinished_bytes} bytes, not {length}"
             )
+        if self._is_outside and self.large is not None:
+            self._is_outside, self._unfinished_bytes = False, 0
+            self.large.finish(length, scn, timestamp_ns)
+            self._pass_over(length, scn, timestamp_ns)
+            return
         end = self._tail + length
         stamp_events(self._file, self._tail, end, scn, timestamp_ns)
         self._unfinished_bytes = 0
@@ -285,6 +299,36 @@ class Ring(RingRoom):
             self._begin_block(scn, length)
         self._publish(end, scn, timestamp_ns)
         self._see_barrier(end)
+
+    def _extend_outside(self, at: int, data: Buffer) -> None:
+        """Write bytes of the unfinished window, which is larger than the ring, to `large`."""
+        size, large = at + len(data), self.large
+        if large is None:
+            capacity = self._capacity_bytes
+            raise TransactionTooLargeError(self.name, self._newest, size, capacity, is_whole=False)
+        if not self._is_outside:
+            self._is_outside = True
+            for begin in range(0, at, MOVED_BYTES):
+                moved = min(MOVED_BYTES, at - begin)
+                large.write(begin, self._file.copy_out(self._tail + begin, moved))
+        large.write(at, data)
+        self._unfinished_bytes = size
+        self._reserved_end = 0
+
+    def _append_outside(self, scn: int, data: Buffer, timestamp_ns: int) -> bool:
+        """Append a window that is larger than the ring; return False for any other."""
+        if self.large is None or len(data) <= self._capacity_bytes:
+            return False
+        self.large.write(0, data)
+        self.large.finish(len(data), scn, timestamp_ns)
+        self._pass_over(len(data), scn, timestamp_ns)
+        return True
+
+    def _discard_unfinished(self) -> None:
+        self._unfinished_bytes = 0
+        if self._is_outside and self.large is not None:
+            self._is_outside = False
+            self.large.discard()
 
 
 def _open(path: Path, fd: int) -> Ring:

@@ -28,6 +28,7 @@ from databus.relay.ring.layout import (
 from databus.relay.ring.recovery import recover
 from databus.relay.ring.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import RingError, TransactionTooLargeError
+from databus.schemas.event.v2 import Buffer
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +48,30 @@ class EvictionGate(Protocol):
         """Return once everything before a position may be evicted; raise WaitEndedError."""
 
 
+class LargeWindows(Protocol):
+    """Takes a window that is larger than the ring, and keeps it in another place."""
+
+    def write(self, at: int, data: Buffer) -> None:
+        """Write bytes of the window, `at` bytes after its beginning; at 0 a new one begins.
+
+        What was written after them before is discarded. Raises OSError.
+        """
+
+    def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
+        """Return once all `length` bytes are durable; raise WaitEndedError or ProtocolError.
+
+        `length` includes the EOP. The window has to be written again after an error.
+        """
+
+    def discard(self) -> None:
+        """Forget the window."""
+
+
 class RingRoom:
     """The bounds of a ring file that is written to. One thread at a time may call it."""
 
     gate: EvictionGate | None = None
+    large: LargeWindows | None = None
 
     def __init__(self, ring_file: RingFile, fd: int) -> None:
         self._use(ring_file, fd)
@@ -72,6 +93,7 @@ class RingRoom:
         if self.dropped:
             log.warning("%s", self.dropped, extra=about(physical_source=layout.name))
         self._unfinished_bytes = self._reserved_end = 0
+        self._is_outside = False  # whether the unfinished window is in `large`
         self._block_end = self._end_of_last_block()
         self._see_barrier(self._tail)
         # A writer may have been killed after it set this, before the new file took the name.
@@ -179,6 +201,25 @@ class RingRoom:
         cells[HEAD + 1] = MASK ^ head
         cells[HEAD] = head
         self._first, self._head, self._prev_scn = first, head, prev_scn
+
+    def _pass_over(self, length: int, scn: int, timestamp_ns: int) -> None:
+        """Empty the ring, and move it behind a window of `length` bytes that it does not have.
+
+        Positions go on as if it had been written. A reader sees the ring before the window until
+        tail is stored, and after it from then on: the index entry says both SCNs.
+        """
+        tail, number = self._tail, self._next
+        self._evict(tail)
+        self._index.put(number, IndexEntry(scn, tail, self._newest))
+        self._file.put(NEXT, number + 1)
+        end = tail + length
+        self._file.put(HEAD, end)
+        self._publish(end, scn, timestamp_ns)
+        self._file.put(PREV_SCN, scn)
+        self._file.put(FIRST, number + 1)
+        self._first = self._next = number + 1
+        self._head, self._prev_scn, self._block_end = end, scn, end
+        self._see_barrier(end)
 
     def _see_barrier(self, tail: int) -> None:
         """Set the position up to which windows are only copied: end of the block or the file."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,17 @@ RING_BYTES = 8 << 10
 class Pair:
     """A ring and the log that follows it."""
 
-    def __init__(self, folder: Path, start_scn: int = 0) -> None:
-        self.ring = Ring.open(folder / "shop.ring", "shop", RING_BYTES, start_scn=start_scn)
-        self.reader = RingReader.open(folder / "shop.ring", follows=True)
-        self.writer = open_writer(folder / "log", segment_bytes=4000)
-        self.follower = LogFollower(self.reader, self.writer, frame_bytes=FRAME_BYTES)
+    def __init__(self, folder: Path, start_scn: int = 0, frame_bytes: int = FRAME_BYTES) -> None:
+        path = folder / "shop.ring"
+        with ExitStack() as opened:
+            self.ring = Ring.open(path, "shop", RING_BYTES, start_scn=start_scn)
+            opened.callback(self.ring.close)
+            self.reader = RingReader.open(path, follows=True)
+            opened.callback(self.reader.close)
+            self.writer = open_writer(folder / "log", segment_bytes=4000)
+            opened.callback(self.writer.close)
+            self.follower = LogFollower(self.reader, self.writer, frame_bytes=frame_bytes)
+            self._opened = opened.pop_all()
 
     def append(self, scns: Iterable[int]) -> None:
         """Append windows to the ring."""
@@ -55,9 +62,7 @@ class Pair:
 
     def close(self) -> None:
         """Close all, without a sync of the log."""
-        self.writer.close()
-        self.reader.close()
-        self.ring.close()
+        self._opened.close()
 
 
 def events_of(scns: Iterable[int]) -> list[bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from databus.relay.log import frame_events
+from databus.relay.log import frame_events, windows
 from databus.relay.ring import (
     _core as ring_core,
     event_selector,
@@ -26,6 +26,7 @@ def ring_work(way: str) -> Iterator[None]:
         for module, name, plain in (
             (ring_layout, "RingData", None),
             (frame_events, "RingData", None),
+            (windows, "stamp_part", None),
             (event_selector, "Plan", None),
             (event_selector, "find_optional", None),
             (ring, "find_run", ring_walk.find_run),

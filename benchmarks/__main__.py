@@ -21,6 +21,7 @@ MODULES = (
     "huge_transaction",
     "latency",
     "memory",
+    "power_cuts",
     "admin_load",
     "torture",
     "catch_up",

@@ -1,7 +1,7 @@
 """The bytes of a segment, one file of a relay log. Pure.
 
     header     2048 bytes: the ring that the log follows, and where the segment begins
-    frames     a header of 84 bytes and whole version 2 events, compressed or not
+    frames     a header of 92 bytes and whole version 2 events, compressed or not
     index      one entry of 56 bytes for each frame        } only once the segment is sealed:
     footer     96 bytes                                    } nothing is written after that
 
@@ -16,7 +16,8 @@ have the flag GOES_ON, and `first_offset` counts the window's events before the 
 begins and ends with whole windows.
 
 Each frame says what came before it: its position, and the SCN of the last whole window. So a
-frame that is missing, repeated or in another's place is noticed.
+frame that is missing, repeated or in another's place is noticed. It also says how much of the file
+was on disk when it was written: what is not whole before that is damaged, and after it torn.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from zlib import crc32
 from databus.schemas.errors import RelayLogDamagedError
 from databus.schemas.log_mark import LogMark
 
-VERSION = 1
+VERSION = 2
 UNKNOWN_SCN = -1
 
 # Header: magic, version, header bytes, ring id, position of the first event, newest SCN before
@@ -47,8 +48,9 @@ _CRC = struct.Struct("<I")
 # Frame: magic, flags, bytes in the file, bytes of events, events of the first window before the
 # frame, CRC32 of the bytes in the file; first SCN, last SCN, SCN of the last whole window before
 # the frame, commit times (ns) of the first and the last window, the newest commit time of the log
-# up to the frame's end, position; CRC32 of the fields before it.
-_FRAME = struct.Struct("<4sIIIII qqqqqqQ")
+# up to the frame's end, position, offset in the file up to which it was synced before the frame was
+# written; CRC32 of the fields before it.
+_FRAME = struct.Struct("<4sIIIII qqqqqqQQ")
 FRAME_MAGIC = b"FRAM"
 FRAME_HEADER_BYTES = _FRAME.size + _CRC.size
 COMPRESSED = 1
@@ -141,6 +143,7 @@ class FrameHeader(NamedTuple):
     last_timestamp_ns: int
     newest_timestamp_ns: int
     position: int
+    synced: int
 
     @property
     def goes_on(self) -> bool:

@@ -99,7 +99,7 @@ class Segment:
     ) -> None:
         """`index` is None if it is in the file; `damage` says what was found in a file.
 
-        With `has_more` whole frames lie behind the damage: it is not the torn end of a file.
+        With `has_more` the damaged frame was on disk once: it is not the torn end of a file.
         """
         self.path = path
         self.header = header
@@ -209,7 +209,10 @@ def scan_frames(fd: int, path: Path, header: SegmentHeader) -> Scan:
 
 
 def _has_frame_behind(fd: int, path: Path, offset: int) -> bool:
-    """Return whether a whole frame lies behind the damaged one at an offset."""
+    """Return whether a whole frame behind the damaged one at an offset proves that it was synced.
+
+    Of what was not synced, a power cut may leave any part.
+    """
     decompressor = ZstdDecompressor()
     with suppress(RelayLogDamagedError):
         read_frame(fd, path, offset, decompressor)
@@ -221,8 +224,8 @@ def _has_frame_behind(fd: int, path: Path, offset: int) -> bool:
             at += _SEARCHED_BYTES - len(FRAME_MAGIC) + 1
             continue
         with suppress(RelayLogDamagedError):
-            read_frame(fd, path, at + found, decompressor)
-            return True
+            if read_frame(fd, path, at + found, decompressor)[0].synced > offset:
+                return True
         at += found + 1
     return False
 

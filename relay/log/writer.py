@@ -1,8 +1,8 @@
 """Write a relay log: frames, segments, and the log's begin after a stop. No threads.
 
 The order of writing is what a kill or a power cut relies on:
-1. Frames are written, then synced. Only what is synced is published: readers, and the ring that
-   waits before it evicts, know no other end.
+1. A segment has its name once its header is synced. Frames are written, then synced. Only what is
+   synced is published: readers, and the ring that waits before it evicts, know no other end.
 2. Index and footer of a segment are written after all its frames are synced.
 3. After an error the file is cut where it was synced last, and the same windows are written
    again: what the system still had of a failed sync cannot be known.
@@ -49,6 +49,7 @@ from databus.schemas.errors import RelayLogError
 from databus.schemas.log_mark import LogMark
 
 LOCK_FILE = "relay-log.lock"
+UNNAMED = ".new"  # after the name of a segment whose header is not on disk yet
 _LEVEL = 1  # of zstd: the fastest; higher ones save little on events
 
 
@@ -152,6 +153,7 @@ class LogWriter:
             windows.last_timestamp_ns,
             max(windows.newest_timestamp_ns, self._written.newest_timestamp_ns),
             self._at,
+            self.durable.offset,
         )
         _write_all(self._fd, frame.encode() + data, self._offset)
         self._index.add(IndexEntry.of(frame, self._offset))
@@ -229,6 +231,8 @@ class LogWriter:
         self.segments = self.segments[count:]
 
     def _open(self) -> None:
+        for path in self.folder.glob(f"*.segment{UNNAMED}"):
+            path.unlink()
         for path in self.folder.rglob("*.segment"):
             narrow(path)
         found = find_segments(self.folder)
@@ -308,13 +312,16 @@ class LogWriter:
             mark,
         )
         path = self.folder / header.name
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
+        beside = path.with_name(path.name + UNNAMED)
+        fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
         try:
             _write_all(fd, header.encode(), 0)
+            os.fdatasync(fd)
+            beside.rename(path)
         except BaseException:
             os.close(fd)
             with suppress(OSError):
-                path.unlink()
+                beside.unlink()
             raise
         self._fd, self._is_new = fd, True
         self._index, self._offset = FrameIndex(), HEADER_BYTES

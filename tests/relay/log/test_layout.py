@@ -36,7 +36,7 @@ HEADER = SegmentHeader(
 def test_a_header_has_the_bytes_that_are_documented() -> None:
     data = HEADER._replace(mark=LogMark(41, '{"file":"a"}')).encode()
     assert len(data) == HEADER_BYTES == 2048
-    assert data[:16] == b"DBUSRLOG\x01\x00\x00\x00\x00\x08\x00\x00"
+    assert data[:16] == b"DBUSRLOG\x02\x00\x00\x00\x00\x08\x00\x00"
     assert data[16:48].hex() == ("0807060504030201001000000000000029000000000000002a00000000000000")
     assert data[48:72] == b"".join(
         ns.to_bytes(8, "little") for ns in (START_NS, START_NS - 1, START_NS + 5)
@@ -47,9 +47,9 @@ def test_a_header_has_the_bytes_that_are_documented() -> None:
 
 
 def test_a_frame_header_an_entry_and_a_footer_have_the_bytes_that_are_documented() -> None:
-    frame = FrameHeader(COMPRESSED | GOES_ON, 3, 7, 2, 0xAABBCCDD, 5, 6, 4, 50, 60, 61, 256)
+    frame = FrameHeader(COMPRESSED | GOES_ON, 3, 7, 2, 0xAABBCCDD, 5, 6, 4, 50, 60, 61, 256, 2048)
     assert frame.encode()[:24].hex() == "4652414d03000000030000000700000002000000ddccbbaa"
-    assert len(frame.encode()) == FRAME_HEADER_BYTES == 84
+    assert len(frame.encode()) == FRAME_HEADER_BYTES == 92
     entry = IndexEntry.of(frame, 2048).encode()
     numbers = [int.from_bytes(entry[at : at + 8], "little") for at in range(0, 48, 8)]
     assert (len(entry), numbers) == (ENTRY_BYTES, [5, 4, 50, 61, 256, 2048])
@@ -82,12 +82,15 @@ def test_a_header_comes_back(source: str, facts: tuple[int, ...], mark: LogMark 
 
 
 @given(
-    st.integers(0, 3), st.tuples(U32, U32, U32, U32), st.tuples(I64, I64, I64, I64, I64, I64), U64
+    st.integers(0, 3),
+    st.tuples(U32, U32, U32, U32),
+    st.tuples(I64, I64, I64, I64, I64, I64),
+    st.tuples(U64, U64),
 )
 def test_a_frame_header_and_its_entry_come_back(
-    flags: int, sizes: tuple[int, ...], facts: tuple[int, ...], position: int
+    flags: int, sizes: tuple[int, ...], facts: tuple[int, ...], places: tuple[int, int]
 ) -> None:
-    frame = FrameHeader._make((flags, *sizes, *facts, position))
+    frame = FrameHeader._make((flags, *sizes, *facts, *places))
     assert FrameHeader.decode(b"..." + frame.encode(), 3) == frame
     entry = IndexEntry.of(frame, 77)
     assert IndexEntry.decode(bytes(ENTRY_BYTES) + entry.encode(), 1) == entry
@@ -109,9 +112,9 @@ def test_every_flipped_bit_of_a_header_is_noticed(tmp_path: Path) -> None:
         SegmentHeader.decode(str(tmp_path), data[:-1])
 
 
-@given(st.integers(0, 83), st.integers(0, 7))
+@given(st.integers(0, 91), st.integers(0, 7))
 def test_every_flipped_bit_of_a_frame_header_is_noticed(at: int, bit: int) -> None:
-    data = bytearray(FrameHeader(1, 3, 7, 2, 9, 5, 6, 4, 50, 60, 61, 256).encode())
+    data = bytearray(FrameHeader(1, 3, 7, 2, 9, 5, 6, 4, 50, 60, 61, 256, 2048).encode())
     data[at] ^= 1 << bit
     assert FrameHeader.decode(bytes(data)) is None
 

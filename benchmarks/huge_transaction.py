@@ -6,7 +6,11 @@ system takes back when it likes; what counts is anonymous memory.
 
 Then into a ring that does not: capture must stop and say which transaction,
 which sizes and which setting, readers must see nothing of it, and once the
-ring is larger, capture must go on. Anything else is a problem, and exit 1.
+ring is larger, capture must go on.
+
+Then through a small ring into its relay log, by a relay that is killed while the transaction comes
+and while it is written (`huge_in_log`): memory must stay near that of an idle relay and the buffers
+of any bulk load, and the log must have every row once. Anything else is a problem, and exit 1.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from benchmarks.capture.log import (
     write_huge,
 )
 from benchmarks.capture.readers import PHYSICAL, check_counts, keys_held, settings_of
+from benchmarks.huge_in_log import IntoLog, capture_into_log
 from benchmarks.shared.report import Figure, as_json, at_most, publish
 from databus.conf.settings import RelaySettings
 from databus.demo.private_mariadb import PrivateMariaDB
@@ -74,6 +79,7 @@ class Outcome:
     ring_bytes: int = 0
     memory: Memory = field(default_factory=Memory)
     stop_text: str = ""
+    log: IntoLog = field(default_factory=IntoLog)
     problems: list[str] = field(default_factory=list)
 
     def check(self, is_good: bool, problem: str) -> None:
@@ -115,6 +121,10 @@ def measure(rows: int, tell: Callable[[str], None], most_growth_bytes: int = FLA
         )
         tell("into a ring that is too small …")
         _capture_into_small(outcome, server, stretch, huge_scn, before_scn)
+        tell("through a small ring into its log, with kills …")
+        with _folder() as folder:
+            outcome.log = capture_into_log(server, folder, stretch, tell)
+        outcome.problems += outcome.log.problems
     return outcome
 
 
@@ -225,6 +235,7 @@ def table_figures(outcome: Outcome, most_growth_bytes: int = FLAT_BYTES) -> list
             f"{what}: resident, ring included, grew by", growth_bytes(memory.resident) / 1e6, "MB"
         ),
         Figure(f"{what}: the ring", outcome.ring_bytes / 1e6, "MB"),
+        *outcome.log.figures(what, flat),
         Figure(f"{what}: problems", len(outcome.problems), "problems", at_most(0)),
     ]
 
@@ -260,6 +271,9 @@ def main(rows: int, most_growth_mib: float, json_file: Path | None) -> None:
             "anonymous_peak_bytes": max(memory.anonymous),
             "resident_growth_bytes": growth_bytes(memory.resident),
             "stop_text": outcome.stop_text,
+            "log_seconds": outcome.log.seconds,
+            "log_above_idle_bytes": outcome.log.above_bytes,
+            "log_kills": outcome.log.kills,
             "problems": outcome.problems,
             **json.loads(as_json(found)),
         }

@@ -23,6 +23,7 @@ from benchmarks.capture.log import Stretch
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.capture.status import State
+from databus.relay.log.reader import LogReader
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.ring.reader import RingReader
@@ -203,8 +204,8 @@ def check_counts(source: PhysicalSource, stretch: Stretch) -> None:
         raise WrongCountError(f"the ring has not the last {len(keys)} rows in order")
 
 
-def keys_held(reader: RingReader) -> Iterator[int]:
-    """Yield the keys of the row events that a ring holds, whose keys are numbers."""
+def keys_held(reader: RingReader | LogReader) -> Iterator[int]:
+    """Yield the keys of the row events that a ring or a log holds, whose keys are numbers."""
     position, tail = reader.head, reader.tail
     while position < tail:
         data = reader.read(position, _READ_BYTES)

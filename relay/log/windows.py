@@ -17,13 +17,12 @@ from databus.schemas.event.layout import V2, V2_BEGIN, struct_of
 from databus.schemas.event.v2 import SMALLEST_BYTES, peek, stamp
 
 try:
-    from databus.relay.ring import _core
+    from databus.relay.ring._core import stamp_part as compiled
 except ImportError:  # not built
-    _core = None  # type: ignore[assignment]
+    compiled = None  # type: ignore[assignment]
 
 # Stamps in place; returns the end of the whole events, their number, and whether they end a window.
-stamp_part: Callable[[bytearray, int, int], tuple[int, int, bool]] | None
-stamp_part = None if _core is None else _core.stamp_part
+stamp_part: Callable[[bytearray, int, int], tuple[int, int, bool]] | None = compiled
 
 _BODY = struct_of(V2.header_length, V2.body_crc, V2.length)
 

@@ -21,6 +21,8 @@ def test_a_transaction_that_has_no_room_stops_capture_until_it_has(tmp_path: Pat
     told = json.loads(file.read_text())
     assert told["problems"] == []
     assert "ring_bytes" in told["stop_text"]
+    assert told["log_kills"] == 4
+    assert told["log_seconds"] > 0
     assert told["anonymous_peak_bytes"] > told["anonymous_growth_bytes"]
 
 

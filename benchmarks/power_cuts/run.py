@@ -76,7 +76,7 @@ class _OneLog:
         self._folder, self._rand, self._outcome = folder, rand, outcome
         self._log, self._ring = folder / "log", folder / "shop.ring"
         self._log.mkdir()
-        self._durable = -1  # what was said to be on disk
+        self._durable = 0  # what was said to be on disk
         self._rings: list[bytes] = []
 
     def run(self, cuts: int) -> None:
@@ -115,7 +115,7 @@ class _OneLog:
         opened.callback(pair.close)
         opened.callback(Written(pair, self._folder).discard)
         with closing(LogReader(pair.writer)) as reader:
-            reached = reader.max_scn
+            reached = max(reader.max_scn, 0)  # -1 in a log without a window
         if reached < self._durable:
             raise LostError(f"scn {self._durable} was durable, and {reached} is the newest now")
         return pair

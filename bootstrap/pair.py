@@ -29,6 +29,7 @@ from databus.daemon.files import take_lock
 from databus.schemas.errors import InvalidParameterError, UnknownSourceError
 
 RELAY_TIMEOUT_S = 2.0
+_SERVED_OR_STOPPED = (SourceStatus.ACTIVE, SourceStatus.INACTIVE)
 
 
 class Worker(Protocol):
@@ -136,12 +137,12 @@ class Pair:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every source in the settings is served."""
+        """Whether every source in the settings is served, but for those that the relay stopped."""
         active = {
             (name, source.name)
             for name, store in self.stores.items()
             for source in store.sources
-            if source.status is SourceStatus.ACTIVE and not store.problem
+            if source.status in _SERVED_OR_STOPPED and not store.problem
         }
         return all((name, source) in active for name, of in self.listed.items() for source in of)
 

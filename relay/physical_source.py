@@ -12,7 +12,7 @@ from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.status import RESTING, CaptureStatus, State
-from databus.relay.first_scns import FirstScns
+from databus.relay.captured_spans import CapturedSpans
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.recorder import LogRecorder
 from databus.relay.log.status import RelayLogStatus
@@ -34,7 +34,7 @@ class PhysicalSource:
     capture: Capture
     log_monitor: LogMonitor
     notifier: Notifier
-    first_scns: FirstScns
+    spans: CapturedSpans
     recorder: LogRecorder | None  # of the relay log; None without one
     history: HistoryReader | RingReader  # ring and log as one, on the loop's thread
 
@@ -58,6 +58,7 @@ class PhysicalSource:
             held_requests=self.notifier.waiting,
             waiting_consumers=tuple(readers()) if in_error else (),
             is_draining=is_draining,
+            stops=tuple(sorted(self.spans.stops.values())),
         )
 
     def _relay_log_status(self) -> RelayLogStatus | None:

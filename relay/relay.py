@@ -27,10 +27,10 @@ from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
+from databus.relay.captured_spans import SPANS_SUFFIX, CapturedSpans
 from databus.relay.catalog import Catalog, check_tables, make_catalog
 from databus.relay.clock import Clock
 from databus.relay.control import Control
-from databus.relay.first_scns import FirstScns
 from databus.relay.log.directory import log_folder
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.recorder import LogRecorder
@@ -251,14 +251,14 @@ class Relay:
         folder, name = self.settings.data_dir, settings.name
         max_scn = _max_scn_store(self.settings.max_scn, folder, name)
         path = folder / f"{name}.ring"
-        first_path = folder / f"{name}.sources.json"
+        spans_path = folder / f"{name}{SPANS_SUFFIX}"
         if not path.exists():
-            first_path.unlink(missing_ok=True)  # of a ring that was removed, perhaps of another log
+            spans_path.unlink(missing_ok=True)  # of a ring that was removed, perhaps of another log
         ring = self._open_ring(path, settings, max_scn.load())
         opened.callback(ring.close)
         ids = self.catalog.src_ids_of(name)
-        first_scns = FirstScns(first_path, name, ids, ring, self.catalog.new)
-        first_scns.update()
+        spans = CapturedSpans(spans_path, name, ids, ring, self.catalog.new)
+        spans.update()
         reader = RingReader.open(path, follows=True, copies=self._copies)
         opened.callback(reader.close)
         check_schemas(reader, path, self.registry)
@@ -275,7 +275,7 @@ class Relay:
             ring.gate, ring.large = recorder.gate, recorder.large
         history = _make_history(reader, recorder, opened)
         on_append = notifier.notify if recorder is None else partial(_notify, notifier, recorder)
-        capture = self._make_capture(settings, ring, encoder, max_scn, on_append)
+        capture = self._make_capture(settings, ring, encoder, max_scn, on_append, spans, notifier)
         log_monitor = self._make_log_monitor(settings, capture)
         return PhysicalSource(
             settings,
@@ -285,7 +285,7 @@ class Relay:
             capture,
             log_monitor,
             notifier,
-            first_scns,
+            spans,
             recorder,
             history,
         )
@@ -297,6 +297,8 @@ class Relay:
         encoder: WindowEncoder,
         max_scn: MaxScnStore,
         on_append: Callable[[], None],
+        spans: CapturedSpans,
+        notifier: Notifier,
     ) -> Capture:
         return Capture(
             settings,
@@ -309,6 +311,8 @@ class Relay:
             self._clock,
             partial(self._note_problem, settings.name),
             LargeRows(self.settings.http.max_response_bytes, self.catalog.name_of),
+            spans,
+            notifier.notify_all,  # requests for a stopped table are held for nothing
         )
 
     def _make_recorder(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from databus.relay.capture.status import CaptureStatus, State
+from databus.relay.captured_spans import TableStop
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.history import Sample
 from databus.relay.sources.log_status import LogStatus
@@ -80,6 +81,7 @@ class SourceStatus:
     held_requests: int
     waiting_consumers: tuple[str, ...]  # that cannot continue until an error is fixed
     is_draining: bool
+    stops: tuple[TableStop, ...] = ()  # of tables that are stopped alone
 
     @property
     def capture_problem(self) -> str:
@@ -123,12 +125,14 @@ class SourceStatus:
         return [*self.capture.warnings, *filter(None, [gap])]
 
     def troubles(self) -> Iterator[Trouble]:
-        """Yield the problems of capture, of the ring and of the relay log."""
+        """Yield the problems of capture, of its tables, of the ring and of the relay log."""
         capture = self.capture
         # A paused or stopped source is no trouble.
         if not capture.is_well:
             text = self.capture_problem or _NOT_PROVED_YET
             yield Trouble(self.name, capture.state, text, capture.since, capture.next_try_at)
+        for stop in self.stops:
+            yield Trouble(self.name, State.ERROR, str(stop.error()), stop.since)
         if self.ring.damage:
             yield Trouble(self.name, State.ERROR, self.ring.damage)
         if self.relay_log is not None and self.relay_log_problem:
@@ -172,6 +176,10 @@ def status_json(status: SourceStatus) -> dict[str, Any]:
         "log": _log_json(status.log),
         "relayLog": _relay_log_json(status.relay_log),
         "warnings": status.warning_texts,
+        "stoppedTables": [
+            {"source": s.source, "afterScn": s.scn, "since": s.since, "problem": s.problem}
+            for s in status.stops
+        ],
     }
 
 

@@ -24,6 +24,7 @@ from databus.schemas.errors import (
     ScnAheadError,
     ScnNotFoundError,
     ServerError,
+    TableStoppedError,
     TooSlowError,
     UnauthorizedError,
     UnknownCommandError,
@@ -45,6 +46,7 @@ REFUSALS: Mapping[str, type[RequestError]] = {
         PlaceNotFoundError,
         ScnAheadError,
         ScnNotFoundError,
+        TableStoppedError,
         TooSlowError,
         UnauthorizedError,
         UnknownCommandError,
@@ -98,6 +100,8 @@ def error_headers(error: DatabusError) -> dict[str, str]:
             headers[Header.OLDEST_SCN] = str(error.oldest)
         if error.advice:
             headers[Header.ADVICE] = _header_text(error.advice)
+    if isinstance(error, TableStoppedError):
+        headers[Header.STOPPED] = _header_text(error.source)
     return headers
 
 
@@ -122,7 +126,10 @@ def read_error(
     names = " caused by ".join(map(_shown_name, sent))
     described = " ".join(part for part in (f"status {status}", names) if part)
     if kind is not None:
-        return kind.answered(server, text or described)
+        refusal = kind.answered(server, text or described)
+        if isinstance(refusal, TableStoppedError):
+            refusal.source = headers.get(Header.STOPPED, "")
+        return refusal
     return ServerError(server, f"{described} {text}".rstrip())
 
 

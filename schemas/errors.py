@@ -12,6 +12,7 @@
     │   ├── UnknownSourceError        no such source id or name
     │   ├── ControlRefusedError       an admin command is not possible now
     │   ├── UnusableSourceError       a physical source's files cannot be used; others are served
+    │   ├── TableStoppedError         a table is stopped alone, and what follows lacks its rows
     │   ├── OtherLogError             the checkpoint is of another log
     │   ├── ScnNotFoundError          the requested point is no longer held
     │   │   └── DamagedWindowsError   the windows after it are damaged in a file
@@ -52,8 +53,9 @@ by it. `error_headers.py` adds Java's packages.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Self
+
+from databus.schemas.log_mark import window_text
 
 
 class DatabusError(Exception):
@@ -190,6 +192,14 @@ class UnusableSourceError(RequestError):
         self.physical_source = physical_source
 
 
+class TableStoppedError(RequestError):
+    """A table is stopped alone: what follows is captured without its rows. "" = unknown source."""
+
+    status = 503
+    wire_name = "TableStoppedException"
+    source = ""
+
+
 class ScnNotFoundError(RequestError):
     """The requested point has been overwritten.
 
@@ -238,10 +248,10 @@ class OtherLogError(RequestError):
     @classmethod
     def of(cls, name: str, mark: tuple[int, int], held: tuple[int, int] | None) -> Self:
         """Return the error for a window (SCN, timestamp in ns) and the newest held up to there."""
-        here = f"window {_window_text(*held)}" if held else "no window up to there"
+        here = f"window {window_text(*held)}" if held else "no window up to there"
         return cls(
             f"the checkpoint is of another log of {name}: the consumer was sent rows of window "
-            f"{_window_text(*mark)}, and here there is {here}. Nothing was sent. Use the server of "
+            f"{window_text(*mark)}, and here there is {here}. Nothing was sent. Use the server of "
             "those rows; or, if the source was begun anew, remove the checkpoint and what was made "
             "of the rows, and read all again"
         )
@@ -432,7 +442,7 @@ class SourceStoppedError(SourceError):
     `scn` is the last SCN handed over; `position` names the position in the source's own terms
     (file and offset, row of the change log), or is empty. `evidence` identifies the bytes that
     were read there: if the next read finds other bytes, they were damaged in transit. `remedy`
-    tells how to skip the position; it is shown only after a second read found the same.
+    tells how to skip the position, after a second read. `tables` are those that alone must stop.
     """
 
     def __init__(
@@ -444,15 +454,12 @@ class SourceStoppedError(SourceError):
         *,
         evidence: bytes = b"",
         remedy: str = "",
+        tables: tuple[str, ...] = (),
     ) -> None:
-        place = f" at {position}" if position else ""
-        more = f" ({remedy})" if remedy else ""
-        super().__init__(f"source {source} stopped after scn {scn}{place}: {problem}{more}")
-        self.source = source
-        self.scn = scn
-        self.position = position
-        self.problem = problem
-        self.evidence = evidence
+        place, self.advice = position and f" at {position}", remedy and f" ({remedy})"
+        super().__init__(f"source {source} stopped after scn {scn}{place}: {problem}{self.advice}")
+        self.source, self.scn, self.position = source, scn, position
+        self.problem, self.evidence, self.tables = problem, evidence, tables
 
 
 class IllegalTransitionError(DatabusError):
@@ -491,8 +498,3 @@ class SettingsError(DatabusError):
 
 class ReadAgainError(SettingsError):
     """The data has changed since the reading began: begin the reading again."""
-
-
-def _window_text(scn: int, timestamp_ns: int) -> str:
-    committed = datetime.fromtimestamp(timestamp_ns // 1_000_000_000, UTC)
-    return f"{scn}, committed at {committed:%Y-%m-%dT%H:%M:%S}.{timestamp_ns % 1_000_000_000:09}Z"

@@ -8,6 +8,7 @@ stored may have advanced since, or may have been restored.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 _MARK = re.compile(r"(\d{1,19}):(\{[ -~]*\})")
@@ -30,3 +31,9 @@ class LogMark(NamedTuple):
         if found is None:
             raise ValueError(f"{kept[:80]!r} is no mark of a log")
         return cls(int(found[1]), found[2])
+
+
+def window_text(scn: int, timestamp_ns: int) -> str:
+    """Return a window for people: SCN and time of its commit."""
+    committed = datetime.fromtimestamp(timestamp_ns // 1_000_000_000, UTC)
+    return f"{scn}, committed at {committed:%Y-%m-%dT%H:%M:%S}.{timestamp_ns % 1_000_000_000:09}Z"

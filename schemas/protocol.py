@@ -22,6 +22,7 @@ class Header:
     ERROR_CAUSE_MESSAGE: Final = "x-dbus-error-cause-message"
     OLDEST_SCN: Final = "x-databus-oldest-scn"  # [+] with ScnNotFoundException, where known
     ADVICE: Final = "x-databus-advice"  # [+] with ScnNotFoundException, where there is any
+    STOPPED: Final = "x-databus-stopped"  # [+] with TableStoppedException: the source
 
     # Of `/register`.
     PROTOCOL_VERSION: Final = "x-dbus-protocol-version"

@@ -20,7 +20,7 @@ from databus.client.checkpoints.store import read_file
 from databus.registry.registry import SchemaRegistry
 from databus.registry.sqlite_store import SqliteStore
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
-from databus.relay.first_scns import load_first_scns
+from databus.relay.captured_spans import load_first_scns
 from databus.relay.ring.layout import open_file
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring

@@ -8,6 +8,9 @@ When no relay holds the next window any more, the producer has lagged out. It re
 that, the store is not served, and reading restarts at the oldest window that a relay
 holds; the seeder then reads the tables again.
 
+A table that the relay has stopped alone is left out, and its source is not served: the others are
+read on. When the relay captures it again, it is seeded again.
+
 A source may be added to the relay at a newer SCN than the store's: with it, the relay refuses the
 store's position. It is left out, until the store has the other sources' windows up to there.
 """
@@ -24,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from databus.bootstrap.producer.stopped_tables import StoppedTables
 from databus.bootstrap.seeder.job import store_path as default_store_path
 from databus.bootstrap.seeder.row_identity import identity_in
 from databus.bootstrap.store.retention import Retention
@@ -39,13 +43,19 @@ from databus.daemon.faults import trace_of
 from databus.daemon.log_setup import about
 from databus.schemas.avro_rows import captured_table
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import ConsumerError, DatabusError, ScnNotFoundError
+from databus.schemas.errors import (
+    ConsumerError,
+    DatabusError,
+    ScnNotFoundError,
+    TableStoppedError,
+)
 from databus.schemas.scn import MAX_SCN
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_EVERY_S = 0.1  # for windows without events; the others save their position themselves
 STOP_S = 10.0
+LOOK_EVERY_S = 5.0  # whether a stopped table is captured again
 _SEEDED = (SourceStatus.SEEDING, SourceStatus.SEEDING_CATCH_UP, SourceStatus.ACTIVE)
 
 
@@ -193,9 +203,15 @@ class Producer:
         self._failed_scn: int | None = None  # the window that caused the problem, if any
         # Up to which SCN the sources that are not seeded are left out; None: all are read.
         self._left_out_until: int | None = None
+        self._stopped = StoppedTables(physical.name, settings.relays, settings.relay_access)
+        self._read_without: frozenset[str] = frozenset()  # by the current client
         self._threads = [
             threading.Thread(target=target, name=f"{what}-{physical.name}", daemon=True)
-            for what, target in (("producer", self._run), ("retention", self._retain))
+            for what, target in (
+                ("producer", self._run),
+                ("retention", self._retain),
+                ("stopped-tables", self._look),
+            )
         ]
 
     def start(self) -> None:
@@ -257,7 +273,10 @@ class Producer:
             0 if writer is None else writer.windows,
             0 if writer is None else writer.event_count,
             self._fell_off,
-            self._current_problem(writer) or client_problem or self._retention_problem,
+            self._current_problem(writer)
+            or client_problem
+            or self._retention_problem
+            or "; ".join(self._stopped.problems.values()),
         )
 
     def _set_paused(self, is_paused: bool) -> None:
@@ -280,16 +299,19 @@ class Producer:
     def _produce(self, store: Store) -> None:
         """Read until stopped; raise the error that ends the reading."""
         writer = WindowWriter(store)
+        stopped = self._stopped.problems
         seeded = [state.name for state in store.sources() if state.status in _SEEDED]
-        listed = [name for name in self._sources if name in seeded]
+        listed = [name for name in self._sources if name in seeded and name not in stopped]
         until, self._left_out_until = self._left_out_until, None
         client = DatabusClient(
             settings=_client_settings(self._settings),
             checkpoints=writer,
             on_registered=self._register,
             client_id=self._client_id,
+            is_impatient=True,  # `_run` tries again
         )
-        sources = self._sources if until is None else listed
+        known = [name for name in self._sources if name not in stopped]
+        sources = known if until is None else listed
         if until is not None:
             writer.call_at(until, client.stop)
         client.register(writer, sources, name=self._physical.name)
@@ -297,6 +319,7 @@ class Producer:
             if self._stopping.is_set():
                 return
             self._client, self._writer = client, writer
+            self._read_without = frozenset(stopped)
         try:
             client.start()
             with self._lock:
@@ -304,6 +327,10 @@ class Producer:
                 if self._is_paused:
                     client.pause()
             client.run()
+        except TableStoppedError as error:
+            if not set(sources) > {error.source}:
+                raise  # nothing else is to be read
+            self._stop_table(store, error)
         except ScnNotFoundError as error:
             has_others = 0 < len(listed) < len(sources)
             if has_others and error.oldest - 1 > store.position().scn:
@@ -317,7 +344,8 @@ class Producer:
     def _register(self, bindings: Bindings) -> None:
         """Store the ids and schemas that the relay sent. Runs on the client's network thread."""
         with closing(Store.open(self._path)) as store:
-            store.add_sources({bound.name: bound.src_id for bound in bindings.values()})
+            src_ids = {bound.name: bound.src_id for bound in bindings.values()}
+            store.add_sources(src_ids, self._stopped.problems)
             for bound in bindings.values():
                 self._add_schemas(store, bound)
         if self._failed_scn is None:
@@ -337,6 +365,23 @@ class Producer:
             text = "the %s of %s has changed: it is seeded again"
             log.warning(text, changed, bound.name, extra=about(source=bound.name))
             store.reset_source(bound.name)
+
+    def _stop_table(self, store: Store, error: TableStoppedError) -> None:
+        """Read on without a table that the relay has stopped."""
+        self._stopped.add(error)
+        name, scn = self._physical.name, store.position().scn
+        known = about(physical_source=name, source=error.source, scn=scn)
+        log.error("%s: %s; the other sources are read on", name, error, extra=known)
+
+    def _look(self) -> None:
+        """Read stopped tables again as soon as a relay captures them."""
+        while not self._stopping.wait(LOOK_EVERY_S):
+            if self._stopped.problems:
+                self._stopped.look()
+            with self._lock:
+                client, without = self._client, self._read_without
+            if client is not None and without - self._stopped.problems.keys():
+                client.stop(STOP_S)  # `_run` makes another one
 
     def _leave_out(self, store: Store, error: ScnNotFoundError, names: Sequence[str]) -> None:
         """Read without some sources up to the oldest SCN that the relay has with them."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from databus.bootstrap.store import (
@@ -116,12 +117,14 @@ class Store(StoreReading):
 
     # Sources and schemas
 
-    def add_sources(self, src_ids: Mapping[str, int]) -> None:
+    def add_sources(
+        self, src_ids: Mapping[str, int], stopped: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Set the sources, by name, that the relay has and the settings list.
 
         A source that is new, or was missing before, is marked to be seeded; one that is
-        missing now becomes INACTIVE. Raises BootstrapError when an id has changed: stored
-        rows and events have the old one.
+        missing now becomes INACTIVE. `stopped` tells why some of those are missing. Raises
+        BootstrapError when an id has changed: stored rows and events have the old one.
         """
         with self.file.writing("adding sources"):
             known = {state.name: state for state in self.sources()}
@@ -137,7 +140,7 @@ class Store(StoreReading):
                     log_table.clear(self._connection, src_id)
                     self._connection.execute(source_table.COME_BACK, (log_scn, log_scn, name))
             for name in known.keys() - src_ids.keys():
-                why = "it is not among the sources of the settings any more"
+                why = stopped.get(name, "it is not among the sources of the settings any more")
                 self._connection.execute(source_table.LEAVE, (why, name))
 
     def _add_source(self, name: str, src_id: int, log_scn: int) -> None:

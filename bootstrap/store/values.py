@@ -17,7 +17,7 @@ class SourceStatus(StrEnum):
     # All rows are read; the log has to catch up with the reading.
     SEEDING_CATCH_UP = "seeding_catch_up"
     ACTIVE = "active"
-    INACTIVE = "inactive"  # not among the settings' sources any more
+    INACTIVE = "inactive"  # not among the settings' sources any more, or stopped by the relay
     FELL_OFF_RELAY = "fell_off_relay"  # no relay holds what comes next; to be seeded again
 
 

@@ -75,6 +75,7 @@ from databus.schemas.errors import (
     ScnNotFoundError,
     ServerError,
     SettingsError,
+    TableStoppedError,
     UnknownSourceError,
 )
 
@@ -195,8 +196,8 @@ class ConnectionMachine:
     def _try_next(self, error: DatabusError) -> Instructions:
         self._machine.fire("failed")
         is_final = isinstance(error, InvalidParameterError | OtherLogError | PlaceNotFoundError)
-        # Lasts until the relay's settings change, for which an impatient client does not wait.
-        is_refusal = isinstance(error, UnknownSourceError | SchemaError)
+        # Lasts until a person does something, for which an impatient client does not wait.
+        is_refusal = isinstance(error, UnknownSourceError | SchemaError | TableStoppedError)
         if is_final or (self._is_impatient and is_refusal):
             self._refused.add(self._server())
             if self._refused >= set(self._relays):

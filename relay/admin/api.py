@@ -267,7 +267,7 @@ class RelayApi:
             raise InvalidParameterError("at", call.query.at, str(error)) from None
         others = filter(None, call.query.others.split(","))
         src_ids = {src_id, *map(catalog.resolve, others)}
-        first = physical.first_scns.newest_of(src_ids)
+        first = physical.spans.of(src_ids).first
         epoch = physical.settings.epoch
         job = PositionSearch(physical.history, place, physical.name, epoch, first)
         found = await _in_steps(job.step)

@@ -45,6 +45,7 @@ _GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("ring_used_bytes", "Bytes of windows held", lambda s: s.ring.used_bytes),
     ("ring_capacity_bytes", "Bytes the ring can hold", lambda s: s.ring.capacity_bytes),
     ("held_requests", "Requests held until there are new windows", lambda s: s.held_requests),
+    ("stopped_tables", "Tables stopped alone; see /health", lambda s: len(s.stops)),
     ("source_warnings", "Warnings about the database and its log", lambda s: s.warnings),
     (
         "connected",

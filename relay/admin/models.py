@@ -55,6 +55,15 @@ class SourceName(ApiModel):
     table: str = ""  # left out by older relays
 
 
+class StoppedTable(ApiModel):
+    """A source that is stopped alone, and what is to be done."""
+
+    source: str
+    after_scn: Scn = Field(description="The windows after it are captured without its rows")
+    since: float
+    problem: str
+
+
 class RingView(ApiModel):
     """The content of a ring."""
 
@@ -124,6 +133,9 @@ class PhysicalSourceView(ApiModel):
     heard_at: float | None = Field(description="When the database was last heard from")
     warnings: list[str]
     sources: list[SourceName]
+    stopped_tables: list[StoppedTable] = Field(
+        default=[], description="Sources that are stopped alone; the others are captured"
+    )
     ring: RingView
     relay_log: RelayLogView | None = Field(description="None without one")
     log: LogView

@@ -18,7 +18,7 @@ from databus.conf.named_places import (
     Word,
 )
 from databus.relay.admin.models import PositionView
-from databus.relay.first_scns import ALWAYS, FirstScn
+from databus.relay.captured_spans import ALWAYS, FirstScn
 from databus.relay.log.history import HistoryReader
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector

@@ -13,6 +13,7 @@ from databus.relay.admin.models import (
     RelayLogView,
     RingView,
     SourceName,
+    StoppedTable,
 )
 from databus.relay.capture.status import RESTING, CaptureStatus, State
 from databus.relay.log.status import RelayLogStatus
@@ -85,6 +86,10 @@ def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
         heard_at=capture.heard_at,
         warnings=status.warning_texts,
         sources=_source_names(relay, name),
+        stopped_tables=[
+            StoppedTable(source=s.source, after_scn=s.scn, since=s.since, problem=s.problem)
+            for s in status.stops
+        ],
         ring=ring_view(status.ring, history.rate_of_minutes(sample)),
         relay_log=None if status.relay_log is None else relay_log_view(status.relay_log),
         log=log_view(status.log),

@@ -4,8 +4,10 @@ open → read → append → MaxSCN → notify. The source encodes its windows w
 it is given. A transient problem, such as an unreachable source or a full disk
 (`daemon.faults` decides), is retried for ever with back-off, and the state shows it. Any
 other error that occurs twice (`repeated_errors` explains why) puts this one source into the error
-state, with advice in its text; the rest of the relay is unaffected. `start` tries again. The
-state is running only after the connection was proved (`log_place`).
+state, with advice in its text; the rest of the relay is unaffected. `start` tries again. An
+error that concerns some of the tables stops only those: that is saved, and the log is read again
+from the ring's newest window, without their rows (`captured_spans`). The state is running only
+after the connection was proved (`log_place`).
 
 The ring decides what is new. Capture begins after the older of the ring's newest SCN and
 MaxSCN and drops the windows that the ring has already, so a restart neither loses nor
@@ -32,6 +34,7 @@ from databus.relay.capture.log_place import LogPlace
 from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.repeated_errors import RepeatedErrors, as_first_occurrence
 from databus.relay.capture.status import RESTING, TROUBLED, CaptureStatus, State
+from databus.relay.capture.table_stops import NO_STOPS, TableStops, stop_tables
 from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
 from databus.relay.clock import SYSTEM_CLOCK, Clock
 from databus.relay.monitoring.large_rows import LargeRows
@@ -52,15 +55,11 @@ class _SearchEndedError(Exception):
     """A search of the log was ended, because capture is to stop or to pause."""
 
 
-def _ignore(_problem: Exception) -> None:
-    """Do nothing with a problem."""
-
-
 class Capture:
     """Reads one physical source into one ring, on its own thread.
 
-    On that thread, `on_append` is called after each append, and `on_problem` with each
-    error; they must not block. The public methods are thread-safe.
+    On that thread, `on_append` is called after each append, `on_problem` with each error, `on_stop`
+    when a table is stopped alone; they must not block. The public methods are thread-safe.
     """
 
     def __init__(
@@ -73,8 +72,10 @@ class Capture:
         on_append: Callable[[], None],
         flush_s: float = 1.0,
         clock: Clock = SYSTEM_CLOCK,
-        on_problem: Callable[[Exception], None] = _ignore,
+        on_problem: Callable[[Exception], None] = lambda _problem: None,
         large_rows: LargeRows | None = None,
+        stops: TableStops | None = None,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._open_source = open_source
@@ -85,6 +86,7 @@ class Capture:
         self._flush_s = flush_s
         self._clock = clock
         self._on_problem, self._large_rows = on_problem, large_rows
+        self._stops, self._on_stop = NO_STOPS if stops is None else stops, on_stop
         self._changed = threading.Condition(threading.RLock())
         self._wanted = State.RUNNING
         self._state = State.STOPPED
@@ -104,8 +106,7 @@ class Capture:
         self._is_unfinished = False
         self._unsaved = ""  # why the last save of MaxSCN failed
         self._mark: LogMark | None = None  # the newest log mark given to the ring
-        self._saved_scn = -1
-        self._saved_at_s = float("-inf")
+        self._saved_scn, self._saved_at_s = -1, float("-inf")
         self._wait_s = settings.reconnect_min_s
 
     @property
@@ -196,12 +197,27 @@ class Capture:
                 continue  # another state is wanted
             except Exception as error:
                 self.place.failed()
-                if is_transient(error):
-                    self._back_off(error)
-                elif self._errors.is_repeated(error, self._ring.max_scn):
-                    self._give_up(error)
-                else:
-                    self._back_off(as_first_occurrence(error))
+                self._handle(error)
+
+    def _handle(self, error: Exception) -> None:
+        """Retry after an error, stop the tables that it concerns, or give up."""
+        if is_transient(error):
+            self._back_off(error)
+        elif not self._errors.is_repeated(error, self._ring.max_scn):
+            self._back_off(as_first_occurrence(error))
+        elif not self._stop_tables(error):
+            self._give_up(error)
+
+    def _stop_tables(self, error: Exception) -> bool:
+        """Stop the tables of an error alone; return False if that is not possible."""
+        try:
+            if not stop_tables(error, self._settings, self._stops, self._ring, self._wall_s()):
+                return False
+            self._on_problem(error)
+            self._on_stop()
+        except DatabusError as unsaved:
+            self._handle(unsaved)
+        return True
 
     def _give_up(self, error: Exception) -> None:
         """Enter the error state and wait for `start` or `stop`."""
@@ -229,6 +245,8 @@ class Capture:
         self._errors.connecting()
         self.place.connecting()
         source = self._open_source(self._settings)
+        for reader in (source, self._encoder):
+            reader.leave_out([self._settings.names.table_of(name) for name in self._stops.stops])
         source.write_with(self._encoder)
         source.tell_searches(self._note_search)
         source.write_into(self._ring)

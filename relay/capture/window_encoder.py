@@ -84,9 +84,14 @@ class WindowEncoder:
         self.before_images = before_images
         self._acknowledged_scns = frozenset(acknowledged_scns)
         self._current: dict[str, TableEncoder] = {}  # by the table's name in its database
+        self._left_out: frozenset[str] = frozenset()  # by the table's name in its database
         # Versions made by the current window; registered before it is published.
         self._made: list[SchemaVersion] = []
         self.revision = 0
+
+    def leave_out(self, tables: Collection[str]) -> None:
+        """Write the windows from now on without the rows of some tables."""
+        self._left_out = frozenset(tables)
 
     def encode(self, transaction: Transaction) -> EncodedWindow:
         """Return the encoded window, including its end-of-period event.
@@ -238,7 +243,13 @@ class WindowEncoder:
     def _event(
         self, change: Change, origin: Origin, row_index: int, scn: int, timestamp_ns: int
     ) -> bytes | None:
-        """Return the change's event; None if it is skipped because its SCN is acknowledged."""
+        """Return the change's event.
+
+        None if its table is left out, or if it is skipped because its SCN is acknowledged.
+        """
+        tables = _tables_of(change)
+        if self._left_out and self._left_out.issuperset(tables):
+            return None
         try:
             if isinstance(change, RowChange):
                 event = self._row_event(change, origin, row_index, scn, timestamp_ns)
@@ -254,7 +265,7 @@ class WindowEncoder:
             own_scn = change.scn if isinstance(change, RowChange) else None
             named = scn if own_scn is None else own_scn
             if not self._acknowledged_scns & {scn, named}:
-                raise UnfitRowError(named, row_index, error) from error
+                raise UnfitRowError(named, row_index, error, tables) from error
             text = "scn %d: row %d was skipped because its SCN is acknowledged: %s"
             log.warning(text, named, row_index, error, extra=about(scn=named))
             return None
@@ -333,6 +344,10 @@ class WindowEncoder:
         self.revision += table.source in self._current
         self._current[table.source] = encoder
         return encoder
+
+
+def _tables_of(change: Change) -> tuple[str, ...]:
+    return change.sources if isinstance(change, TableDefined) else (change.table.source,)
 
 
 def encode_empty(window: EmptyWindow) -> EncodedWindow:

@@ -53,6 +53,7 @@ from databus.doctor.machine import (
 )
 from databus.doctor.servers import check_servers
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
+from databus.relay.captured_spans import SPANS_SUFFIX, load_stops
 from databus.relay.log.directory import log_folder
 from databus.relay.relay import LOCK_FILE, MAX_SCN_DATABASE
 from databus.relay.sources.kind import check_source
@@ -155,6 +156,19 @@ def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
             yield error(f"source {source.name}", str(problem))
             newest = None
         yield from check_source(source, machine.now_s(), reads_log=True, newest_scn=newest)
+        yield from check_stopped(source, settings.data_dir)
+
+
+def check_stopped(source: PhysicalSourceSettings, data_dir: Path) -> Iterator[Check]:
+    """Report the tables that are stopped alone."""
+    subject = f"source {source.name}"
+    try:
+        stops = load_stops(data_dir / f"{source.name}{SPANS_SUFFIX}")
+    except RingError as problem:
+        yield error(subject, str(problem))
+        return
+    for stop in stops:
+        yield error(subject, str(stop.error()))
 
 
 def check_relay_log(

@@ -10,7 +10,7 @@ table.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -149,14 +149,25 @@ def tell_nobody(_search: LogSearch | None) -> None:
     """Do nothing with the progress of a search."""
 
 
-class UnfitRowError(ValueError):
+class TableError(ValueError):
+    """Rows or a statement of `tables` cannot be understood; others can. Never leaves the relay."""
+
+    def __init__(self, text: str, tables: Sequence[str], remedy: str = "") -> None:
+        super().__init__(text)
+        self.tables, self.remedy = tuple(dict.fromkeys(tables)), remedy
+
+
+class UnfitRowError(TableError):
     """A row cannot be encoded with its table's schema. Never leaves the relay."""
 
-    def __init__(self, scn: int, row_index: int, error: DatabusError) -> None:
+    def __init__(
+        self, scn: int, row_index: int, error: DatabusError, tables: Sequence[str]
+    ) -> None:
         super().__init__(
-            f"row {row_index} of the transaction at scn {scn} cannot be captured: {error}"
+            f"row {row_index} of the transaction at scn {scn} cannot be captured: {error}",
+            tables,
+            f"to continue without this row: acknowledged_scns = [{scn}]",
         )
-        self.remedy = f"to continue without this row: acknowledged_scns = [{scn}]"
 
 
 class TableEncoder(NamedTuple):
@@ -231,6 +242,15 @@ class Source(ABC):
     _encoder: EventEncoder | None = None
     _tell_search: TellSearch = staticmethod(tell_nobody)
     _room: WindowRoom | None = None
+    _left_out: frozenset[str] = frozenset()
+
+    def leave_out(self, tables: Collection[str]) -> None:
+        """Read from the next `open` on without the rows of some tables, whatever they are.
+
+        The encoder leaves out what it is given of them. A source whose log has rows that cannot
+        be read without their definition must not read those.
+        """
+        self._left_out = frozenset(tables)
 
     def write_with(self, encoder: EventEncoder) -> None:
         """Write windows with `encoder` from the next `open` on.

@@ -86,6 +86,7 @@ class WindowWriter:
                 f"{origin.file}:{origin.offset}" if origin.file else "",
                 evidence=f"{transaction.scn} {error}".encode(),
                 remedy=error.remedy,
+                tables=error.tables,
             ) from error
 
     def _add(self, transaction: Transaction, data: bytes) -> None:

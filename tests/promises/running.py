@@ -148,9 +148,10 @@ class RunningRelay:
         return found
 
     def problem(self, name: str = "shop") -> str:
-        """Return what is wrong with a physical source; empty when all is well."""
-        found: str = self.get("/health").json()["physicalSources"][name]["problem"]
-        return found
+        """Return what is wrong with a physical source or its tables; empty when all is well."""
+        status = self.get("/health").json()["physicalSources"][name]
+        stopped = [one["problem"] for one in status.get("stoppedTables", ())]
+        return "; ".join(filter(None, [status["problem"], *stopped]))
 
     def wait_for_problem(self, text: str, name: str = "shop") -> str:
         """Wait until a physical source has a problem that names something; return its text.

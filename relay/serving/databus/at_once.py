@@ -45,8 +45,7 @@ def make_jobs(request: StreamRequest, relay: Relay) -> list[StreamJob]:
     jobs = []
     for selection in request.selections:
         source = relay.physical_source(selection.physical_source)
-        first = source.first_scns.newest_of(selection.src_ids)
-        jobs.append(StreamJob(source.history, selection, size_bytes, render, first))
+        jobs.append(StreamJob(source.history, selection, size_bytes, render, source.spans))
     return jobs
 
 

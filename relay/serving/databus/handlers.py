@@ -296,9 +296,9 @@ class MeasureHandler(RelayHandler):
         """Answer with the window at which they end, and the number of rows."""
         request = parse_measure_request(self.event_parameters(), self.relay.catalog, self.limits)
         source = self.relay.physical_source(request.selection.physical_source)
-        first = source.first_scns.newest_of(request.selection.src_ids)
+        span = source.spans.of(request.selection.src_ids)
         try:
-            job = MeasureJob(source.history, request, first)
+            job = MeasureJob(source.history, request, span)
             measured = await self.in_time(self.in_steps(job.step))
         except ScnNotFoundError:
             self.relay.traffic.not_found()

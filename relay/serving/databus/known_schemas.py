@@ -87,6 +87,6 @@ def _is_past(selection: Selection, ends: Ends, relay: Relay) -> bool:
         return False
     if selection.checkpoint.is_flexible:
         source = relay.physical_source(selection.physical_source)
-        first = source.first_scns.newest_of(selection.src_ids)
+        first = source.spans.of(selection.src_ids).first
         return source.history.min_scn > end or first.scn > end
     return selection.checkpoint.window_scn > end

@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from databus.relay.first_scns import NO_LIMIT, FirstScn
+from databus.relay.captured_spans import Span
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector, Position
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
@@ -106,24 +106,29 @@ class MeasureJob:
     """One measurement of one ring, a bounded number of bytes per step."""
 
     def __init__(
-        self, reader: CountingReader, request: MeasureRequest, first: FirstScn = NO_LIMIT
+        self, reader: CountingReader, request: MeasureRequest, span: Span | None = None
     ) -> None:
-        """`first` is the newest first SCN of the selected sources."""
+        """`span` is that of the selected sources; None without limits."""
         self._reader = reader
-        self._first = first
+        known = Span() if span is None else span
+        self._first, self._stop = known.first, known.stop
         self._selection = request.selection
         self._limits = request.limits
         self._since_ns = request.since_ns
         self._steps = self._run()
 
     def step(self) -> Measured | None:
-        """Read on; return None while there is more to read. Raises ScnNotFoundError."""
+        """Read on; return None while there is more to read.
+
+        Raises ScnNotFoundError, and TableStoppedError where a selected source is stopped.
+        """
         return next(self._steps)
 
     def _run(self) -> Iterator[Measured | None]:
         while True:
             max_scn, tail = self._reader.newest()
             begin = yield from self._find_begin(max_scn, tail)
+            self._check_stop(begin)
             try:
                 yield (yield from self._measure(begin, max_scn, tail))
                 return
@@ -138,6 +143,8 @@ class MeasureJob:
     def _measure(self, begin: _Begin, max_scn: int, tail: int) -> Generator[None, None, Measured]:
         from_scn, position, limits = begin.scn, begin.position, self._limits
         newest_ns = self._reader.latest_timestamp_ns
+        if self._stop is not None:
+            limits = limits._replace(until_scn=min(limits.until_scn, self._stop.scn))
         if position is None or position >= tail:
             is_ahead = position is None and from_scn > max(max_scn, 0)
             timestamp_ns = newest_ns if from_scn == max_scn else 0
@@ -160,6 +167,14 @@ class MeasureJob:
             max_scn,
             found.timestamp_ns if is_newest and found.scn != NOTHING else newest_ns,
         )
+
+    def _check_stop(self, begin: _Begin) -> None:
+        """Raise TableStoppedError if no window after the begin is complete."""
+        stop = self._stop
+        if stop is None or self._limits.until_scn <= stop.scn:
+            return
+        if begin.scn >= stop.scn or begin.first_scn > stop.scn:
+            raise stop.error()
 
     def _count(
         self, so_far: RowCount, tail: int, selection: Selection, limits: Limits

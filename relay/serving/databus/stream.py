@@ -10,7 +10,9 @@ the same events would come again and again. `StreamResponse.resume` has the posi
 continue from, so no client has to count.
 
 If a selection ends with a window, the response ends there: that position is looked up once
-per request, and nothing after it is read.
+per request, and nothing after it is read. So it does before the first window without the rows of
+a selected source that is stopped alone; what is asked for after that is refused. A stop is noted
+before such a window can be read, so whatever was read while a stop was noted is read again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from databus.relay.first_scns import NO_LIMIT, FirstScn
+from databus.relay.captured_spans import NoLimits, Span, Spans, TableStop
 from databus.relay.ring.event_selector import (
     NOTHING,
     WINDOW_DONE,
@@ -28,6 +30,7 @@ from databus.relay.ring.event_selector import (
 )
 from databus.relay.ring.events import EOP_BYTES
 from databus.relay.ring.selection import Selection
+from databus.relay.serving.databus.window_reader import WindowReader
 from databus.schemas.errors import DamagedWindowsError, OtherLogError, ScnNotFoundError
 from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek
 from databus.schemas.rendering import Render
@@ -41,73 +44,7 @@ COMPILED_STEP_BYTES = 4 << 20
 MAX_SCAN_BYTES = 64 << 20
 # A response may stay below `size` by this share rather than scan a block for its last windows.
 SLACK_DIVISOR = 16
-
-
-class WindowReader(Protocol):
-    """The reader of a ring; `find`, `read` and `select` may raise ScnNotFoundError."""
-
-    @property
-    def opening(self) -> int:
-        """Changes when the ring is emptied; positions found before are then invalid."""
-        ...
-
-    @property
-    def head(self) -> int:
-        """Position of the oldest window."""
-        ...
-
-    @property
-    def min_scn(self) -> int:
-        """SCN of the oldest window; negative without one."""
-        ...
-
-    @property
-    def prev_scn(self) -> int:
-        """Newest SCN no longer held; negative if unknown."""
-        ...
-
-    @property
-    def max_scn(self) -> int:
-        """SCN of the newest window; negative if there never was one."""
-        ...
-
-    def newest(self) -> tuple[int, int]:
-        """Return SCN and end position of the newest window."""
-        ...
-
-    def find(self, scn: int, window_offset: int) -> int | None:
-        """Return the position after (scn, window_offset); None if it is not in the ring yet."""
-        ...
-
-    def window_at(self, scn: int) -> tuple[int, int] | None:
-        """Return SCN and timestamp of the newest window up to `scn`; None if it is not held."""
-        ...
-
-    def read(self, position: int, max_bytes: int) -> bytes:
-        """Return bytes from `position` on, up to the published tail."""
-        ...
-
-    def select(
-        self,
-        position: int,
-        max_bytes: int,
-        selector: EventSelector,
-        place: Position,
-        room_bytes: int,
-    ) -> SelectedEvents | None:
-        """Return the events that pass in the next `max_bytes`; None at the published tail."""
-        ...
-
-    def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
-        """Return the end of the last window that fits, within `slack_bytes`, or `position`."""
-        ...
-
-    def has_optional(self, position: int, windows: bytes) -> bool:
-        """Return whether whole windows read at `position` contain a DDL event or a truncate."""
-        ...
-
-    def remember_end(self, scn: int, position: int) -> None:
-        """Remember the end position of a window that was just sent."""
+NO_LIMITS = NoLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +86,13 @@ class StreamJob:
         selection: Selection,
         size_bytes: int,
         render: Render | None,
-        first: FirstScn = NO_LIMIT,
+        spans: Spans = NO_LIMITS,
     ) -> None:
-        """`first` is the newest first SCN of the selected sources."""
+        """`spans` are those of the ring's sources."""
         self._reader = reader
-        self._first = first
+        self._spans, self._revision, self._span = spans, spans.revision - 1, Span()
         self._selection = selection
+        self._until_scn = selection.until_scn
         self._selector = EventSelector(selection, render)
         self._copies_bytes = render is None and self._selector.takes_all_rows
         self._place: tuple[int, Position | None] | None = None
@@ -181,9 +119,12 @@ class StreamJob:
         return self._selection
 
     def start(self, size_bytes: int | None = None) -> None:
-        """Start reading the ring; raise ScnNotFoundError."""
+        """Start reading the ring; raise ScnNotFoundError, TableStoppedError."""
         self._size_bytes = self._size_bytes if size_bytes is None else size_bytes
         self._walk = None
+        if self._revision != self._spans.revision:
+            self._take_span()
+        self._check_stop()
         if self._is_done:
             return
         if self._opening != self._reader.opening:
@@ -194,6 +135,26 @@ class StreamJob:
             self._place = self._find_place()
         if self._place is not None and self._end is None:
             self._end = self._find_end(self._place[0])
+
+    def _take_span(self) -> None:
+        """Take over the span of the selected sources, and look up its end."""
+        self._revision = self._spans.revision
+        self._span = self._spans.of(self._selection.src_ids)
+        stop, until_scn = self._span.stop, self._selection.until_scn
+        self._until_scn = until_scn if stop is None else min(until_scn, stop.scn)
+        self._end = None
+
+    def _check_stop(self) -> None:
+        """Raise TableStoppedError where nothing follows but windows without a stopped source."""
+        stop = self._stop
+        if stop is not None and (self._is_from_latest or self._is_done):
+            raise stop.error()
+
+    @property
+    def _stop(self) -> TableStop | None:
+        """The stop that comes before the selection's own end."""
+        stop = self._span.stop
+        return stop if stop is not None and stop.scn < self._selection.until_scn else None
 
     def go_on(self, response: StreamResponse) -> None:
         """Continue after a response of whole windows, as the client's next request would."""
@@ -236,9 +197,19 @@ class StreamJob:
         return peek(data) if len(data) >= SMALLEST_BYTES else None
 
     def step(self) -> StreamResponse | None:
-        """Read on; return None while there is more to read. Raises ScnNotFoundError."""
+        """Read on; return None while there is more to read.
+
+        Raises ScnNotFoundError and TableStoppedError.
+        """
+        response = self._step()
+        if self._revision == self._spans.revision:
+            return response
+        self.start()
+        return None
+
+    def _step(self) -> StreamResponse | None:
         if self._is_done:
-            return StreamResponse(b"", (self._selection.until_scn, WINDOW_DONE))
+            return StreamResponse(b"", (self._until_scn, WINDOW_DONE))
         if self._place is None:
             is_ahead = self._asked is not None and self._asked[0] > max(self._reader.max_scn, 0)
             return StreamResponse(b"", self._asked, is_ahead=is_ahead, is_caught_up=True)
@@ -283,8 +254,9 @@ class StreamJob:
         asked = self._asked
         if asked is None:
             return self._find_oldest()
-        if asked[0] <= self._first.scn:  # else the oldest window need not be looked up
-            self._first.check(asked, self._reader.min_scn)
+        # Otherwise the oldest window need not be looked up.
+        if asked[0] <= max(self._span.first.scn, self._span.rewritten_until):
+            self._span.check(asked, self._reader.min_scn)
         # Before the lookup: an SCN of another log may exist in this one by chance.
         self._check_mark()
         found = self._reader.find(*asked)
@@ -292,10 +264,11 @@ class StreamJob:
 
     def _find_oldest(self) -> tuple[int, Position | None]:
         """Return the oldest position after which no change of the selected sources is missing."""
-        if self._first.scn > self._reader.prev_scn:
-            found = find_first(self._reader, self._first.scn)
+        first_scn = self._span.first.scn
+        if first_scn > self._reader.prev_scn:
+            found = find_first(self._reader, first_scn)
             if found is not None:
-                return found, (self._first.scn, WINDOW_DONE)
+                return found, (first_scn, WINDOW_DONE)
         return self._reader.head, None
 
     def _check_mark(self) -> None:
@@ -313,25 +286,33 @@ class StreamJob:
     @property
     def _is_done(self) -> bool:
         """Whether the checkpoint is at or after the end of the selection."""
-        asked, until_scn = self._asked, self._selection.until_scn
+        asked, until_scn = self._asked, self._until_scn
         if asked is None or self._is_from_latest or until_scn == MAX_SCN:
             return False
         return asked[0] > until_scn or asked == (until_scn, WINDOW_DONE)
 
     def _find_end(self, begin: int) -> _End | None:
-        """Return the end of the selection's last window; None if not in the ring yet.
+        """Return the end of the last window to read; None if not in the ring yet.
 
         Raises ScnNotFoundError if it is overwritten, also if the oldest window was
-        requested: an empty answer would claim that there was nothing.
+        requested: an empty answer would claim that there was nothing. TableStoppedError if
+        the oldest window is one without the rows of a stopped source.
         """
-        until_scn = self._selection.until_scn
+        until_scn = self._until_scn
         if until_scn == MAX_SCN:
             return None
-        end = self._reader.find(until_scn, WINDOW_DONE)
-        if end is None:
-            return None
-        if end <= begin and self._asked is None and not self._is_from_latest:
-            raise ScnNotFoundError(until_scn, self._reader.min_scn)
+        try:
+            end = self._reader.find(until_scn, WINDOW_DONE)
+            if end is None:
+                return None
+            if end <= begin and self._asked is None and not self._is_from_latest:
+                raise ScnNotFoundError(until_scn, self._reader.min_scn)
+        except DamagedWindowsError:
+            raise
+        except ScnNotFoundError:
+            if self._stop is not None:
+                raise self._stop.error() from None
+            raise
         return _End(end, (until_scn, WINDOW_DONE))
 
 

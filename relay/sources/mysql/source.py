@@ -230,6 +230,7 @@ class MysqlSource(Source):
                 stop.position,
                 evidence=stop.evidence,
                 remedy=stop.remedy,
+                tables=stop.tables,
             )
         except StreamEnded as ended:
             self._stopped = self._end_of(dump, ended, assembler)
@@ -343,6 +344,7 @@ class MysqlSource(Source):
             allow_cascades=self._settings.allow_cascades,
             config=self._settings.file,
             ask=partial(versions_after, catalog, names, scan),
+            left_out=self._left_out,
         )
         warning_hours = self._settings.purge_warning_hours
         self._findings = findings_of(facts, self._tables.tables(), str(start), warning_hours)
@@ -358,8 +360,7 @@ class MysqlSource(Source):
             identities=identities or Identities(self._same_log.server),
             prepared=self._prepared(self._tables, dialect, catalog, open_dump),
         )
-        self._start_of_dump = start
-        self._seeks_gtids = bool(start.gtids)
+        self._start_of_dump, self._seeks_gtids = start, bool(start.gtids)
         self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
 
     def _check_server(self, variables: Mapping[str, str]) -> None:

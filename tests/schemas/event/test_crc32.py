@@ -44,7 +44,7 @@ ZLIBS = {
     "registry/seal.py": "rows of the registry at rest",
     "registry/sqlite_store.py": "rows of the registry",
     "relay/capture/max_scn.py": "MaxSCN",
-    "relay/first_scns.py": "the file of first SCNs",
+    "relay/captured_spans.py": "the file of first SCNs",
     "relay/log/layout.py": "headers, indexes and footers of segments",
     "relay/log/segment.py": "parts of a segment",
     "relay/log/verify.py": "parts of a segment",

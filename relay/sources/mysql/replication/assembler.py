@@ -68,13 +68,14 @@ from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, tab
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET
 from databus.relay.sources.mysql.tables.captured_tables import ChangeKind, WatchedTables
-from databus.relay.sources.source import Change, Origin, Transaction
+from databus.relay.sources.source import Change, Origin, TableError, Transaction
 from databus.schemas.errors import ProtocolError
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 
 _END_OF_STATEMENT = 1
 _NOWHERE = Origin()
 _NS = 1_000_000_000
+_NOT_UNDERSTOOD = (ValueError, LookupError, struct.error, ProtocolError)
 
 
 class _Beyond(NamedTuple):
@@ -137,10 +138,8 @@ class Assembler:
 
     def receive(self, data: bytes) -> Transaction | None:
         """Take one event; return the transaction that it completes. Raises AssemblyStopped."""
-        found = None
-        for transaction in self.receive_parts(data):
-            found = transaction or found
-        return found
+        found = [one for one in self.receive_parts(data) if one is not None]
+        return found[-1] if found else None
 
     def receive_parts(self, data: bytes) -> Iterator[Transaction | None]:
         """Take an event or the events inside it; yield the result of each.
@@ -158,10 +157,10 @@ class Assembler:
                 yield from self._take_payload(event)
             else:
                 yield self._handle(event)
-        except (ValueError, LookupError, struct.error, ProtocolError) as error:
+        except _NOT_UNDERSTOOD as error:
             if is_transient(error):
                 raise
-            self._stop(str(error), getattr(error, "remedy", ""))
+            self._stop(error)
 
     def _place(self, event: Event, data: bytes) -> Event:
         """Find an event's position and add the event to the identity of the log."""
@@ -336,11 +335,18 @@ class Assembler:
         if layout is not None:
             if self._group is None:
                 raise ValueError("rows outside a transaction")
-            plain = plain_rows(event) if event.type_code in COMPRESSED_ROWS else event
-            scn = self._scn_at(event.end_offset)
-            self._group.changes.add_rows(layout, plain.type_code, plain.body, self._comment, scn)
+            self._add_rows(event, layout, self._group)
         if event.body[6] & _END_OF_STATEMENT:
             self._comment = None  # the next statement has its own, or none
+
+    def _add_rows(self, event: Event, layout: RowLayout, group: Group) -> None:
+        scn = self._scn_at(event.end_offset)
+        try:
+            plain = plain_rows(event) if event.type_code in COMPRESSED_ROWS else event
+            group.changes.add_rows(layout, plain.type_code, plain.body, self._comment, scn)
+        except _NOT_UNDERSTOOD as error:
+            remedy = getattr(error, "remedy", "")
+            raise TableError(str(error), [layout.table.source], remedy) from error
 
     def _on_compressed_query(self, event: Event) -> Transaction | None:
         return self._on_query(plain_query(event))
@@ -390,11 +396,11 @@ class Assembler:
         except ValueError as error:
             if is_transient(error):  # such as a full disk when the history is written
                 raise
-            self._stop(str(error))
+            self._stop(error)
             return  # acknowledged: the statement is skipped, its transaction ends as usual
-        lost = "; ".join(change.text for change in found if change.kind is ChangeKind.LOST)
+        lost = [change for change in found if change.kind is ChangeKind.LOST]
         if lost:
-            self._stop(lost)
+            self._stop(TableError("; ".join(c.text for c in lost), [c.source for c in lost]))
         begun = self._group if self._group is not None and self._group.is_begun else None
         # Rows may follow in the transaction (CREATE TABLE … SELECT). The change is valid from
         # its beginning, because its end is not known yet.
@@ -466,11 +472,10 @@ class Assembler:
         changes: Changes | None = None,
         origin: Origin = _NOWHERE,
     ) -> Transaction | None:
-        second = timestamp_ns // _NS
+        second, self._held = timestamp_ns // _NS, None
         if not changes and second <= self._yielded_second:
             self._held = Transaction(scn, timestamp_ns, (), origin)
             return None
-        self._held = None
         self._yielded_second = second
         if not changes:
             return Transaction(scn, timestamp_ns, (), origin)
@@ -478,16 +483,17 @@ class Assembler:
 
     def _scn_at(self, offset: int) -> int:
         """Return the SCN of an offset; offsets beyond 4 GiB share the highest SCN of the file."""
-        number = self._cursor.file_number
-        return BinlogPosition(self._epoch, number, min(offset, MAX_OFFSET)).to_scn()
+        place = self._epoch, self._cursor.file_number, min(offset, MAX_OFFSET)
+        return BinlogPosition(*place).to_scn()
 
-    def _stop(self, problem: str, remedy: str = "") -> None:
+    def _stop(self, problem: Exception | str) -> None:
         """Raise AssemblyStopped, unless an operator has acknowledged this SCN."""
         event = self._event
-        offset = event.end_offset if event is not None and event.end_offset else self._cursor.offset
+        offset = (event.end_offset if event is not None else 0) or self._cursor.offset
         scn = self._scn_at(offset)
         if scn in self._acknowledged:
             return
         kind = event_name(event.type_code) if event is not None else "damaged event"
         place = f"{self._cursor.file}:{offset}, event {kind}"
-        raise AssemblyStopped(problem, place, scn, blake2b(self._data).digest(), remedy)
+        facts = getattr(problem, "remedy", ""), getattr(problem, "tables", ())
+        raise AssemblyStopped(str(problem), place, scn, blake2b(self._data).digest(), *facts)

@@ -185,13 +185,15 @@ class ByteReader:
         return self.take(self.byte()).decode("utf-8")
 
 
+def parse_table_name(body: bytes) -> tuple[str, str]:
+    """Return database and table of a TABLE_MAP event; raises ValueError."""
+    return _table_name(ByteReader(body, 8))
+
+
 def parse_table_map(body: bytes, *, is_mariadb: bool) -> LoggedTable:
     """Read a TABLE_MAP event (without header and checksum); raises ValueError."""
     reader = ByteReader(body, 8)
-    database = reader.text()
-    reader.take(1)
-    name = reader.text()
-    reader.take(1)
+    database, name = _table_name(reader)
     count = reader.packed()
     codes = reader.take(count)
     lengths = ByteReader(reader.take(reader.packed()))
@@ -206,6 +208,14 @@ def parse_table_map(body: bytes, *, is_mariadb: bool) -> LoggedTable:
         for index, (kind, named, sign, collation, texts) in enumerate(described)
     )
     return LoggedTable(database, name, columns, _key_of(fields))
+
+
+def _table_name(reader: ByteReader) -> tuple[str, str]:
+    database = reader.text()
+    reader.take(1)
+    name = reader.text()
+    reader.take(1)
+    return database, name
 
 
 def _type_and_length(code: int, lengths: ByteReader) -> tuple[int, int]:

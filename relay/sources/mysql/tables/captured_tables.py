@@ -21,7 +21,11 @@ from typing import NamedTuple
 
 from databus.relay.sources.mysql.binlog.events import Query
 from databus.relay.sources.mysql.rows.changes import RowLayout
-from databus.relay.sources.mysql.rows.columns import parse_table_map
+from databus.relay.sources.mysql.rows.columns import (
+    LoggedTable,
+    parse_table_map,
+    parse_table_name,
+)
 from databus.relay.sources.mysql.rows.layout import layout_of
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
@@ -37,7 +41,7 @@ from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.mysql.tables.repair_advice import repair_advice
 from databus.relay.sources.mysql.tables.schema_at import NotReachedError, SchemaAt, redefined_by
-from databus.relay.sources.source import TableAltered
+from databus.relay.sources.source import TableAltered, TableError
 from databus.schemas.table import Table
 from databus.schemas.table_change import TableChange as RowsAtRest
 
@@ -92,7 +96,8 @@ class WatchedTables:
 
     `scan` returns the tables whose definition statements between two SCNs may
     have changed, with the SCN of the last one. `config` is the relay's settings
-    file, for what is to be done by hand.
+    file, for what is to be done by hand. Tables that are `left_out` have no layout, and their
+    statements make no changes; their definitions are followed as far as they can be.
     """
 
     def __init__(
@@ -105,10 +110,12 @@ class WatchedTables:
         allow_cascades: bool = False,
         config: Path | None = None,
         ask: AskServer | None = None,
+        left_out: Collection[str] = (),
     ) -> None:
         self.names = names
         self._config = config
         self._ask = ask
+        self._left_out = frozenset(left_out)
         self._rules = rules
         self._history = history
         self._scan = scan
@@ -127,7 +134,7 @@ class WatchedTables:
     def layout(self, body: bytes, position: int) -> RowLayout | None:
         """Return the layout of the rows after a TABLE_MAP; None when the table is not watched.
 
-        Raises ValueError when the layout is not known.
+        Raises TableError when the layout is not known.
         """
         content = body[8:]  # after table id and flags
         # A DDL statement is between: equal TABLE_MAPs may mean other columns.
@@ -145,7 +152,7 @@ class WatchedTables:
     def apply(self, query: Query, position: int) -> Sequence[TableChange]:
         """Apply a statement at a position; return its changes to watched tables.
 
-        Raises ValueError for a statement that names a watched table and is not understood.
+        Raises TableError for a statement that names a watched table and is not understood.
         """
         rules = self._rules_of(query)
         try:
@@ -156,7 +163,7 @@ class WatchedTables:
             )
         # Rows of a statement that was not logged in row format are not in the log.
         if statement.is_dml:
-            watched = self._watched(named_by(statement, query.database))
+            watched = self._captured(named_by(statement, query.database))
             what = f"{statement.word} in statement format"
             return [TableChange(ChangeKind.LOST, s, _lost(what, s)) for s in watched]
         if not statement.is_ddl:
@@ -245,7 +252,7 @@ class WatchedTables:
         self, statement: Prepared, query: Query, position: int, error: ValueError
     ) -> Sequence[TableChange]:
         named = {self.names.key(name) for name in named_by(statement, query.database)}
-        watched = self._watched(named)
+        watched = self._captured(named)
         if watched:
             self._search_from(query, position)
         is_repaired = self._history.has_record(position) and all(
@@ -258,9 +265,10 @@ class WatchedTables:
         # Also when capture stops here: acknowledging the SCN does not tell the columns.
         self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
         if watched and not is_repaired:
-            raise ValueError(
+            raise TableError(
                 f"the statement {shown(query.text)!r} names {', '.join(watched)} and cannot be "
-                f"followed: {error}; {self._repair(watched, position)}"
+                f"followed: {error}; {self._repair(watched, position)}",
+                watched,
             ) from error
         return [
             self._with_table(TableChange(ChangeKind.ALTERED, source), position)
@@ -306,9 +314,13 @@ class WatchedTables:
         keys = {self.names.key(name) for name in names}
         return [source for source, key in self.names.keys.items() if key in keys]
 
+    def _captured(self, names: Collection[TableName]) -> list[str]:
+        """Return the watched tables among some that are not left out."""
+        return [source for source in self._watched(names) if source not in self._left_out]
+
     def _changes(self, outcome: Outcome, position: int) -> list[TableChange]:
         found = []
-        for source in self._watched(outcome.touched):
+        for source in self._captured(outcome.touched):
             key = self.names.keys[source]
             if key in outcome.emptied:
                 emptied = self._table(source, position - 1) or Table(source, ())
@@ -352,10 +364,16 @@ class WatchedTables:
         return None if definition is None else self._one(definition.table(source))
 
     def _find_layout(self, body: bytes, position: int) -> RowLayout | None:
-        logged = parse_table_map(body, is_mariadb=self._rules.dialect.is_mariadb)
-        source = self.names.find(logged.database, logged.name)
-        if source is None:
+        source = self.names.find(*parse_table_name(body))
+        if source is None or source in self._left_out:
             return None
+        try:
+            logged = parse_table_map(body, is_mariadb=self._rules.dialect.is_mariadb)
+            return self._layout_of(source, logged, position)
+        except (ValueError, LookupError) as error:
+            raise TableError(str(error), [source]) from error
+
+    def _layout_of(self, source: str, logged: LoggedTable, position: int) -> RowLayout:
         key = self.names.keys[source]
         version = self._history.table(key, position)
         if not logged.has_names and (version is None or _is_unknown(version)):

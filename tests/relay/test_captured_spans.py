@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from databus.relay.first_scns import load_first_scns
+from databus.relay.captured_spans import load_first_scns
 from databus.relay.ring.layout import GENERATION, NEVER_SEALED, SOURCES
 from databus.relay.ring.ring import Ring
 from databus.relay.sources.source import Transaction

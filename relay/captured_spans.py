@@ -1,0 +1,356 @@
+"""Since when each source of a ring is captured, and where a table was stopped alone.
+
+A source that is added to the settings of a relay with windows is captured after the ring's
+newest window. So is one that is listed again after a time without it: its changes in between
+are in no ring. A consumer with an older position is refused, as if they were overwritten, so
+that it bootstraps; an empty answer would skip them silently.
+
+A table whose rows or statements cannot be understood is stopped after the ring's newest window.
+The windows after that are captured without its rows. Its consumers are sent all windows up to
+there, and then an error; those of other sources do not notice it.
+
+Both are in a file beside the ring, written before a window that depends on it is captured. The
+ring has the file's CRC32 and the generation of the writer that it belongs to: a file that is lost,
+damaged or put back from another time is recognized, and so is a ring that a version without such
+files has written to since. Nothing is known then of what is captured since when, and all sources
+are captured since now. A file names the one that it replaces, so a relay that was killed between
+the two writes does not take it for another one.
+
+Capture that is begun again before a stop writes windows a second time, now with the rows of the
+table. A place inside such a window counts its events, and is not valid any more: it is refused.
+
+A ring that begins anew needs no file: it refuses what came before it. A ring of an earlier
+version has none, and all positions in it are served, as they were, but for sources that are new.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from zlib import crc32
+
+from databus.daemon.files import narrow, replace_file
+from databus.daemon.log_setup import about
+from databus.relay.ring.event_selector import WINDOW_DONE, Position
+from databus.relay.ring.layout import NEVER_SEALED
+from databus.schemas.errors import (
+    RequestError,
+    RingError,
+    ScnNotFoundError,
+    TableStoppedError,
+)
+
+log = logging.getLogger(__name__)
+
+SPANS_SUFFIX = ".sources.json"  # of the file's name, after that of the physical source
+ALWAYS = 0  # captured since the ring began, or since a time that is not known
+
+
+class FirstScn(NamedTuple):
+    """After which SCN all changes of a source are captured; ALWAYS if the ring tells by itself."""
+
+    scn: int = ALWAYS
+    source: str = ""
+
+    def check(self, asked: Position, min_scn: int) -> None:
+        """Raise ScnNotFoundError for a position with changes after it that are not captured.
+
+        `min_scn` is the SCN of the ring's oldest window.
+        """
+        # A position inside window `scn` needs the rest of that window, too.
+        if self.scn > ALWAYS and asked != (self.scn, WINDOW_DONE) and asked[0] <= self.scn:
+            advice = f"source {self.source} is captured only since it was listed, after {self.scn}"
+            raise ScnNotFoundError(asked[0], max(min_scn, self.scn + 1), advice)
+
+
+class TableStop(NamedTuple):
+    """Where a source was stopped alone: no window after `scn` has its rows.
+
+    `since` is in seconds since 1970; `problem` says what cannot be understood, and where.
+    """
+
+    scn: int
+    source: str
+    problem: str
+    since: float
+
+    def error(self) -> TableStoppedError:
+        """Return the error for consumers that have read everything up to there."""
+        error = TableStoppedError(
+            f"source {self.source} is stopped after scn {self.scn}, and the windows after it are "
+            f"captured without its rows; all other sources go on. {self.problem}"
+        )
+        error.source = self.source
+        return error
+
+
+class Span(NamedTuple):
+    """The windows that are complete for some sources: after `first`, up to `stop` if it is set.
+
+    Windows up to `rewritten_until` may have been captured a second time, with more events.
+    """
+
+    first: FirstScn = FirstScn()
+    stop: TableStop | None = None
+    rewritten_until: int = ALWAYS
+
+    def check(self, asked: Position, min_scn: int) -> None:
+        """Raise an error for a position after which something is not as it was, or missing."""
+        if asked[0] <= self.first.scn:
+            self.first.check(asked, min_scn)
+        if ALWAYS < asked[0] <= self.rewritten_until and asked[1] > 0:
+            raise RequestError(
+                f"window {asked[0]} was captured again, with the rows of a table that was stopped: "
+                "places inside it are not valid any more; read it from its beginning"
+            )
+
+
+class Spans(Protocol):
+    """The spans of one ring's sources."""
+
+    @property
+    def revision(self) -> int:
+        """Changes with each of them."""
+        ...
+
+    def of(self, src_ids: Collection[int] | None) -> Span:
+        """Return the span of some sources; None for all of them."""
+        ...
+
+
+class NoLimits:
+    """Spans without a first SCN or a stop."""
+
+    revision = 0
+
+    def of(self, src_ids: Collection[int] | None) -> Span:  # noqa: ARG002
+        """Return a span without limits."""
+        return Span()
+
+
+class SealedRing(Protocol):
+    """What a ring knows of the file of spans; see `Ring`."""
+
+    sources_crc: int | None
+
+    @property
+    def max_scn(self) -> int:
+        """SCN of the newest window."""
+        ...
+
+    def seal_sources(self, crc: int | None) -> None:
+        """Store the CRC32 of a file that is on disk."""
+        ...
+
+
+class _UnknownError(Exception):
+    """It is not known since when sources are captured; the text says why."""
+
+
+class _Content(NamedTuple):
+    """The content of a file; `replaces` is the CRC32 of the file before it."""
+
+    first_scns: Mapping[str, int]
+    stops: Mapping[str, TableStop]
+    rewritten_until: int = ALWAYS
+    replaces: int | None = None
+
+
+_NOTHING = _Content({}, {})
+
+
+class CapturedSpans:
+    """The spans of the listed sources of one ring, by name.
+
+    `update`, `stop` and `clear` are called by one thread at a time, the others by any.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        physical_source: str,
+        ids: Mapping[str, int],
+        ring: SealedRing,
+        new: Collection[str] = (),
+    ) -> None:
+        """`ids` has the listed sources; `new` those that no start before this one has listed."""
+        self._path = path
+        self._physical_source = physical_source
+        self._ids = ids
+        self._ring = ring
+        self._new = new
+        self._content = _Content(dict.fromkeys(ids, ALWAYS), {})
+        self.revision = 0
+
+    def update(self) -> None:
+        """Store the first SCNs of sources that are listed now and were not; raise RingError.
+
+        Capture continues after the ring's newest window.
+        """
+        scn = max(self._ring.max_scn, ALWAYS)
+        known = about(physical_source=self._physical_source, scn=scn)
+        try:
+            before = self._load()
+        except _UnknownError as error:
+            text = "%s: %s; consumers of positions before scn %d are refused, and bootstrap"
+            log.warning(text, self._physical_source, error, scn, extra=known)
+            before = _NOTHING
+        firsts = {name: before.first_scns.get(name, scn) for name in self._ids}
+        # A source that is not listed any more is captured anew if it is listed again.
+        stops = {name: one for name, one in before.stops.items() if name in self._ids}
+        # A ring that was put back from a copy may end before the stop.
+        stops = {name: one._replace(scn=min(one.scn, scn)) for name, one in stops.items()}
+        now = before._replace(first_scns=firsts, stops=stops)
+        if now != before or self._ring.sources_crc in (None, NEVER_SEALED):
+            self._save(now)
+        self._take(now)
+        added = [name for name in firsts if name not in before.first_scns]
+        if before.first_scns and added:
+            text = "%s: %s is captured after scn %d; consumers of older positions are refused"
+            log.info(text, self._physical_source, ", ".join(added), scn, extra=known)
+
+    def stop(self, sources: Sequence[str], problem: str, since: float) -> bool:
+        """Stop sources alone after the ring's newest window; return whether that is done.
+
+        Not if they are stopped already, or if no other source would be left: then there is nobody
+        to capture on for. Raises RingError if it cannot be saved; then nothing is stopped.
+        """
+        before = set(self.stops)
+        stopped = before.union(sources)
+        if stopped == before or not stopped < set(self._ids):
+            return False
+        scn = max(self._ring.max_scn, ALWAYS)
+        new = {name: TableStop(scn, name, problem, since) for name in stopped - before}
+        content = self._content._replace(stops={**self.stops, **new})
+        self._save(content)
+        self._take(content)
+        return True
+
+    def clear(self, newest_scn: int) -> None:
+        """Forget them, for a ring that begins anew with all sources; raise RingError.
+
+        `newest_scn` is that of the newest window that it had.
+        """
+        rewritten = newest_scn if self.stops else self._content.rewritten_until
+        content = _Content(dict.fromkeys(self._ids, ALWAYS), {}, rewritten)
+        self._save(content)
+        self._take(content)
+
+    @property
+    def stops(self) -> Mapping[str, TableStop]:
+        """The sources that are stopped alone."""
+        return self._content.stops
+
+    def of(self, src_ids: Collection[int] | None) -> Span:
+        """Return the span of some sources, from the newest first SCN to the oldest stop."""
+        content = self._content
+        firsts = [
+            FirstScn(scn, name)
+            for name, scn in content.first_scns.items()
+            if src_ids is None or self._ids[name] in src_ids
+        ]
+        stops = [
+            stop
+            for name, stop in content.stops.items()
+            if src_ids is None or self._ids[name] in src_ids
+        ]
+        first, stop = max(firsts, default=FirstScn()), min(stops, default=None)
+        return Span(first, stop, content.rewritten_until)
+
+    def _take(self, content: _Content) -> None:
+        # The revision last: a reader that sees it sees the content.
+        self._content = content
+        self.revision += 1
+
+    def _load(self) -> _Content:
+        """Return what the ring was written with; raise _UnknownError, RingError."""
+        content = _read(self._path)
+        crc = self._ring.sources_crc
+        if crc == NEVER_SEALED and (content is None or self._ring.max_scn <= ALWAYS):
+            return _Content({name: ALWAYS for name in self._ids if name not in self._new}, {})
+        if content is None:
+            raise _UnknownError(f"file {self._path} of the sources' first SCNs is missing")
+        if crc is None:
+            raise _UnknownError("a version without first SCNs of sources has written to the ring")
+        if crc == crc32(content):
+            return _decode(content)
+        found = None if crc == NEVER_SEALED else _decoded(content)
+        if found is None or found.replaces != crc:
+            raise _UnknownError(
+                f"file {self._path} of the sources' first SCNs is damaged, or of another time"
+            )
+        self._ring.seal_sources(crc32(content))  # the relay was killed before it did
+        return found
+
+    def _save(self, content: _Content) -> None:
+        data = _encode(content._replace(replaces=self._ring.sources_crc))
+        try:
+            replace_file(self._path, data)
+        except OSError as error:
+            raise RingError(f"the sources' first SCNs cannot be saved: {error}") from error
+        self._ring.seal_sources(crc32(data))
+
+
+def load_first_scns(path: Path) -> Mapping[str, int]:
+    """Return the first SCNs in a file, by source; raise RingError."""
+    found = _decoded(_read(path) or b"")
+    if found is None:
+        raise RingError(f"file {path} of the sources' first SCNs is damaged")
+    return found.first_scns
+
+
+def load_stops(path: Path) -> Sequence[TableStop]:
+    """Return the stopped sources in a file, none without one; raise RingError."""
+    content = _read(path)
+    found = _NOTHING if content is None else _decoded(content)
+    if found is None:
+        raise RingError(f"file {path} of the sources' first SCNs is damaged")
+    return list(found.stops.values())
+
+
+def _read(path: Path) -> bytes | None:
+    """Return a file's content, None without one; it becomes private again. Raises RingError."""
+    narrow(path)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RingError(f"the sources' first SCNs cannot be read: {error}") from error
+
+
+def _encode(content: _Content) -> bytes:
+    stops = {name: [s.scn, s.since, s.problem] for name, s in content.stops.items()}
+    value = {
+        "firstScns": dict(content.first_scns),
+        "stops": stops,
+        "rewrittenUntil": content.rewritten_until,
+        "replaces": content.replaces,
+    }
+    text = json.dumps(value, separators=(",", ":"))
+    return f"{text} crc={crc32(text.encode()):08x}\n".encode()
+
+
+def _decoded(content: bytes) -> _Content | None:
+    """Return a file's content; None if it is damaged."""
+    try:
+        return _decode(content)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _decode(content: bytes) -> _Content:
+    """Return a file's content; raise ValueError, KeyError or TypeError."""
+    text, _, crc = content.decode("ascii").rpartition(" crc=")
+    if int(crc, 16) != crc32(text.encode()):
+        raise ValueError("wrong checksum")
+    value: dict[str, Any] = json.loads(text)
+    stops = {
+        str(name): TableStop(int(scn), str(name), str(problem), float(since))
+        for name, (scn, since, problem) in value.get("stops", {}).items()
+    }
+    firsts = {str(name): int(scn) for name, scn in value["firstScns"].items()}
+    return _Content(firsts, stops, value.get("rewrittenUntil", ALWAYS), value.get("replaces"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks.shared.report import Figure, publish
+from benchmarks.shared.report import Figure, as_json, publish
 
 MODULES = (
     "ring",
@@ -47,10 +47,20 @@ def main(names: tuple[str, ...], full: bool, json_file: Path | None) -> None:
     """Run the benchmarks NAMES (all when none is named) and print one table."""
     console = Console(stderr=True)
     figures: list[Figure] = []
+    failed: list[str] = []
     for name in names or MODULES:
         with console.status(f"measuring {name} …"):
-            figures += measure(name, short=not full)
-    publish("databus benchmarks", figures, json_file)
+            # The figures of an hour are not lost to one that fails.
+            try:
+                figures += measure(name, short=not full)
+            except Exception:
+                console.print_exception()
+                failed.append(name)
+        if json_file is not None:
+            json_file.write_text(as_json(figures), encoding="utf-8")
+    publish("databus benchmarks", figures)
+    if failed:
+        raise click.ClickException(f"not measured: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

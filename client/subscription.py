@@ -16,7 +16,7 @@ from databus.registry.compatibility import check_reader
 from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 from databus.schemas.filters import EventFilter, filters_to_json
-from databus.schemas.stream.row_reader import NO_ROW_DIGEST
+from databus.schemas.stream.row_event import NO_ROW_DIGEST
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NO_FILTER: Mapping[str, EventFilter] = MappingProxyType({})

@@ -29,7 +29,7 @@ from fastavro.schema import SchemaParseException
 from databus.schemas.avro_meta import column_of, field_meta, record_meta
 from databus.schemas.avro_normal_form import normal_form
 from databus.schemas.errors import IncompatibleSchemaError, ProtocolError, RowError, SchemaError
-from databus.schemas.rows.row_decoding import DecodeFrom, decode_from
+from databus.schemas.rows.row_decoding import DecodeFrom, decode_from, decode_slice
 
 Row = Mapping[str, Any]
 
@@ -101,12 +101,12 @@ class RowCodec:
 
     @cached_property
     def decode_from(self) -> DecodeFrom:
-        """(bytes, offset) -> the row from there on, in compiled code if it can; errors as `decode`.
+        """(bytes, offset, end) -> the row between, in compiled code if it can; errors as `decode`.
 
         Planned when the first row is read: who only writes rows needs no plan.
         """
         if self._reader is not None:
-            return lambda data, offset: self._read(data[offset:])
+            return decode_slice(self._read)
         return decode_from(self._schema, self.written_columns, self._read)
 
     def encode(self, row: Row, absent: Iterable[int] = ()) -> bytes:

@@ -30,6 +30,7 @@ from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.source import Transaction, UnfitRowError
 from databus.schemas.errors import DatabusError
 from databus.schemas.stream import row_reader
+from databus.schemas.stream.row_event import IS_PLAIN
 from databus.schemas.stream.stream_reader import ControlEvent
 from databus.schemas.windows import WindowBatch
 from tests.relay.sources.mysql.room import Room
@@ -159,5 +160,5 @@ def read_rows(cutter: Callable[..., int] | None, chunks: Sequence[bytes]) -> Out
 
 def _comparable(item: row_reader.RowWindow | ControlEvent) -> tuple[Any, ...]:
     """Return an item without the details that depend on the path."""
-    rows = [event[: row_reader.IS_PLAIN] for event in item.events]
+    rows = [event[:IS_PLAIN] for event in item.events]
     return *(value for name, value in item._asdict().items() if name != "events"), rows

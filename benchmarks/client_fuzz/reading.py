@@ -16,6 +16,7 @@ from unittest.mock import patch
 from benchmarks.client_fuzz.making import SCHEMAS, SRC_IDS
 from databus.client import subscription
 from databus.client.arrow import tables
+from databus.client.dispatcher.data_window import one_by_one
 from databus.client.events.data_event import DataEvent, make_runs
 from databus.client.events.event_fields import PythonEventFields, make_runs_in_python
 from databus.client.subscription import Bindings, Subscription, bind, schemas_of
@@ -24,7 +25,8 @@ from databus.schemas.errors import DatabusError
 from databus.schemas.rows import row_decoding
 from databus.schemas.stream import row_reader
 from databus.schemas.stream.page_reader import PageReader
-from databus.schemas.stream.row_reader import SRC_ID, RowEvent, RowReader
+from databus.schemas.stream.row_event import IS_PLAIN, SRC_ID, RowEvent
+from databus.schemas.stream.row_reader import RowReader
 
 MOST_BYTES = 1 << 24
 _FIELDS = (
@@ -100,19 +102,19 @@ class Way:
     def _shown(self, item: Any) -> Any:
         rows = [event for event in item.events if event[SRC_ID] in self._bindings]
         fields = item._asdict()
-        fields["events"] = [event[: row_reader.IS_PLAIN] for event in item.events]
+        fields["events"] = [event[:IS_PLAIN] for event in item.events]
         # Rows of unknown schemas, and those before a control event, never reach an application.
         if getattr(item, "unknown", True):
             return repr(fields)
-        return repr(fields), self._events(tuple(rows)), self._tables(rows)
+        events = item.events if len(rows) == len(item.events) else tuple(rows)
+        return repr(fields), self._events(events), self._tables(rows)
 
-    def _events(self, rows: tuple[RowEvent, ...]) -> list[Any]:
+    def _events(self, events: Sequence[RowEvent]) -> list[Any]:
         made: Any = make_runs if self._is_compiled else make_runs_in_python
         kind = DataEvent if self._is_compiled else _PythonDataEvent
-        return [
-            (name, [_fields(event) for event in run])
-            for name, run in made(kind, rows, self._bindings, True)
-        ]
+        whole = made(kind, events, self._bindings, True)
+        each = made(kind, events, self._bindings, True, are_one_by_one=True)
+        return [(name, [_fields(event) for event in one_by_one(run)]) for name, run in whole + each]
 
     def _tables(self, rows: list[RowEvent]) -> list[Any]:
         def table(src_id: int) -> str:

@@ -86,7 +86,7 @@ class Clock:
     def __init__(self, wanted: int, cpu_s: Callable[[], float] | None = None) -> None:
         self.is_over = False
         self.rows = self._first = 0
-        self._wanted = wanted
+        self.wanted = wanted
         self._cpu_s = cpu_s or own_cpu_s
         self._started = self._cpu_began_s = self.seconds = self.cpu_s = 0.0
 
@@ -99,7 +99,7 @@ class Clock:
         """Count rows that have just been read."""
         self.rows += rows
         self.begin(self.rows)
-        if self.rows >= self._wanted and not self.is_over:
+        if self.rows >= self.wanted and not self.is_over:
             self.seconds = time.monotonic() - self._started
             self.cpu_s = self._cpu_s() - self._cpu_began_s
             self.is_over = True
@@ -267,20 +267,28 @@ def consume(job: Job, folder: Path) -> dict[str, float]:
 
 
 def _look_at_rows(client: DatabusClient, clock: Clock) -> Callable[[DataEvent], None]:
+    rows = 0
+
     def look(event: DataEvent) -> None:
+        nonlocal rows
         if event.row is not None:
-            clock.count(1)
-            if clock.is_over:
+            rows += 1
+            if rows == clock.wanted:
+                clock.count(rows)
                 client.stop()
 
     return look
 
 
 def _look_at_keys(client: DatabusClient, clock: Clock) -> Callable[[DataEvent], None]:
+    rows = 0
+
     def look(event: DataEvent) -> None:
+        nonlocal rows
         if event.key:
-            clock.count(1)
-            if clock.is_over:
+            rows += 1
+            if rows == clock.wanted:
+                clock.count(rows)
                 client.stop()
 
     return look

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.stream.row_reader import KEY, RowReader, RowWindow
+from databus.schemas.stream.row_event import KEY
+from databus.schemas.stream.row_reader import RowReader, RowWindow
 
 ROWS = 10  # of each window
 _LENGTH = re.compile(rb"content-length: 0\r", re.IGNORECASE)  # only of an empty body

@@ -37,7 +37,7 @@ from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import SchemaError
 from databus.schemas.event.event import MD5_BYTES
 from databus.schemas.event.metadata import Op
-from databus.schemas.stream.row_reader import NO_ROW_DIGEST, ROW_DIGEST, RowEvent, wire_bytes
+from databus.schemas.stream.row_event import NO_ROW_DIGEST, ROW_DIGEST, RowEvent, wire_bytes
 from databus.schemas.stream.stream_reader import decode_event
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ comparisons. The clock is the system's, read without a float for it, if it is `t
 from time import monotonic
 
 from databus.client.consumer import Result
+from databus.client.events._event_fields import EventRun
 from databus.client.dispatcher.calls import FailedError, checked, failure_of_call, late, strongest
 
 cdef extern from "<time.h>" nogil:
@@ -117,12 +118,13 @@ cdef class Caller:
 
     cdef object _call_each(self, object callback, object events):
         cdef double since_s, now_s
-        cdef object returned, result = _SUCCESS, event = events[0]
+        cdef object returned, result = _SUCCESS, event = None
         self._is_running = False
         try:
             since_s = self._now_s()
             self._begin(callback, since_s)
-            for event in events:
+            # Such events end, one after the other, unless the callback keeps them.
+            for event in events.one_by_one() if type(events) is EventRun else events:
                 returned = callback(event)
                 now_s = self._now_s()
                 if now_s - since_s > self._budget_s:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from databus.client.puller.buffer import Buffer
 from databus.client.puller.buffer_items import BufferItem, ReadWindow
-from databus.schemas.stream.row_reader import ROW_DIGEST, SRC_ID, RowWindow
+from databus.schemas.stream.row_event import joined, schemas_in
+from databus.schemas.stream.row_reader import RowWindow
 
 
 def join_waiting(first: ReadWindow, buffer: Buffer[BufferItem], rows: int) -> ReadWindow:
@@ -47,7 +48,7 @@ def join_waiting(first: ReadWindow, buffer: Buffer[BufferItem], rows: int) -> Re
 
 
 def _join(first: ReadWindow, windows: Sequence[RowWindow]) -> ReadWindow:
-    events = tuple([event for window in windows for event in window.events])
+    events = joined([window.events for window in windows])
     size_bytes = sum([window.size_bytes for window in windows])
     last = windows[-1]
     whole = RowWindow(last.scn, last.timestamp_ns, events, size_bytes)
@@ -56,15 +57,14 @@ def _join(first: ReadWindow, windows: Sequence[RowWindow]) -> ReadWindow:
 
 
 def _versions(window: RowWindow) -> dict[int, bytes]:
-    return {event[SRC_ID]: event[ROW_DIGEST] for event in window.events}
+    return dict(schemas_in(window.events).keys())
 
 
 def _fits(window: RowWindow, versions: dict[int, bytes]) -> bool:
     """Say whether all rows have the schema versions of the batch; add those of new sources."""
-    events = window.events
     # The usual case, and cheap: no generator for windows of one row.
-    for event in events:
-        if versions.get(event[SRC_ID]) != event[ROW_DIGEST]:
+    for src_id, digest in schemas_in(window.events):
+        if versions.get(src_id) != digest:
             break
     else:
         return True

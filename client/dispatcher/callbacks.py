@@ -86,14 +86,17 @@ class Dispatch:
     def _deliver(self, read: ReadWindow | BootstrapPage, consumers: Sequence[Callbacks]) -> Outcome:
         scn = self._scn = read.window.scn
         # Once for all consumers, so that a row is decoded at most once.
-        groups = group_events(read, are_tracked_later=True)
+        one = consumers[0] if len(consumers) == 1 else None
+        # The events of one consumer's callbacks need not exist all at once.
+        is_each = one is not None and one.on_data_events is None and not read.window.ddl
+        groups = group_events(read, are_tracked_later=True, are_one_by_one=is_each)
         try:
             with_ddl = add_ddl(groups, read) if read.window.ddl else groups
             changes = self.watch.due(read) if self._is_watching else ()
             result = _SUCCESS
-            for one in consumers:
-                with_its = with_ddl if one.on_ddl else groups
-                found = self._deliver_to(one, scn, with_its, changes)
+            for each in consumers:
+                with_its = with_ddl if each.on_ddl else groups
+                found = self._deliver_to(each, scn, with_its, changes)
                 if found is not _SUCCESS:
                     result = strongest((result, found))
             if self._is_watching:

@@ -94,7 +94,7 @@ class PythonCaller:
         """Make the callback of each event; `call` is inlined."""
         clock, budget_s, result = self._clock, self._budget_s, _SUCCESS
         self._begin(callback)
-        event = events[0]
+        event = None
         try:
             since_s = self._since_s = clock()
             for event in events:

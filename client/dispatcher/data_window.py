@@ -9,7 +9,7 @@ from databus.client.events.data_event import DataEvent, DdlEvent, make_runs
 from databus.client.puller.buffer_items import BootstrapPage, Phase, ReadWindow
 from databus.client.subscription import SourceBinding
 from databus.schemas.errors import UnknownSourceError
-from databus.schemas.stream.row_reader import SRC_ID
+from databus.schemas.stream.row_event import SRC_ID, schemas_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,10 +73,18 @@ class DataWindow:
 
         Raises UnknownSourceError for a source that is not read.
         """
-        if source is None:
-            return [event.row for event in self.events]
-        source = self._source(source).name
-        return [event.row for event in self.events if event.source == source]
+        if source is not None:
+            source = self._source(source).name
+        if self._events is not None:
+            events = [e for e in self._events if source is None or e.source == source]
+            return [event.row for event in events]
+        runs = group_events(self._read, are_one_by_one=True)
+        return [
+            event.row
+            for name, run in runs
+            if source is None or name == source
+            for event in one_by_one(run)
+        ]
 
     def to_arrow(self, source: str | None = None) -> pa.Table:
         """Return the rows of one source as a pyarrow Table, of types as the Spark reader's.
@@ -95,7 +103,7 @@ class DataWindow:
                 "to_arrow() needs pyarrow: pip install 'databus-cdc[arrow]'", name="pyarrow"
             ) from error
         bound = self._source(source)
-        events = self._read.window.events
+        events = tuple(self._read.window.events)
         if any(event[SRC_ID] != bound.src_id for event in events):
             events = tuple([event for event in events if event[SRC_ID] == bound.src_id])
         return table_of(events, bound)
@@ -104,7 +112,8 @@ class DataWindow:
         """Return a source; None = the only one that has rows."""
         window, bindings = self._read.window, self._read.bindings
         if name is None:
-            with_rows = [bindings[src_id] for src_id in {event[SRC_ID] for event in window.events}]
+            src_ids = {src_id for src_id, _ in schemas_in(window.events)}
+            with_rows = [bindings[src_id] for src_id in src_ids]
             if len(with_rows) == 1:
                 return with_rows[0]
             shown = ", ".join(sorted(bound.name for bound in with_rows)) or "no source"
@@ -119,14 +128,20 @@ class DataWindow:
         return f"<DataWindow scn={self.scn} {self.phase} events={count}>"
 
 
-def group_events(read: ReadWindow | BootstrapPage, are_tracked_later: bool = False) -> list[Group]:
-    """Return the events in order, grouped by runs of one source.
-
-    With `are_tracked_later` call `track_kept` behind the callbacks.
-    """
+def group_events(
+    read: ReadWindow | BootstrapPage,
+    are_tracked_later: bool = False,
+    are_one_by_one: bool = False,
+) -> list[Group]:
+    """Return the events in order, grouped by runs of one source; see `make_runs`."""
     is_batch = isinstance(read, ReadWindow) and read.transactions > 1
     events, bindings = read.window.events, read.bindings
-    return make_runs(DataEvent, events, bindings, is_batch, are_tracked_later)  # type: ignore[return-value]
+    return make_runs(DataEvent, events, bindings, is_batch, are_tracked_later, are_one_by_one)  # type: ignore[return-value]
+
+
+def one_by_one(run: Any) -> Iterable[Any]:
+    """Return the events of a run, each to be dropped before the next one is taken."""
+    return run if isinstance(run, list) else run.one_by_one()
 
 
 def add_ddl(groups: Iterable[Group], read: ReadWindow | BootstrapPage) -> list[Group]:

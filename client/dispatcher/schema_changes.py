@@ -18,7 +18,7 @@ from databus.client.subscription import SourceBinding
 from databus.registry.former_schemas import ids_of_now
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.stream.row_reader import NO_ROW_DIGEST, ROW_DIGEST, SRC_ID
+from databus.schemas.stream.row_event import NO_ROW_DIGEST, schemas_in
 from databus.schemas.table_change import Step, Versions, change_scn
 
 SEEN_KEY = "schemas_seen"  # of a checkpoint: source → schema id
@@ -63,8 +63,9 @@ class SchemaWatch:
         self._coming = None  # left by a delivery that failed
         window = read.window
         # The usual case, and cheap: each row has the version of the row before it.
+        schemas = schemas_in(window.events)
         if not window.ddl and all(
-            self._digests.get(event[SRC_ID]) == event[ROW_DIGEST] for event in window.events
+            self._digests.get(src_id) == digest for src_id, digest in schemas
         ):
             return []
         found: list[SchemaChange] = []
@@ -74,10 +75,10 @@ class SchemaWatch:
             for name, digits in told.schemas.items():
                 if name in by_name:
                     found += _advance(seen, by_name[name], bytes.fromhex(digits))
-        for src_id, digest in dict.fromkeys((e[SRC_ID], e[ROW_DIGEST]) for e in window.events):
+        for src_id, digest in schemas:
             if digest != NO_ROW_DIGEST:
                 found += _advance(seen, read.bindings[src_id], digest)
-        self._coming = _Seen(seen, {e[SRC_ID]: e[ROW_DIGEST] for e in window.events})
+        self._coming = _Seen(seen, dict(schemas.keys()))
         return found
 
     def take(self) -> None:

@@ -5,19 +5,29 @@
 track an event until its row is read: only then can an application put the event into a cycle.
 While callbacks run it tracks none, and then those that somebody has kept, by `track_kept`. Of a
 page of thousands of rows it would otherwise look at every event several times.
+
+A callback for each event needs only one of them at a time. `EventRun.one_by_one` makes it of the
+response's bytes, and it ends before the next one is made: the same memory, still in the
+processor's cache, serves all of them.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_REFCNT
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
-from databus.schemas.event.layout import MD5_PART_BYTES
+from databus.schemas.event.metadata import METADATA_DIGEST
+from databus.schemas.stream._row_cutter import PackedRows, PackedRun
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(PyObject* thing)
     void PyObject_GC_Track(PyObject* thing)
     int PyObject_GC_IsTracked(PyObject* thing)
 
-# Places in `row_reader.RowEvent`.
+include "../../schemas/stream/row_events.pxi"
+
+# Places in `row_event.RowEvent`.
 cdef enum:
     SCN = 0
     TIMESTAMP_NS = 1
@@ -29,16 +39,18 @@ cdef enum:
     PLACE = 9
     IS_PLAIN = 10
 
-cdef Py_ssize_t _PART_BYTES = MD5_PART_BYTES
 cdef tuple _NOTHING = ()
-cdef enum:
-    DELETE = 2
 
 
 cdef class EventFields:
     """The fields of a row event, and its row, which is decoded at the first access."""
 
-    cdef readonly tuple _event
+    # The event; None while it is read where it lies, in the bytes of a `PackedRun`.
+    cdef tuple _made
+    cdef object _run
+    cdef bytes _data  # the run's
+    cdef Py_ssize_t _begin
+    cdef object _decode
     cdef readonly object _source
     cdef public Py_ssize_t index
     cdef public object _row
@@ -46,9 +58,26 @@ cdef class EventFields:
     cdef bint _is_tracked_later
 
     def __init__(self, tuple event not None, source, Py_ssize_t index):
-        self._event = event
+        self._made = event
         self._source = source
         self.index = index
+
+    @property
+    def _event(self):
+        return self._whole()
+
+    cdef tuple _whole(self):
+        """Return the event's own tuple, which needs nothing of the response's bytes."""
+        if self._made is None:
+            run, at = self._run, self._at()
+            self._made = _row_event(
+                at, run.scn, run.src_id, run.digest, _metadata_digest(at, None)
+            )
+            self._run = self._data = None
+        return self._made
+
+    cdef inline const uint8_t* _at(self):
+        return <const uint8_t*>PyBytes_AS_STRING(self._data) + self._begin
 
     @property
     def source(self):
@@ -63,22 +92,26 @@ cdef class EventFields:
     @property
     def scn(self):
         """The window's SCN."""
-        return self._event[SCN]
+        return self._run.scn if self._made is None else self._made[SCN]
 
     @property
     def key(self):
         """The row's key: a number, or the key columns as text; empty for a truncate."""
-        return self._event[KEY]
+        return _i8(self._at() + LONG_KEY_AT) if self._made is None else self._made[KEY]
 
     @property
     def timestamp_ns(self):
         """The commit time, nanoseconds since the epoch."""
-        return self._event[TIMESTAMP_NS]
+        if self._made is None:
+            return _i8(self._at() + TIMESTAMP_NS_AT)
+        return self._made[TIMESTAMP_NS]
 
     @property
     def is_delete(self):
         """Whether the row was deleted; `row` is then the old row. True for a truncate too."""
-        return self._event[OPCODE] == DELETE
+        if self._made is None:
+            return (_u2(self._at() + ATTRIBUTES_AT) & OPCODE_MASK) == OPCODE_DELETE
+        return self._made[OPCODE] == OPCODE_DELETE
 
     @property
     def row(self):
@@ -87,12 +120,24 @@ cdef class EventFields:
         Columns that the source did not log are missing: see `absent`. Raises ProtocolError
         or IncompatibleSchemaError if the row cannot be decoded.
         """
-        cdef tuple event
+        cdef tuple event = self._made
+        cdef const uint8_t* at
+        cdef Py_ssize_t place
         if self._row is None:
-            event = self._event
-            if event[IS_PLAIN]:
+            if event is None:
+                at = self._at()
+                place = _place_of(at)
+                if _is_plain(at, place):
+                    self._row = self._decode(
+                        self._data,
+                        self._begin + place + MD5_PART_BYTES,
+                        self._begin + <Py_ssize_t>_u4(at + LENGTH_AT),
+                    )
+                else:
+                    self._row = self._read_row()
+            elif event[IS_PLAIN]:
                 self._row = self._source.codecs[event[ROW_DIGEST]].decode_from(
-                    event[WIRE], <Py_ssize_t>event[PLACE] + _PART_BYTES
+                    event[WIRE], <Py_ssize_t>event[PLACE] + MD5_PART_BYTES
                 )
             else:
                 self._row = self._read_row()
@@ -106,25 +151,181 @@ cdef inline void _track(EventFields one):
         PyObject_GC_Track(<PyObject*>one)
 
 
+cdef inline EventFields _new_event(type event_type, source, Py_ssize_t index, bint is_tracked_later):
+    cdef EventFields one = (<PyTypeObject*>event_type).tp_new(
+        event_type, <PyObject*>_NOTHING, NULL
+    )
+    one._source = source
+    one.index = index
+    one._is_tracked_later = is_tracked_later
+    PyObject_GC_UnTrack(<PyObject*>one)
+    return one
+
+
+cdef class EventRun:
+    """The events of one source that follow one another in a window; made when they are needed."""
+
+    cdef type _event_type
+    cdef list _runs  # of `PackedRun` and `RowEvent`
+    cdef object _source
+    cdef Py_ssize_t _first
+    cdef Py_ssize_t _count
+    cdef bint _is_batch
+
+    def __len__(self):
+        return self._count
+
+    def __iter__(self):
+        """Yield events of their own."""
+        cdef EventFields one
+        for event in self.one_by_one():
+            one = event
+            one._whole()
+            one._is_tracked_later = False
+            yield one
+
+    def one_by_one(self):
+        """Return an iterator whose events are whole only if somebody keeps them.
+
+        The caller must refer to each once, by a variable, until it takes the next one.
+        """
+        cdef _OneByOne made = _OneByOne.__new__(_OneByOne)
+        made._event_type, made._runs, made._source = self._event_type, self._runs, self._source
+        made._index, made._is_batch = self._first, self._is_batch
+        return made
+
+
+cdef class _OneByOne:
+    """The iterator of `EventRun.one_by_one`."""
+
+    cdef type _event_type
+    cdef list _runs
+    cdef object _source
+    cdef Py_ssize_t _index
+    cdef bint _is_batch
+    cdef Py_ssize_t _next  # of the runs
+    cdef object _run
+    cdef object _scn
+    cdef bytes _data  # of a `PackedRun`
+    cdef object _decode
+    cdef Py_ssize_t _begin  # of the next event
+    cdef Py_ssize_t _left  # in the run
+    cdef EventFields _last
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef EventFields one = self._last
+        # By `_last`, `one` and the caller.
+        if one is not None and Py_REFCNT(one) > 3:
+            _keep(one)
+        one = self._last = None
+        if self._left == 0 and not self._begin_run():
+            raise StopIteration
+        one = _new_event(self._event_type, self._source, self._index, True)
+        if self._data is None:
+            one._made = <tuple>self._run
+        else:
+            one._run, one._data, one._decode = self._run, self._data, self._decode
+            one._begin = self._begin
+            self._begin += _u4(one._at() + LENGTH_AT)
+        self._left -= 1
+        self._index += 1
+        self._last = one
+        return one
+
+    cdef bint _begin_run(self) except -1:
+        if self._next == len(self._runs):
+            return False
+        run = self._run = self._runs[self._next]
+        self._next += 1
+        if self._is_batch:
+            scn = _scn_of(run)
+            if self._scn is not None and scn != self._scn:
+                self._index = 0
+            self._scn = scn
+        if type(run) is tuple:
+            self._data, self._left = None, 1
+        else:
+            self._data, self._begin, self._left = run.data, run.begin, run.count
+            self._decode = self._source.codecs[run.digest].decode_from
+        return True
+
+    def __dealloc__(self):
+        # A callback has failed: its error may refer to the event.
+        if self._last is not None and Py_REFCNT(self._last) > 1:
+            _keep(self._last)
+
+
+cdef _keep(EventFields one):
+    """Give an event that outlives its callback bytes of its own, and let the collector see it.
+
+    It would otherwise keep those of a whole response.
+    """
+    one._whole()
+    one._is_tracked_later = False
+    if one._row is not None:
+        _track(one)
+
+
 def make_runs(
     type event_type not None,
-    tuple events not None,
+    events not None,
     bindings,
     bint is_batch=False,
     bint are_tracked_later=False,
+    bint are_one_by_one=False,
 ):
     """Return the events, numbered and grouped by runs of one source, each after its name.
 
     In a batch of windows each SCN is numbered from 0. With `are_tracked_later` call
-    `track_kept` behind the callbacks.
+    `track_kept` behind the callbacks. With `are_one_by_one` a run may be an `EventRun`.
     """
+    if not issubclass(event_type, EventFields):
+        raise TypeError(event_type)
+    if type(events) is not PackedRows:
+        return _made_runs(event_type, events, bindings, is_batch, are_tracked_later)
+    if not are_one_by_one:
+        return _made_runs(event_type, tuple(events), bindings, is_batch, are_tracked_later)
+    return _packed_runs(event_type, events.runs, bindings, is_batch)
+
+
+cdef object _scn_of(run):
+    return run[SCN] if type(run) is tuple else run.scn
+
+
+cdef list _packed_runs(type event_type, tuple packed, bindings, bint is_batch):
+    cdef list runs = []
+    cdef EventRun made = None
+    cdef object source = None, src_id = None, its_id, scn = None
+    cdef Py_ssize_t index = 0, count
+    for run in packed:
+        its_id, count = (run[SRC_ID], 1) if type(run) is tuple else (run.src_id, run.count)
+        if is_batch and _scn_of(run) != scn:
+            scn = _scn_of(run)
+            index = 0
+        if made is None or its_id != src_id:
+            src_id = its_id
+            source = bindings[src_id]
+            made = EventRun.__new__(EventRun)
+            made._event_type, made._runs, made._source = event_type, [], source
+            made._first, made._is_batch = index, is_batch
+            runs.append((source.name, made))
+        made._runs.append(run)
+        made._count += count
+        index += count
+    return runs
+
+
+cdef list _made_runs(
+    type event_type, tuple events, bindings, bint is_batch, bint are_tracked_later
+):
     cdef list runs = [], made = None
     cdef EventFields one
     cdef tuple event
     cdef object source = None, src_id = None, scn = None
     cdef Py_ssize_t index = 0
-    if not issubclass(event_type, EventFields):
-        raise TypeError(event_type)
     for event in events:
         if is_batch and event[SCN] != scn:
             scn = event[SCN]
@@ -134,13 +335,9 @@ def make_runs(
             source = bindings[src_id]
             made = []
             runs.append((source.name, made))
-        one = (<PyTypeObject*>event_type).tp_new(event_type, <PyObject*>_NOTHING, NULL)
-        one._event = event
-        one._source = source
-        one.index = index
-        one._is_tracked_later = are_tracked_later
+        one = _new_event(event_type, source, index, are_tracked_later)
+        one._made = event
         index += 1
-        PyObject_GC_UnTrack(<PyObject*>one)
         made.append(one)
     return runs
 
@@ -151,9 +348,10 @@ def track_kept(list runs not None):
     An event in a cycle is one of them. All others end with `runs`.
     """
     cdef EventFields one
-    cdef list made
     for _, made in runs:
-        for event in made:
+        if type(made) is EventRun:
+            continue
+        for event in <list>made:
             one = event
             one._is_tracked_later = False
             # By the list, `event` and `one`.

@@ -14,7 +14,7 @@ from databus.schemas.event.metadata import (
     decode_metadata,
     may_have_notes,
 )
-from databus.schemas.stream.row_reader import (
+from databus.schemas.stream.row_event import (
     IS_PLAIN,
     METADATA_DIGEST,
     NO_ROW_DIGEST,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from databus.schemas.event.event import Opcode
 from databus.schemas.event.layout import MD5_PART_BYTES
 from databus.schemas.event.metadata import EventMetadata
-from databus.schemas.stream.row_reader import (
+from databus.schemas.stream.row_event import (
     IS_PLAIN,
     KEY,
     OPCODE,
@@ -98,15 +98,17 @@ _SCN_OF = attrgetter("scn")
 
 def make_runs_in_python(
     event_type: type[Made],
-    events: tuple[RowEvent, ...],
+    events: Sequence[RowEvent],
     bindings: Bindings,
     is_batch: bool = False,
     are_tracked_later: bool = False,  # noqa: ARG001
+    are_one_by_one: bool = False,  # noqa: ARG001
 ) -> list[tuple[str, list[Made]]]:
     """Return the events, numbered and grouped by runs of one source, each after its name.
 
     In a batch of windows each SCN is numbered from 0. With `are_tracked_later` call `track_kept`
-    behind the callbacks.
+    behind the callbacks. With `are_one_by_one` the compiled one may make an event when it is
+    needed.
     """
     runs = []
     begin = 0

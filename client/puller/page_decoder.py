@@ -13,7 +13,8 @@ from databus.client.subscription import Bindings, schemas_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ProtocolError
 from databus.schemas.stream.page_reader import PageReader, RowPage
-from databus.schemas.stream.row_reader import SCN, TIMESTAMP_NS, RowWindow
+from databus.schemas.stream.row_event import SCN, TIMESTAMP_NS
+from databus.schemas.stream.row_reader import RowWindow
 
 
 class PageDecoder:

@@ -35,13 +35,18 @@ class ResponseParser:
         self._connection = connection
         self._max_body_bytes = max_body_bytes
         self._is_between_chunks = False
+        # Of a body with a length, once h11 has read its begin: it would copy all of it twice.
+        self._left_bytes = 0
+        self._ends_kept = False  # whether the connection lasts behind such a body
+        self._is_kept = False
 
     @property
     def may_be_kept(self) -> bool:
         """Whether another request may follow on the connection."""
         # Bytes behind the end belong to no request: what follows cannot be trusted.
         has_more = bool(self._connection.trailing_data[0])
-        return self.is_whole and self._connection.their_state is h11.DONE and not has_more
+        is_done = self._connection.their_state is h11.DONE and not has_more
+        return self.is_whole and (self._is_kept or is_done)
 
     def receive(self, data: bytes) -> bytes:
         """Take bytes of the connection; return the part of the body that they bring.
@@ -53,11 +58,23 @@ class ResponseParser:
             self._check_size(self.body_bytes + len(body))
             self.body_bytes += len(body)
             return body
+        if self._left_bytes and data:
+            return self._take_body(data)
         try:
             self._connection.receive_data(data)
             return b"".join(self._body_parts())
         except h11.RemoteProtocolError as error:
             raise MalformedResponseError(str(error)) from error
+
+    def _take_body(self, data: bytes) -> bytes:
+        """Take bytes of a body of which only a known length is missing."""
+        body = data[: self._left_bytes]
+        self._left_bytes -= len(body)
+        self.body_bytes += len(body)
+        if not self._left_bytes:
+            self.is_whole = True
+            self._is_kept = self._ends_kept and len(body) == len(data)
+        return body
 
     def close(self) -> bool:
         """Say that the connection has ended; return whether the response is whole."""
@@ -79,6 +96,7 @@ class ResponseParser:
                 self.status = event.status_code
                 self._add_headers(event.headers)
                 self._check_size(int(self.headers.get("content-length", 0)))
+                self._ends_kept = event.http_version == b"1.1" and not self._closes
             elif isinstance(event, h11.EndOfMessage):
                 # A trailer replaces the header that was sent before the value was known.
                 for name, _ in event.headers:
@@ -88,7 +106,15 @@ class ResponseParser:
             elif not isinstance(event, h11.InformationalResponse):
                 if self._connection.trailing_data[0]:
                     self._is_between_chunks = False
+                elif self.body_bytes and "transfer-encoding" not in self.headers:
+                    length = int(self.headers.get("content-length", 0))
+                    self._left_bytes = max(0, length - self.body_bytes)
                 return  # more bytes are needed
+
+    @property
+    def _closes(self) -> bool:
+        options = self.headers.get("connection", "").lower().split(",")
+        return "close" in (option.strip() for option in options)
 
     def _add_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         for key, text in headers:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from databus.client.subscription import Bindings
 from databus.schemas.errors import DatabusError, ProtocolError
-from databus.schemas.stream.row_reader import LOST_ROW_DIGEST
+from databus.schemas.stream.row_event import LOST_ROW_DIGEST
 
 
 class UnknownSchemaError(DatabusError):

@@ -20,7 +20,7 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
 from datetime import timezone
-from decimal import Decimal
+from decimal import Context, Decimal
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -90,6 +90,8 @@ cdef struct Day:
 # What a value is called that the Python decoder must decode.
 cdef object _OTHER = object()
 cdef object _Decimal = Decimal
+# Faster than the type itself, which looks for keywords. No value needs so many digits.
+cdef object _new_decimal = Context(prec=40).create_decimal
 cdef object _UTC = timezone.utc
 
 
@@ -143,17 +145,18 @@ cdef class RowDecoder:
         memcpy(branch.suffix, PyBytes_AS_STRING(suffix), branch.suffix_bytes)
         return (planned.symbols, planned.reader, planned.schema)
 
-    def decode(self, bytes data not None, Py_ssize_t offset=0):
-        """Return the row that `data` holds from `offset` on."""
+    def decode(self, bytes data not None, Py_ssize_t offset=0, Py_ssize_t end=-1):
+        """Return the row that `data` holds from `offset` on, up to `end` (-1 = its own end)."""
         cdef const uint8_t* begin = <const uint8_t*>PyBytes_AS_STRING(data)
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef object row = None
-        if 0 <= offset <= size:
+        if end < 0:
+            end = PyBytes_GET_SIZE(data)
+        if 0 <= offset <= end <= PyBytes_GET_SIZE(data):
             try:
-                row = self._row(begin + offset, begin + size)
+                row = self._row(begin + offset, begin + end)
             except Exception:
                 row = None
-        return self._fallback(data[offset:]) if row is None else row
+        return self._fallback(data[offset:end]) if row is None else row
 
     cdef dict _row(self, const uint8_t* at, const uint8_t* end):
         """Return the row; None if it is the Python decoder's."""
@@ -265,7 +268,7 @@ cdef object _decimal(const Branch* branch, const uint8_t* data, int64_t size):
         begin -= 1
         size += 1
         begin[0] = c"-"
-    return _Decimal(PyUnicode_DecodeASCII(begin, size, NULL))
+    return _new_decimal(PyUnicode_DecodeASCII(begin, size, NULL))
 
 
 cdef Day _civil(int64_t days) noexcept nogil:

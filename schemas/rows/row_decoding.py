@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fastavro.read import LOGICAL_READERS
 
@@ -21,7 +21,14 @@ else:
     is_compiled = True
     RowDecoder = _row_decoder.RowDecoder
 
-DecodeFrom = Callable[[bytes, int], dict[str, Any]]
+
+class DecodeFrom(Protocol):
+    """Decodes the row that bytes hold from an offset on, up to `end` (-1 = their own end)."""
+
+    def __call__(self, data: bytes, offset: int, end: int = -1, /) -> dict[str, Any]:
+        """Return the row."""
+        ...
+
 
 _PLAIN = frozenset(("null", "boolean", "int", "long", "float", "double", "string", "bytes"))
 # Logical types that the compiled decoder knows; fastavro's readers convert values of the others.
@@ -68,8 +75,17 @@ def decode_from(
     """
     plans = plan_columns(schema) if is_compiled and len(set(columns)) == len(columns) else None
     if plans is None:
-        return lambda data, offset: fallback(data[offset:])
+        return decode_slice(fallback)
     return RowDecoder(tuple(map(sys.intern, columns)), plans, fallback).decode
+
+
+def decode_slice(decode: Callable[[bytes], dict[str, Any]]) -> DecodeFrom:
+    """Return the function that decodes a part of bytes with one that decodes the whole."""
+
+    def decode_part(data: bytes, offset: int, end: int = -1, /) -> dict[str, Any]:
+        return decode(data[offset:] if end < 0 else data[offset:end])
+
+    return decode_part
 
 
 def plan_columns(schema: Mapping[str, Any]) -> tuple[ColumnPlan, ...] | None:

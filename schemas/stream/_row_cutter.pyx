@@ -11,24 +11,21 @@ read beyond the bytes given.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
+from cython cimport no_gc
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from databus.schemas.event.metadata import METADATA_DIGEST
 
-include "../event/big_endian.pxi"
 include "../event/crc32.pxi"
-include "../event/layout.pxi"
+include "row_events.pxi"
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(PyObject* thing)
 
 cdef enum:
-    BODY_AT = LONG_KEY_HEADER_BYTES
     LEAST_BYTES = BODY_AT + CRC32_PART_BYTES + MD5_PART_BYTES  # of a row's event
 
-# The version of the metadata that has notes: `metadata.METADATA_DIGEST`.
-cdef bytes _NOTED = METADATA_DIGEST
 cdef frozenset _NONE = frozenset()
 cdef object _new = tuple.__new__
 
@@ -74,88 +71,139 @@ cdef inline bint _has_digest(const uint8_t* at, Py_ssize_t place, bytes digest) 
     return memcmp(at + BODY_AT + place + PART_MD5_AT, PyBytes_AS_STRING(digest), 16) == 0
 
 
-cdef inline Py_ssize_t _end_of_number(
-    const uint8_t* data, Py_ssize_t at, Py_ssize_t end
-) noexcept nogil:
-    while at < end and data[at] > 0x7F:
-        at += 1
-    return at + 1
+# Fewer rows than this are made into tuples at once: a run of its own would cost more.
+cdef enum:
+    FEWEST_PACKED = 4
 
 
-cdef Py_ssize_t _end_of_text(const uint8_t* data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """Return where a text ends that begins at `at`; `end` or more when that is not in `data`."""
-    cdef long long length = 0
-    cdef int shift = 0
-    while at < end and data[at] > 0x7F and shift < 42:
-        length |= <long long>(data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-    if at >= end or data[at] > 0x7F:
-        return end
-    length |= <long long>data[at] << shift
-    length >>= 1
-    return end if length > end else at + 1 + <Py_ssize_t>length
+@no_gc
+cdef class PackedRun:
+    """Consecutive row events of one window, source and schema, where they lie in a response.
+
+    `data` has `count` of them from `begin` to `end`.
+    """
+
+    cdef readonly bytes data
+    cdef readonly Py_ssize_t begin
+    cdef readonly Py_ssize_t end
+    cdef readonly Py_ssize_t count
+    cdef readonly object scn
+    cdef readonly object src_id
+    cdef readonly bytes digest
+
+    def __len__(self):
+        return self.count
+
+    cdef tuple event(self, Py_ssize_t place):
+        """Return the tuple of one of its events."""
+        cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(self.data) + self.begin
+        while place > 0:
+            at += _u4(at + LENGTH_AT)
+            place -= 1
+        return _row_event(at, self.scn, self.src_id, self.digest, _metadata_digest(at, None))
+
+    cdef add_to(self, list events):
+        """Append the tuples of the events."""
+        cdef const uint8_t* begin = <const uint8_t*>PyBytes_AS_STRING(self.data)
+        cdef const uint8_t* at = begin + self.begin
+        cdef bytes told = None
+        while at < begin + self.end:
+            told = _metadata_digest(at, told)
+            events.append(_row_event(at, self.scn, self.src_id, self.digest, told))
+            at += _u4(at + LENGTH_AT)
 
 
-cdef Py_ssize_t _end_of_branch(const uint8_t* data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    if at >= end or data[at] == 0:
-        return at + 1
-    return _end_of_text(data, at + 1, end)
+cdef _pack(
+    list events,
+    bytes data,
+    Py_ssize_t begin,
+    Py_ssize_t end,
+    Py_ssize_t count,
+    object scn,
+    object src_id,
+    bytes digest,
+):
+    """Append the events from `begin` to `end` to those of their window."""
+    cdef PackedRun run
+    if count == 0:
+        return
+    run = PackedRun.__new__(PackedRun)
+    run.data, run.begin, run.end, run.count = data, begin, end, count
+    run.scn, run.src_id, run.digest = scn, src_id, digest
+    if count < FEWEST_PACKED:
+        run.add_to(events)
+    else:
+        events.append(run)
 
 
-cdef bint _has_no_notes(const uint8_t* data, Py_ssize_t end) noexcept nogil:
-    """Whether metadata has none for certain: its fields in order, the last of them null."""
-    cdef Py_ssize_t at = _end_of_branch(data, 0, end)  # gtid
-    at = _end_of_number(data, at, end)  # server_id
-    at = _end_of_text(data, at, end)  # file
-    at = _end_of_number(data, at, end)  # offset
-    at = _end_of_number(data, at, end)  # epoch
-    at = _end_of_number(data, at, end)  # op
-    at = _end_of_number(data, at, end)  # row_index
-    at = _end_of_branch(data, at, end)  # before
-    at = _end_of_branch(data, at, end)  # comment
-    return at == end - 1 and data[at] == 0
+@no_gc
+cdef class PackedRows:
+    """The events of a window, of which most are still packed: a sequence of `RowEvent`s.
+
+    `runs` has its `PackedRun`s, and as tuples the events that are in none of them. Each access
+    makes tuples anew.
+    """
+
+    cdef readonly tuple runs
+    cdef Py_ssize_t _count
+
+    def __init__(self, events):
+        self.runs = tuple(events)
+        self._count = 0
+        for run in self.runs:
+            self._count += (<PackedRun>run).count if type(run) is PackedRun else 1
+
+    def __len__(self):
+        return self._count
+
+    def __iter__(self):
+        return iter(self._all())
+
+    def __getitem__(self, place):
+        # Mostly the first or the last one, so not all of them for it.
+        if isinstance(place, slice):
+            return self._all()[place]
+        at = place + self._count if place < 0 else place
+        if at < 0:
+            raise IndexError(place)
+        for run in self.runs:
+            if type(run) is not PackedRun:
+                if at == 0:
+                    return run
+                at -= 1
+            elif at < (<PackedRun>run).count:
+                return (<PackedRun>run).event(at)
+            else:
+                at -= (<PackedRun>run).count
+        raise IndexError(place)
+
+    def __eq__(self, other):
+        if type(other) is PackedRows:
+            other = (<PackedRows>other)._all()
+        return self._all() == other if type(other) is tuple else NotImplemented
+
+    def __hash__(self):
+        return hash(self._all())
+
+    def __repr__(self):
+        return f"PackedRows({self._all()!r})"
+
+    cdef tuple _all(self):
+        cdef list events = []
+        for run in self.runs:
+            if type(run) is PackedRun:
+                (<PackedRun>run).add_to(events)
+            else:
+                events.append(run)
+        return tuple(events)
 
 
-cdef class _Metadata:
-    """The digest of the last event's metadata: nearly always that of the next, so one object."""
-
-    cdef bytes digest
-    cdef bint has_notes  # of the version of the metadata: whether there may be any
-
-    def __cinit__(self):
-        self.digest = bytes(4)
-        self.has_notes = False
-
-    cdef void use(self, const uint8_t* digest):
-        if memcmp(PyBytes_AS_STRING(self.digest), digest, 4) != 0:
-            self.digest = PyBytes_FromStringAndSize(<const char*>digest, 4)
-            self.has_notes = self.digest == _NOTED
-
-
-cdef tuple _row(const uint8_t* at, Py_ssize_t place, object scn, int src_id, bytes digest, _Metadata told):
-    """Return the tuple of a row's event; see `row_reader.RowEvent`."""
-    cdef tuple row
-    told.use(at + BODY_AT + PART_CRC32_AT)
-    row = (
-        scn,
-        _i8(at + TIMESTAMP_NS_AT),
-        src_id,
-        <int16_t>_u2(at + PARTITION_ID_AT),
-        _i8(at + LONG_KEY_AT),
-        _u2(at + ATTRIBUTES_AT) & OPCODE_MASK,
-        digest,
-        told.digest,
-        PyBytes_FromStringAndSize(<const char*>at, _u4(at + LENGTH_AT)),
-        BODY_AT + place,
-        True
-        if not told.has_notes
-        or _has_no_notes(at + BODY_AT + CRC32_PART_BYTES, place - CRC32_PART_BYTES)
-        else False,
-    )
-    # Numbers and bytes: the garbage collector would find that out at its first look.
-    PyObject_GC_UnTrack(<PyObject*>row)
-    return row
+def sealed(list events not None):
+    """Return the events of a window, for good: a tuple, or PackedRows if some are packed."""
+    for run in events:
+        if type(run) is PackedRun:
+            return PackedRows(events)
+    return tuple(events)
 
 
 def take_rows(
@@ -168,14 +216,13 @@ def take_rows(
 ):
     """Append the row events from `offset` on to `events`; return where the first other one begins.
 
-    `scn` -1 = that of the first one. See `row_reader.RowEvent` for the tuples.
+    `scn` -1 = that of the first one. They are appended as `PackedRun`s and `RowEvent`s.
     """
     cdef const uint8_t* begin = <const uint8_t*>PyBytes_AS_STRING(data)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
+    cdef Py_ssize_t first = offset, count = 0
     cdef const uint8_t* at
     cdef Py_ssize_t place
-    cdef object window_scn = None
-    cdef _Metadata told = _Metadata()
     if PyBytes_GET_SIZE(digest) != 16 or offset < 0 or src_id < 0:
         return offset
     while offset < end:
@@ -187,10 +234,9 @@ def take_rows(
             scn = _i8(at + SCN_AT)
         elif _i8(at + SCN_AT) != scn:
             break
-        if window_scn is None:
-            window_scn = scn
-        events.append(_row(at, place, window_scn, src_id, digest, told))
+        count += 1
         offset += _u4(at + LENGTH_AT)
+    _pack(events, data, first, offset, count, scn, src_id, digest)
     return offset
 
 
@@ -228,14 +274,12 @@ def take_windows(
     """
     cdef const uint8_t* data_at = <const uint8_t*>PyBytes_AS_STRING(data)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
+    cdef Py_ssize_t first = offset, count = 0  # of the run that is being read
     cdef const uint8_t* at
     cdef Py_ssize_t place, size_bytes
     cdef int src_id = -1
     cdef bytes digest = None, found
-    cdef object window_scn = None
-    cdef _Metadata told = _Metadata()
-    cdef tuple taken
-    cdef object window
+    cdef object window_scn, taken, window
     if not events:
         scn = -1
     if not 0 <= begin <= offset:
@@ -251,18 +295,21 @@ def take_windows(
                 or size_bytes > max_window_bytes
             ):
                 break
-            taken = tuple(events)
-            events.clear()
             window_scn = _i8(at + SCN_AT)
+            _pack(events, data, first, offset, count, window_scn, src_id, digest)
+            taken = sealed(events)
+            events.clear()
             window = _new(
                 window_type, (window_scn, _i8(at + TIMESTAMP_NS_AT), taken, size_bytes, _NONE, ())
             )
             # Neither can be part of a cycle, whatever is done to them.
-            PyObject_GC_UnTrack(<PyObject*>taken)
+            if type(taken) is tuple:
+                PyObject_GC_UnTrack(<PyObject*>taken)
             PyObject_GC_UnTrack(<PyObject*>window)
             windows.append(window)
             offset += BODY_AT
-            begin, window_bytes, scn, window_scn = offset, 0, -1, None
+            begin, window_bytes, scn = offset, 0, -1
+            first, count = offset, 0
             continue
         if (
             digest is None
@@ -272,6 +319,8 @@ def take_windows(
             found = PyBytes_FromStringAndSize(<const char*>at + BODY_AT + place + PART_MD5_AT, 16)
             if (<int32_t>_u4(at + SRC_ID_AT), found) not in known:
                 break
+            _pack(events, data, first, offset, count, scn, src_id, digest)
+            first, count = offset, 0
             src_id, digest = <int32_t>_u4(at + SRC_ID_AT), found
             if src_id < 0:
                 break
@@ -279,10 +328,9 @@ def take_windows(
             scn = _i8(at + SCN_AT)
         elif _i8(at + SCN_AT) != scn:
             break
-        if window_scn is None:
-            window_scn = scn
-        events.append(_row(at, place, window_scn, src_id, digest, told))
+        count += 1
         offset += _u4(at + LENGTH_AT)
+    _pack(events, data, first, offset, count, scn, src_id, digest)
     return offset, begin, scn
 
 
@@ -324,7 +372,7 @@ cdef bint _is_whole_inside(
 cdef Py_ssize_t _whole_length(const uint8_t* at, Py_ssize_t left) noexcept nogil:
     """Return how long the event is that begins here; 0 when not all of it is as it was made."""
     cdef Py_ssize_t header_bytes = BODY_AT, length
-    if left < BODY_AT or not _begins_event(at):
+    if left < SMALLEST_BYTES or not _begins_event(at):
         return 0
     if not _u2(at + ATTRIBUTES_AT) & LONG_KEY:
         header_bytes = SMALLEST_BYTES + <Py_ssize_t>_u4(at + KEY_LENGTH_AT)

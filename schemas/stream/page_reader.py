@@ -6,13 +6,15 @@ because it is not a transaction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.control import checkpoint_of
 from databus.schemas.event.event import Event
-from databus.schemas.stream.row_reader import RowCollector, RowEvent
+from databus.schemas.stream.row_event import RowEvent, sealed
+from databus.schemas.stream.row_reader import RowCollector
 
 
 class RowPage(NamedTuple):
@@ -23,7 +25,7 @@ class RowPage(NamedTuple):
     """
 
     checkpoint: Checkpoint
-    events: tuple[RowEvent, ...]
+    events: Sequence[RowEvent]  # a tuple, or PackedRows
     size_bytes: int  # on the wire, the checkpoint event included
     unknown: frozenset[tuple[int, bytes]]
     is_ordered: bool
@@ -82,7 +84,7 @@ class PageReader:
         rows = self._rows
         page = RowPage(
             checkpoint_of(event),
-            tuple(rows.events),
+            sealed(rows.events),
             rows.framer.window_bytes,
             rows.unknown,
             rows.is_ordered,

@@ -3,7 +3,9 @@
 The rules and windows are those of `stream_reader.StreamReader`, but each row's event is one plain
 tuple, checked and parsed inline, without extra calls and objects per event. If the compiled
 `_row_cutter` is built, it reads the common events, and only the event at which it stops is read
-here. Plain tuples of numbers and bytes also cost the garbage collector less: it untracks them at
+here. It checks them and leaves most of them packed, in the response's bytes, until somebody looks
+at them: then one is in the processor's cache while it is needed, and not all of a window at once.
+Plain tuples of numbers and bytes also cost the garbage collector less: it untracks them at
 its first pass, while it would traverse each `Event` in a full buffer at every pass.
 `benchmarks.callback` measures this.
 
@@ -14,19 +16,15 @@ before a window is delivered.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import v2 as event_v2
 from databus.schemas.event.control import DdlStatement, ddl_of
 from databus.schemas.event.crc import event_crc
 from databus.schemas.event.event import (
-    CRC32_BYTES,
     EOP_SRC_ID,
-    MD5_BYTES,
     Event,
-    Opcode,
-    Part,
 )
 from databus.schemas.event.layout import (
     CRC32_DIGEST,
@@ -42,32 +40,19 @@ from databus.schemas.event.layout import (
     V2_LONG_KEY_BEGIN,
     V2_LONG_KEY_FIELDS,
     V2_LONG_KEY_HEADER_BYTES as HEADER_BYTES,
-    V2_SMALLEST_BYTES,
-    VERSION_SHIFT,
     struct_of,
 )
 from databus.schemas.stream.event_framer import EventFramer
+from databus.schemas.stream.row_event import (
+    NO_ROW_DIGEST,
+    ROW_DIGEST,
+    SCN,
+    SRC_ID,
+    RowEvent,
+    row_event,
+    sealed,
+)
 from databus.schemas.stream.stream_reader import ControlEvent, decode_event
-
-# One row's event, with its own bytes. `place` is the offset of the payload's part in them: parts
-# are copied only on demand, and a store takes the whole. If `wire_bytes` must encode the event,
-# the bytes begin with a header of zeros.
-#   SCN, timestamp (ns), src_id, partition id, key, opcode, digest of the row's
-#   schema, digest of the metadata's (None = no metadata), bytes, place, is plain:
-#   there is a row, and the metadata is known to have no notes on it
-RowEvent = tuple[int, int, int, int, int | bytes, int, bytes, bytes | None, bytes, int, bool]
-SCN: Final = 0
-TIMESTAMP_NS: Final = 1
-SRC_ID: Final = 2
-KEY: Final = 4
-OPCODE: Final = 5
-ROW_DIGEST: Final = 6
-METADATA_DIGEST: Final = 7
-WIRE: Final = 8
-PLACE: Final = 9
-IS_PLAIN: Final = 10
-NO_ROW_DIGEST = b""  # of an event about all rows of a table
-LOST_ROW_DIGEST = b"?"  # of any other event without a row; no schema has this digest
 
 try:
     from databus.schemas.stream import _row_cutter as row_cutter
@@ -77,7 +62,6 @@ else:
     take_rows = row_cutter.take_rows
     take_windows = row_cutter.take_windows
 
-_part_attributes = struct_of(PART.attributes)
 # The header, and the beginning of the metadata's part, which follows it if there is metadata.
 _unpack_event = struct_of(
     *V2_LONG_KEY_FIELDS,
@@ -85,22 +69,7 @@ _unpack_event = struct_of(
 ).unpack_from
 _unpack_md5_part = struct_of(PART.length, PART.attributes, PART.md5).unpack_from
 _EOP_BITS = LONG_KEY  # a control event with a long key, no metadata, no payload
-_VERSION_2 = bytes([event_v2.VERSION])
 _NO_BODY = (HEADER_BYTES, 0)  # the event's length and its body's CRC
-
-
-def row_bytes(event: RowEvent) -> bytes:
-    """Return the row's Avro bytes."""
-    return event[WIRE][event[PLACE] + MD5_PART_BYTES :]
-
-
-def metadata_bytes(event: RowEvent) -> bytes:
-    """Return the metadata's Avro bytes; only when its digest is not None."""
-    return event[WIRE][_body_at(event[KEY]) + CRC32_PART_BYTES : event[PLACE]]
-
-
-def _body_at(key: int | bytes) -> int:
-    return HEADER_BYTES if isinstance(key, int) else V2_SMALLEST_BYTES + len(key)
 
 
 class RowWindow(NamedTuple):
@@ -112,7 +81,7 @@ class RowWindow(NamedTuple):
 
     scn: int
     timestamp_ns: int
-    events: tuple[RowEvent, ...]
+    events: Sequence[RowEvent]  # a tuple, or PackedRows
     size_bytes: int  # on the wire, the end-of-period event included
     unknown: frozenset[tuple[int, bytes]] = frozenset()
     ddl: tuple[tuple[int, DdlStatement], ...] = ()
@@ -184,7 +153,7 @@ class RowCollector(Generic[Ended]):
     @property
     def pending_events(self) -> int:
         """Number of collected events, including DDL events."""
-        return len(self.events) + len(self.ddl)
+        return self._rows + len(self.ddl)
 
     @property
     def pending_scn(self) -> int | None:
@@ -195,11 +164,17 @@ class RowCollector(Generic[Ended]):
         """Add a DDL event at its place between the rows."""
         if event.scn != self.scn:
             self._begin_scn(event.scn)
-        self.ddl.append((len(self.events), ddl_of(event)))
+        self.ddl.append((self._rows, ddl_of(event)))
+
+    @property
+    def _rows(self) -> int:
+        """Number of collected row events."""
+        return sum([1 if isinstance(run, tuple) else run.count for run in self.events])
 
     def begin(self) -> None:
         """Forget the collected rows, after the rules have returned them."""
-        self.events: list[RowEvent] = []
+        # `RowEvent`s, and the `PackedRun`s of the compiled reader.
+        self.events: list[Any] = []
         self.ddl: list[tuple[int, DdlStatement]] = []
         self.unknown: frozenset[tuple[int, bytes]] = frozenset()
         self.scn = -1  # of the last event
@@ -223,7 +198,8 @@ class RowCollector(Generic[Ended]):
                 scn = self.scn if self.events else -1
                 offset = take_rows(data, offset, scn, last_src_id, last_digest, self.events)
                 if scn < 0 and self.events:
-                    self.scn = self.events[0][SCN]
+                    first = self.events[0]
+                    self.scn = first[SCN] if isinstance(first, tuple) else first.scn
                     self._note_schema(last_src_id, last_digest)
                 if offset == end:
                     continue
@@ -398,7 +374,7 @@ class RowReader:
         rows = self._rows
         if (rows.events or rows.ddl) and (rows.is_mixed or scn != rows.scn):
             raise ProtocolError(f"events of other windows in window {scn}", offset)
-        events, size_bytes = tuple(rows.events), rows.framer.window_bytes
+        events, size_bytes = sealed(rows.events), rows.framer.window_bytes
         ended = RowWindow(scn, timestamp_ns, events, size_bytes, rows.unknown, tuple(rows.ddl))
         rows.begin()
         return ended
@@ -406,7 +382,7 @@ class RowReader:
     def end(self, event: Event, offset: int) -> ControlEvent:  # noqa: ARG002 - see EndRules
         """Return the control event, with the rows before it."""
         rows = self._rows
-        ended = ControlEvent(event, tuple(rows.events), rows.framer.window_bytes)
+        ended = ControlEvent(event, sealed(rows.events), rows.framer.window_bytes)
         rows.begin()
         return ended
 
@@ -417,78 +393,3 @@ class RowReader:
 
 class _NotPlainError(Exception):
     """An event is not of the common kind. Never leaves this file."""
-
-
-def wire_bytes(event: RowEvent) -> bytes:
-    """Return the event's version 2 bytes: those received, if they can be used as they are.
-
-    A version 1 event is encoded, and so is an event that is marked as replicated or traced
-    (the result has no such marks) or has an unusual kind of schema digest.
-    """
-    wire = event[WIRE]
-    return wire if wire[0] == event_v2.VERSION else _encoded(event)
-
-
-def _encoded(event: RowEvent) -> bytes:
-    # fmt: off
-    (scn, timestamp_ns, src_id, partition_id, key, opcode, row_digest, metadata_digest,
-     wire, place, _) = event
-    # fmt: on
-    row = metadata = None
-    if row_digest not in (NO_ROW_DIGEST, LOST_ROW_DIGEST):
-        row = Part(row_bytes(event), row_digest, _schema_version(wire, place))
-    if metadata_digest is not None:
-        version = _schema_version(wire, _body_at(key))
-        metadata = Part(metadata_bytes(event), metadata_digest, version)
-    return event_v2.encode(
-        Event(scn, timestamp_ns, src_id, partition_id, key, Opcode(opcode), row, metadata)
-    )
-
-
-def _begin(part: Part, size_bytes: int) -> bytes:
-    """Return the header of a part; only its schema version is ever read."""
-    attributes = part.schema_version << VERSION_SHIFT
-    return _part_attributes.pack(attributes).ljust(size_bytes, b"\0")
-
-
-def _schema_version(wire: bytes, place: int) -> int:
-    attributes: int = _part_attributes.unpack_from(wire, place)[0]
-    return attributes >> VERSION_SHIFT
-
-
-def _keeps_bytes(event: Event, wire: bytes) -> bool:
-    """Return whether `wire_bytes` can return the received bytes."""
-    row, metadata = event.payload, event.metadata
-    return (
-        wire[:1] == _VERSION_2
-        and not (event.is_replicated or event.is_traced)
-        and (row is None or len(row.digest) == MD5_BYTES)
-        and (metadata is None or len(metadata.digest) == CRC32_BYTES)
-    )
-
-
-def _substitute(event: Event) -> bytes:
-    """Return a substitute for the received bytes: a header of zeros, then the parts."""
-    row, metadata = event.payload, event.metadata
-    head = b"" if metadata is None else _begin(metadata, CRC32_PART_BYTES) + metadata.data
-    tail = b"" if row is None else _begin(row, MD5_PART_BYTES) + row.data
-    return bytes(_body_at(event.key)) + head + tail
-
-
-def row_event(event: Event, wire: bytes = b"") -> RowEvent:
-    """Return a decoded event as the plain tuple; `wire` are the bytes it was decoded from."""
-    row, metadata = event.payload, event.metadata
-    head_bytes = 0 if metadata is None else CRC32_PART_BYTES + len(metadata.data)
-    return (
-        event.scn,
-        event.timestamp_ns,
-        event.src_id,
-        event.partition_id,
-        event.key,
-        int(event.opcode),
-        row.digest if row else NO_ROW_DIGEST if event.is_truncate else LOST_ROW_DIGEST,
-        None if metadata is None else metadata.digest,
-        wire if _keeps_bytes(event, wire) else _substitute(event),
-        _body_at(event.key) + head_bytes,
-        False,
-    )

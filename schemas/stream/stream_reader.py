@@ -6,7 +6,7 @@ inside a window that is larger than the request's `size`; the next response cont
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from databus.schemas.errors import ProtocolError
@@ -39,7 +39,7 @@ class ControlEvent(NamedTuple):
     """
 
     event: Event
-    events: tuple[tuple[Any, ...], ...]  # `Event`s or `RowEvent`s, depending on the reader
+    events: Sequence[tuple[Any, ...]]  # `Event`s or `RowEvent`s, depending on the reader
     size_bytes: int
 
 

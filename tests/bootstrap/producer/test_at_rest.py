@@ -28,6 +28,7 @@ from databus.schemas.event.metadata import (
     metadata_part,
 )
 from databus.schemas.stream import row_reader
+from databus.schemas.stream.row_event import SRC_ID
 from databus.schemas.stream.row_reader import RowReader, RowWindow
 from tests.client.shop import (
     CUSTOMERS,
@@ -151,7 +152,7 @@ def apply_all(store: Store, stream: bytes, chunk_bytes: int) -> None:
         for window in reader.receive(stream[at : at + chunk_bytes]):
             assert isinstance(window, RowWindow)
             for index, event in enumerate(window.events):
-                writer.on_data_event(DataEvent(event, bindings[event[row_reader.SRC_ID]], index))
+                writer.on_data_event(DataEvent(event, bindings[event[SRC_ID]], index))
             writer.on_end_data_event_sequence(window.scn)
     reader.close()
 

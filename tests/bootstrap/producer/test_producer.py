@@ -33,7 +33,7 @@ from databus.schemas.event.control import ddl_event
 from databus.schemas.event.event import Event
 from databus.schemas.event.metadata import Op
 from databus.schemas.event.v2 import decode, encode
-from databus.schemas.stream.row_reader import row_event
+from databus.schemas.stream.row_event import row_event
 from databus.schemas.table import Table
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema

@@ -1,8 +1,14 @@
-"""The compiled fields of an event are those of Python, and cost the garbage collector nothing."""
+"""The compiled fields of an event are those of Python, and cost the garbage collector nothing.
+
+Those of a packed window are made one by one, of a response's bytes, and need them no more once
+somebody has kept them.
+"""
 
 from __future__ import annotations
 
 import gc
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,13 +16,16 @@ import pytest
 from databus.client.consumer import DataEvent
 from databus.client.events._event_fields import EventFields, make_runs, track_kept
 from databus.client.events.event_fields import PythonEventFields, make_runs_in_python
-from databus.client.subscription import RegisteredSchema, Subscription, bind
+from databus.client.subscription import RegisteredSchema, Subscription, bind, schemas_of
 from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.event.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
 from databus.schemas.event.v2 import encode
-from databus.schemas.stream.row_reader import RowEvent, row_event
+from databus.schemas.stream._row_cutter import PackedRows
+from databus.schemas.stream.row_event import RowEvent, joined, row_event
+from databus.schemas.stream.row_reader import RowReader, RowWindow
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 
@@ -141,3 +150,120 @@ def test_an_event_that_a_callback_puts_into_a_cycle_is_collected() -> None:
     del runs
     gc.collect()
     assert sum(isinstance(one, DataEvent) for one in gc.get_objects()) == before - 1
+
+
+def event_of(
+    number: int, src_id: int = 4, opcode: Opcode = Opcode.UPSERT, notes: bool = False
+) -> Event:
+    """Return an event whose row has this number."""
+    told = EventMetadata(Op.UPDATE, None, 1, "f", 4, 0, number, notes=Notes() if notes else None)
+    row = Part(RowCodec(TEXT).encode({"id": number, "at": None}), schema_id(TEXT), 1)
+    return Event(9, 5, src_id, 0, number, opcode, row, metadata_part(encode_metadata(told)))
+
+
+def window_of(*events: Event) -> Sequence[RowEvent]:
+    """Return the events as the reader of a response has them."""
+    reader = RowReader(1 << 20)
+    reader.known = schemas_of(BOUND)
+    data = b"".join(encode(event) for event in (*events, end_of_period(9, 5)))
+    (window,) = reader.receive(data)
+    assert isinstance(window, RowWindow)
+    assert isinstance(window.events, PackedRows), "nothing to be made one by one"
+    return window.events
+
+
+def one_by_one(events: Sequence[RowEvent]) -> list[Any]:
+    """Return the runs with the iterators that callbacks get their events from."""
+    runs: Any = make_runs(DataEvent, events, BOUND, are_one_by_one=True)
+    return [(name, run.one_by_one()) for name, run in runs]
+
+
+def test_events_made_one_by_one_have_the_same_fields() -> None:
+    events = window_of(
+        *map(event_of, range(5)),
+        *(event_of(number, 5, Opcode.DELETE) for number in range(5, 11)),
+        event_of(11, 4, notes=True),
+        event_of(12, 5),
+    )
+    runs: Any = make_runs(CompiledEvent, events, BOUND, are_one_by_one=True)
+    assert [(name, len(run)) for name, run in runs] == [("t", 5), ("u", 6), ("t", 1), ("u", 1)]
+    python = shapes(make_runs_in_python(PythonEvent, tuple(events), BOUND))
+    assert shapes([(name, run.one_by_one()) for name, run in runs]) == python
+    assert shapes(runs) == python
+    assert shapes(make_runs(CompiledEvent, events, BOUND)) == python
+
+
+def test_each_transaction_of_a_packed_batch_is_numbered_from_0() -> None:
+    first = window_of(*map(event_of, range(5)), event_of(5, 5))
+    later = tuple(
+        (scn, *event[1:])
+        for scn, event in zip((10, 10, 12, 12), window_of(*map(event_of, range(4))), strict=True)
+    )
+    events = joined([first, later, window_of(*map(event_of, range(6)))])
+    runs: Any = make_runs(CompiledEvent, events, BOUND, True, are_one_by_one=True)
+    assert [(name, len(run)) for name, run in runs] == [("t", 5), ("u", 1), ("t", 10)]
+    python = shapes(make_runs_in_python(PythonEvent, tuple(events), BOUND, True))
+    assert shapes([(name, run.one_by_one()) for name, run in runs]) == python
+    assert [event.index for _, run in runs for event in run] == [*range(6), 0, 1, 0, 1, *range(6)]
+
+
+def test_an_event_that_is_kept_lets_go_of_the_response() -> None:
+    events: Any = window_of(*map(event_of, range(6)))
+    (run,) = events.runs
+    kept = []
+    before = sys.getrefcount(run)
+    for _, iterator in one_by_one(events):
+        for event in iterator:
+            if event.key in (1, 5):
+                kept.append(event)
+                assert event.key == 5 or event.row == {"id": 1, "at": None}
+        del event, iterator
+    assert sys.getrefcount(run) == before
+    assert [gc.is_tracked(event) for event in kept] == [True, False]
+    assert [event.row["id"] for event in kept] == [1, 5]
+    assert [event.op for event in kept] == [Op.UPDATE, Op.UPDATE]
+    assert all(map(gc.is_tracked, kept))
+
+
+def test_an_event_whose_callback_fails_lets_go_of_the_response_too() -> None:
+    events: Any = window_of(*map(event_of, range(6)))
+    (run,) = events.runs
+    before = sys.getrefcount(run)
+    ((_, iterator),) = one_by_one(events)
+    event = next(iterator)
+    event.row["itself"] = event
+    del iterator
+    assert sys.getrefcount(run) == before
+    assert gc.is_tracked(event)
+
+
+def test_a_cycle_that_a_callback_makes_of_an_event_is_collected() -> None:
+    gc.collect()
+    before = sum(isinstance(one, DataEvent) for one in gc.get_objects())
+    for _, iterator in one_by_one(window_of(*map(event_of, range(6)))):
+        for event in iterator:
+            event.row["itself"] = event
+        del event, iterator
+    assert sum(isinstance(one, DataEvent) for one in gc.get_objects()) == before + 6
+    gc.collect()
+    assert sum(isinstance(one, DataEvent) for one in gc.get_objects()) == before
+
+
+def test_a_packed_window_is_a_sequence_of_its_events() -> None:
+    sent = [*map(event_of, range(5)), event_of(5, 5), *map(event_of, range(6, 11))]
+    events: Any = window_of(*sent)
+    assert [type(run) is tuple for run in events.runs] == [False, True, False]
+    whole = tuple(row_event(event, encode(event))[:-1] for event in sent)
+    assert [event[:-1] for event in events] == list(whole)
+    assert len(events) == 11
+    assert [events[place][:-1] for place in (0, 4, 5, 6, 10, -1, -11)] == [
+        whole[place] for place in (0, 4, 5, 6, 10, -1, -11)
+    ]
+    assert tuple(event[:-1] for event in events[3:7]) == whole[3:7]
+    for place in (11, -12):
+        with pytest.raises(IndexError):
+            events[place]
+    assert events == PackedRows(events.runs)
+    assert events.__eq__(tuple(events))
+    assert events != tuple(events)[1:]
+    assert hash(events) == hash(tuple(events))

@@ -15,7 +15,7 @@ from databus.schemas.event.control import checkpoint_event, end_of_period, error
 from databus.schemas.event.event import Event
 from databus.schemas.event.v1 import encode as encode_v1
 from databus.schemas.event.v2 import encode
-from databus.schemas.stream.row_reader import KEY, SCN, SRC_ID, row_bytes
+from databus.schemas.stream.row_event import KEY, SCN, SRC_ID, row_bytes
 from tests.client.shop import (
     CUSTOMERS_ID,
     ORDERS_ID,

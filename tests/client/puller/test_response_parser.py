@@ -94,6 +94,32 @@ def test_a_connection_that_the_server_closes_is_not_kept(header: bytes) -> None:
     assert not parser.may_be_kept
 
 
+@pytest.mark.parametrize(
+    ("version", "header", "end", "is_kept"),
+    [
+        (b"1.1", b"", b"e", True),
+        (b"1.1", b"Connection: keep-alive, Close\r\n", b"e", False),
+        (b"1.0", b"", b"e", False),
+        (b"1.1", b"", b"e!", False),
+    ],
+    ids=["kept", "closed", "an old server", "bytes behind the end"],
+)
+def test_a_body_with_a_length_ends_at_it_in_whatever_parts_it_comes(
+    version: bytes, header: bytes, end: bytes, is_kept: bool
+) -> None:
+    head = b"HTTP/%s 200 OK\r\n%sContent-Length: 5\r\n\r\n" % (version, header)
+    parser, found = read(head + b"a", b"b", b"cd")
+    assert (found, parser.body_bytes, parser.is_whole) == (b"abcd", 4, False)
+    assert not parser.may_be_kept
+    assert parser.receive(end) == b"e"
+    assert (parser.is_whole, parser.may_be_kept) == (True, is_kept)
+
+
+def test_a_body_with_a_length_is_not_whole_without_its_last_byte() -> None:
+    parser, _ = read(HEAD + b"Content-Length: 5\r\n\r\na", b"bc", b"d")
+    assert not parser.close()
+
+
 def test_bytes_behind_the_end_end_the_connection() -> None:
     parser, found = read(chunked([b"ab"]) + b"0\r\n\r\n")
     assert found == b"ab"

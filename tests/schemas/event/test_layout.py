@@ -119,7 +119,8 @@ def faults(text: str) -> list[str]:
     name = rf"\b(?:{'|'.join(NAMES)})\b"
     own = re.findall(rf"^\s+(?:cdef .*)?({name}) = -?\d", text, re.MULTILINE)
     own += re.findall("cafedeed", text, re.IGNORECASE)
-    includes = r'^include "[./]*(?:schemas/)?event/layout\.pxi"$'
+    # `row_events.pxi` includes it itself.
+    includes = r'^include "[./]*(?:schemas/)?(?:(?:event/)layout|(?:stream/)?row_events)\.pxi"$'
     imports = r"^from databus\.schemas\.event\.layout import "
     if not re.search(f"{includes}|{imports}", text, re.MULTILINE):
         own += re.findall(name, text)

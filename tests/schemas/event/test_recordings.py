@@ -16,6 +16,7 @@ from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.layout import V1, V1_COVERED_AT
 from databus.schemas.stream import row_reader
+from databus.schemas.stream.row_event import wire_bytes
 from databus.schemas.stream.row_reader import RowReader, RowWindow
 from databus.schemas.stream.stream_reader import StreamReader, Window
 from tests.promises.stock_databus.recordings import CODE, PERSON, recorded
@@ -111,8 +112,7 @@ def test_the_row_reader_gives_the_rows_that_were_put_in(
                 assert isinstance(window, RowWindow)
                 windows += 1
                 rows += [
-                    found(event_v2.decode(row_reader.wire_bytes(row))[0], version)
-                    for row in window.events
+                    found(event_v2.decode(wire_bytes(row))[0], version) for row in window.events
                 ]
         reader.close()
     assert (windows, rows) == (60, expected(version))

@@ -31,7 +31,7 @@ from databus.schemas.event.metadata import (
 )
 from databus.schemas.stream import _row_cutter as row_cutter, row_reader
 from databus.schemas.stream.page_reader import PageReader
-from databus.schemas.stream.row_reader import (
+from databus.schemas.stream.row_event import (
     IS_PLAIN,
     KEY,
     LOST_ROW_DIGEST,
@@ -44,12 +44,11 @@ from databus.schemas.stream.row_reader import (
     TIMESTAMP_NS,
     WIRE,
     RowEvent,
-    RowReader,
-    RowWindow,
     metadata_bytes,
     row_bytes,
     wire_bytes,
 )
+from databus.schemas.stream.row_reader import RowReader, RowWindow
 from databus.schemas.stream.stream_reader import ControlEvent, StreamReader, Window
 
 DIGEST, OTHER_DIGEST = b"a" * 16, b"b" * 16
@@ -135,7 +134,7 @@ def streams(draw: st.DrawFn) -> bytes:
         kinds = draw(
             st.sampled_from([events(scn), plain_events(scn), events(scn) | plain_events(scn)])
         )
-        for event in draw(st.lists(kinds, max_size=6)):
+        for event in draw(st.lists(kinds, max_size=9)):
             is_v1 = draw(st.integers(0, 5)) == 0 and (
                 event.payload is None or len(event.payload.digest) == 16
             )

@@ -91,6 +91,12 @@ def test_an_event_of_right_crcs_counts_only_if_its_inside_is_one(
         assert row_cutter.pass_whole(event, 0) == (len(event), 1)
 
 
+def test_an_event_shorter_than_any_with_a_long_key_counts() -> None:
+    event = _sealed(0x08, -1, b"", b"")
+    assert count_events(event) == 1
+    assert row_cutter.pass_whole(event + EVENTS[0], 0) == (len(event) + len(EVENTS[0]), 2)
+
+
 def _sealed(bits: int, src_id: int, key: bytes, body: bytes) -> bytes:
     """Return an event of these parts, whatever they are, with the CRCs that belong to them."""
     header_bytes = V2_SMALLEST_BYTES + len(key)

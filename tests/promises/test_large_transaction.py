@@ -16,6 +16,7 @@ from tests.mariadb_server import Database
 from tests.promises.running import (
     Remembering,
     RunningRelay,
+    Shop,
     consuming,
     mysql_source,
     running,
@@ -30,8 +31,6 @@ PATIENCE_S = 120.0
 RING_BYTES = 1 << 20
 ROWS = 60_000  # some 20 MiB
 LITTLE = 5
-
-pytestmark = pytest.mark.mariadb
 
 
 def write(database: Database) -> None:
@@ -86,12 +85,18 @@ def log_bytes(log: Path) -> int:
     return sum(path.stat().st_size for path in log.glob("*.segment"))
 
 
+def has_grown(relay: RunningRelay, log: Path, size_bytes: int, newest: int) -> bool:
+    """Return whether a log has a size, or the ring has a window."""
+    return log_bytes(log) >= size_bytes or relay.max_scn() >= newest
+
+
 def settings_of(database: Database, folder: Path, ring_bytes: int) -> dict[str, Any]:
     """Return the settings of a source with a small ring and a log."""
     log = {"dir": str(folder / "log"), "sync_ms": 5, "segment_bytes": 1 << 20}
     return mysql_source(database, folder, ring_bytes=ring_bytes, log=log)
 
 
+@pytest.mark.mariadb
 def test_a_transaction_twenty_times_the_ring_comes_whole_and_once_though_relays_are_killed(
     database: Database, tmp_path: Path
 ) -> None:
@@ -118,6 +123,34 @@ def test_a_transaction_twenty_times_the_ring_comes_whole_and_once_though_relays_
         database.run("INSERT INTO orders VALUES (0, 'later', 1)")
         relay.wait_for_scn(newest_scn(database))
         assert read_all(relay)[: len(body)] == body
+        assert log_status(relay)["beganAnew"] == ""
+
+
+def test_a_transaction_that_comes_in_one_piece_comes_once_though_relays_are_killed(
+    shop: Shop, tmp_path: Path
+) -> None:
+    print("seed", SEED)
+    rand, log, rows = random.Random(SEED), tmp_path / "log", 8000
+    settings = {"dir": str(log), "sync_ms": 5, "segment_bytes": 64 << 10}
+    relay = RunningRelay(tmp_path, shop.settings(ring_bytes=64 << 10, log=settings))
+    with running(relay.start()):
+        relay.child.kill()
+        shop.insert(*range(1, 6))
+        shop.insert(*range(6, rows), note="a note " * 20, each=rows)
+        shop.insert(rows)
+        for _ in range(4):
+            grown = log_bytes(log) + rand.randrange(1, 20_000)
+            relay.serve()
+            is_there = partial(has_grown, relay, log, grown, rows)
+            wait_until(is_there, "the log", relay.tell)
+            relay.child.kill()
+        relay.serve()
+        consumer = Remembering()
+        with consuming([relay.url], ["shop.orders"], consumer):
+            wait_until(lambda: rows in consumer.rows("shop.orders"), "the last row", relay.tell)
+        assert [event.row["id"] for event in consumer.events] == list(range(1, rows + 1))
+        sizes = [len(events) for _, events in consumer.windows if events]
+        assert max(sizes) >= rows - 6  # SQLite keeps no bounds of transactions
         assert log_status(relay)["beganAnew"] == ""
 
 

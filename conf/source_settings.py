@@ -71,6 +71,27 @@ class RelayLogSettings(Settings):
     compression: Literal["zstd", "none"] = Field(
         default="zstd", description="`zstd`, or `none` to save CPU time"
     )
+    archive: str | None = Field(
+        default=None,
+        description="Where sealed segments are copied to, and read from once they are deleted "
+        "here: `file:///…`, `s3://bucket/…`, `gs://…`, `abfs://…` or `hdfs://…`",
+    )
+    archive_after_s: float = Field(
+        default=0.0, ge=0, description="Time from the end of a segment until it is archived"
+    )
+    archive_retention_bytes: SizeBytes | None = Field(
+        default=None, description="Most bytes of a ring's logs in the archive; none = no limit"
+    )
+    archive_retention_hours: float | None = Field(
+        default=None,
+        gt=0,
+        description="Archived segments that ended longer ago are deleted; none = never",
+    )
+    archive_cache_bytes: SizeBytes = Field(
+        default=2 << 30,
+        ge=64 << 20,
+        description="Most bytes on disk of archived segments that are being read; room for a few",
+    )
 
 
 class PhysicalSourceSettings(Settings):

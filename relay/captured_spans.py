@@ -244,6 +244,11 @@ class CapturedSpans:
         """The sources that are stopped alone."""
         return self._content.stops
 
+    def complete_after(self) -> Mapping[str, int]:
+        """Return the first SCN of each source that is not stopped."""
+        content = self._content
+        return {n: scn for n, scn in content.first_scns.items() if n not in content.stops}
+
     def of(self, src_ids: Collection[int] | None) -> Span:
         """Return the span of some sources, from the newest first SCN to the oldest stop."""
         content = self._content

@@ -20,6 +20,7 @@ from databus.daemon.log_setup import about
 from databus.registry.former_schemas import ids_of_now
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
+from databus.registry.version import SchemaVersion
 from databus.relay.capture.appended_sources import AppendedSources
 from databus.relay.capture.capture import Capture
 from databus.relay.capture.log_monitor import LogMonitor
@@ -31,6 +32,7 @@ from databus.relay.captured_spans import SPANS_SUFFIX, CapturedSpans
 from databus.relay.catalog import Catalog, check_tables, make_catalog
 from databus.relay.clock import Clock
 from databus.relay.control import Control
+from databus.relay.log.archive.archiver import Archiver, Sources
 from databus.relay.log.directory import log_folder
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.recorder import LogRecorder
@@ -270,7 +272,7 @@ class Relay:
             settings.names,
         )
         notifier = Notifier(AppendedSources(reader))
-        recorder = self._make_recorder(path, settings, lambda: capture.is_to_rest, opened)
+        recorder = self._make_recorder(path, settings, lambda: capture.is_to_rest, spans, opened)
         if recorder is not None:
             ring.gate, ring.large = recorder.gate, recorder.large
         history = _make_history(reader, recorder, opened)
@@ -320,24 +322,29 @@ class Relay:
         ring_path: Path,
         settings: PhysicalSourceSettings,
         is_ended: Callable[[], bool],
+        spans: CapturedSpans,
         opened: contextlib.ExitStack,
     ) -> LogRecorder | None:
         """Open the relay log of a physical source; None if it has none."""
         if settings.log is None:
             return None
-        name = settings.name
+        name, folder = settings.name, log_folder(self.settings.data_dir, settings)
+        on_problem = partial(self._note_problem, name)
+        archiver = None
+        if settings.log.archive is not None:
+            sources = Sources(partial(self._versions_of, name), spans.complete_after)
+            archiver = Archiver(folder, name, settings.log, sources, on_problem, self._clock)
         recorder = LogRecorder(
-            ring_path,
-            log_folder(self.settings.data_dir, settings),
-            name,
-            settings.log,
-            is_ended,
-            partial(self._note_problem, name),
-            self._clock,
+            ring_path, folder, name, settings.log, is_ended, on_problem, self._clock, archiver
         )
         opened.callback(recorder.close)
         recorder.open()
         return recorder
+
+    def _versions_of(self, name: str) -> list[SchemaVersion]:
+        """Return all schema versions of a physical source's sources."""
+        sources = self.catalog.src_ids_of(name)
+        return [version for source in sources for version in self.registry.versions(source)]
 
     def _make_log_monitor(self, settings: PhysicalSourceSettings, capture: Capture) -> LogMonitor:
         return LogMonitor(

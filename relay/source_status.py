@@ -12,6 +12,7 @@ from typing import Any
 
 from databus.relay.capture.status import CaptureStatus, State
 from databus.relay.captured_spans import TableStop
+from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.history import Sample
 from databus.relay.sources.log_status import LogStatus
@@ -120,9 +121,11 @@ class SourceStatus:
 
     @property
     def warning_texts(self) -> list[str]:
-        """The warnings about the database, and whether the relay log lost its older part."""
-        gap = "" if self.relay_log is None else self.relay_log.gap
-        return [*self.capture.warnings, *filter(None, [gap])]
+        """The warnings about the database, about what the relay log lost, and about its archive."""
+        log = self.relay_log
+        archive = None if log is None else log.archive
+        gap, away = "" if log is None else log.gap, "" if archive is None else archive.warning
+        return [*self.capture.warnings, *filter(None, [gap, away])]
 
     def troubles(self) -> Iterator[Trouble]:
         """Yield the problems of capture, of its tables, of the ring and of the relay log."""
@@ -212,6 +215,24 @@ def _relay_log_json(log: RelayLogStatus | None) -> dict[str, Any] | None:
         "unread": log.unread,
         "waitingSeconds": log.waiting_s,
         "largeTransactionBytes": log.large_bytes,
+        "archive": _archive_json(log.archive),
+    }
+
+
+def _archive_json(archive: ArchiveStatus | None) -> dict[str, Any] | None:
+    if archive is None:
+        return None
+    return {
+        "uri": archive.uri,
+        "isKnown": archive.is_known,
+        "minScn": archive.min_scn,
+        "maxScn": archive.max_scn,
+        "oldestTimestampNs": archive.oldest_ns,
+        "segments": archive.segments,
+        "bytes": archive.size_bytes,
+        "waitingSegments": archive.waiting,
+        "problem": archive.problem,
+        "since": archive.since,
     }
 
 

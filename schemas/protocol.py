@@ -55,6 +55,8 @@ class Parameter:
     FROM_LATEST: Final = "streamFromLatestScn"
     SINCE_MS: Final = "since"  # [+]
     UNTIL_SCN: Final = "untilScn"  # [+]
+    FROM: Final = "from"  # [+] of `/segments`
+    TO: Final = "to"  # [+] of `/segments`
     AFTER_ROW: Final = "afterRow"  # [+]
     UNTIL_ROW: Final = "untilRow"  # [+]
 

@@ -16,7 +16,7 @@ PACKAGES = {
     "databus": "schemas conf",
     "registry": "schemas conf",
     "relay": "schemas conf registry",
-    "client": "schemas conf registry relay/sources",
+    "client": "schemas conf registry relay/sources relay/log/archive",
     "bootstrap": "schemas conf registry relay/sources client",
     "pyspark_databus": "client/spark",
     "demo": "schemas conf registry relay client bootstrap",

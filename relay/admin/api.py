@@ -43,6 +43,7 @@ from databus.relay.admin.models import (
 from databus.relay.admin.newest_rows import NewestRows
 from databus.relay.admin.position_search import PositionSearch, position_view
 from databus.relay.admin.source_status import physical_source_view, ring_marks
+from databus.relay.log.archive.away import once_here
 from databus.relay.monitoring.clients import Caller, StreamKey
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
@@ -395,6 +396,6 @@ async def _in_thread(act: Callable[..., None], *arguments: object) -> None:
 
 async def _in_steps(step: Callable[[], Answer | None]) -> Answer:
     """Run all steps, yielding to other requests after each."""
-    while (answer := step()) is None:
+    while (answer := await once_here(step)) is None:
         await asyncio.sleep(0)
     return answer

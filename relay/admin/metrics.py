@@ -11,8 +11,9 @@ worst of the distances.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -23,9 +24,12 @@ from databus.relay.admin.client_status import client_view
 from databus.relay.admin.models import ClientState, ClientView
 from databus.relay.admin.source_status import ring_marks
 from databus.relay.capture.status import State
+from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.relay import Relay
 from databus.relay.source_status import SourceStatus
+
+Part = TypeVar("Part")
 
 _LABELS = ["physical_source"]
 
@@ -118,6 +122,30 @@ _RELAY_LOG_COUNTERS: tuple[tuple[str, str, Callable[[RelayLogStatus], float]], .
     ("waited_seconds", "Time that capture has waited for the relay log", lambda s: s.waited_s),
 )
 
+# Of relay logs that have an archive.
+_ARCHIVE_GAUGES: tuple[tuple[str, str, Callable[[ArchiveStatus], float | None]], ...] = (
+    ("min_scn", "SCN of the oldest archived window", lambda s: _known(s.min_scn)),
+    ("max_scn", "SCN of the newest archived window", lambda s: _known(s.max_scn)),
+    (
+        "oldest_seconds",
+        "Unix time of the oldest archived window",
+        lambda s: s.oldest_ns / 1e9 or None,
+    ),
+    ("segments", "Segments of the relay log in the archive", lambda s: s.segments),
+    ("used_bytes", "Bytes of the relay log in the archive", lambda s: s.size_bytes),
+    ("waiting_segments", "Sealed segments that are not in the archive yet", lambda s: s.waiting),
+    (
+        "is_failing",
+        "1 if the archive cannot be read or written; what is not archived is kept on disk",
+        lambda s: bool(s.problem),
+    ),
+)
+_ARCHIVE_COUNTERS: tuple[tuple[str, str, Callable[[ArchiveStatus], float]], ...] = (
+    ("errors", "Failed attempts to read or write the archive", lambda s: s.errors),
+    ("written_bytes", "Bytes of segments written to the archive", lambda s: s.written_bytes),
+    ("fetched_bytes", "Bytes of segments fetched from the archive", lambda s: s.fetched_bytes),
+)
+
 
 class RelayCollector(Collector):
     """Collects one relay's metrics."""
@@ -141,6 +169,7 @@ class RelayCollector(Collector):
                     gauge.add_metric([status.name], value)
             yield gauge
         yield from _relay_logs(statuses)
+        yield from _archives(statuses)
         yield from self._of_late(statuses)
         yield from self._checked(statuses)
         yield self._states(statuses)
@@ -218,18 +247,35 @@ class RelayCollector(Collector):
 def _relay_logs(statuses: Sequence[SourceStatus]) -> Iterator[Metric]:
     """Yield the metrics of the relay logs, if there are any."""
     logs = {status.name: status.relay_log for status in statuses if status.relay_log is not None}
-    if not logs:
+    yield from _metrics_of("relay_log", logs, _RELAY_LOG_GAUGES, _RELAY_LOG_COUNTERS)
+
+
+def _archives(statuses: Sequence[SourceStatus]) -> Iterator[Metric]:
+    """Yield the metrics of the relay logs' archives, if there are any."""
+    logs = {status.name: status.relay_log for status in statuses}
+    found = {n: log.archive for n, log in logs.items() if log is not None and log.archive}
+    yield from _metrics_of("archive", found, _ARCHIVE_GAUGES, _ARCHIVE_COUNTERS)
+
+
+def _metrics_of(
+    prefix: str,
+    statuses: Mapping[str, Part],
+    gauges: Sequence[tuple[str, str, Callable[[Part], float | None]]],
+    counters: Sequence[tuple[str, str, Callable[[Part], float]]],
+) -> Iterator[Metric]:
+    """Yield the metrics of one part of the physical sources that have it."""
+    if not statuses:
         return
-    for name, text, known in _RELAY_LOG_GAUGES:
-        gauge = GaugeMetricFamily(f"databus_relay_relay_log_{name}", text, labels=_LABELS)
-        for source, status in logs.items():
+    for name, text, known in gauges:
+        gauge = GaugeMetricFamily(f"databus_relay_{prefix}_{name}", text, labels=_LABELS)
+        for source, status in statuses.items():
             value = known(status)
             if value is not None:
                 gauge.add_metric([source], value)
         yield gauge
-    for name, text, value_of in _RELAY_LOG_COUNTERS:
-        counter = CounterMetricFamily(f"databus_relay_relay_log_{name}", text, labels=_LABELS)
-        for source, status in logs.items():
+    for name, text, value_of in counters:
+        counter = CounterMetricFamily(f"databus_relay_{prefix}_{name}", text, labels=_LABELS)
+        for source, status in statuses.items():
             counter.add_metric([source], value_of(status))
         yield counter
 

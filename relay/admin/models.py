@@ -90,6 +90,21 @@ class LogView(ApiModel):
     warning: str
 
 
+class ArchiveView(ApiModel):
+    """The archive of a relay log: what it has of the log, and what keeps it from going on."""
+
+    uri: str = Field(description="Without credentials")
+    is_known: bool = Field(description="It was listed; otherwise it may hold more")
+    min_scn: Scn | None
+    max_scn: Scn | None
+    oldest_at: float | None
+    segments: int
+    size_bytes: int
+    waiting_segments: int = Field(description="Sealed segments that are not in the archive yet")
+    problem: str = Field(description="Why it cannot be read or written; retried for ever")
+    since: float | None = Field(description="When the problem began")
+
+
 class RelayLogView(ApiModel):
     """The relay log: what it has on disk behind the ring, and what keeps it from going on."""
 
@@ -116,6 +131,7 @@ class RelayLogView(ApiModel):
     capture_waits_s: float | None = Field(
         description="For how long capture has been waiting for the log; None = it is not waiting"
     )
+    archive: ArchiveView | None = Field(description="None without one")
 
 
 class PhysicalSourceView(ApiModel):

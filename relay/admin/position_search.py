@@ -6,7 +6,7 @@ the block of the index around them is walked.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from databus.conf.named_places import (
@@ -19,6 +19,7 @@ from databus.conf.named_places import (
 )
 from databus.relay.admin.models import PositionView
 from databus.relay.captured_spans import ALWAYS, FirstScn
+from databus.relay.log.archive.away import Away, SegmentAwayError, Steps
 from databus.relay.log.history import HistoryReader
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector
@@ -72,7 +73,7 @@ class PositionSearch:
         self._physical_source = physical_source
         self._epoch = epoch
         self._first = first
-        self._steps = self._run()
+        self._steps = Steps(self._run)
 
     def step(self) -> FoundPosition | None:
         """Search on; return None while there is more to search.
@@ -80,9 +81,9 @@ class PositionSearch:
         Raises ScnNotFoundError for a place before the oldest window, ScnAheadError for one after
         the newest, and PlaceNotFoundError for a GTID that no window has.
         """
-        return next(self._steps)
+        return self._steps.step()
 
-    def _run(self) -> Iterator[FoundPosition | None]:
+    def _run(self) -> Iterator[FoundPosition | SegmentAwayError | None]:
         match self._place:
             case Word.BEGINNING:
                 rule = "beginning is a table's rows, which a bootstrap server has; use earliest"
@@ -145,7 +146,7 @@ class PositionSearch:
             end = begin
         return None
 
-    def _scn_before(self, time_ns: int) -> Generator[None, None, int]:
+    def _scn_before(self, time_ns: int) -> Away[int]:
         """Return the SCN of the window before the first one committed at a time or later.
 
         The ring is read from its begin, because commit times may decrease along the log; the log
@@ -161,7 +162,7 @@ class PositionSearch:
                 while not so_far.is_over and so_far.position < tail:
                     limits = Limits(before_ns=time_ns)
                     so_far = self._reader.count(so_far, _STEP_BYTES, tail, selector, limits)
-                    yield
+                    yield None
             except DamagedWindowsError:
                 raise
             except ScnNotFoundError:
@@ -186,7 +187,7 @@ class PositionSearch:
         is_first = scn == extent.min_scn and extent.prev_scn == UNKNOWN_SCN
         return is_first and self._described(scn).transaction is None
 
-    def _scn_of_gtid(self, gtid: str) -> Generator[None, None, int]:
+    def _scn_of_gtid(self, gtid: str) -> Away[int]:
         """Return the SCN of the window with a GTID; raise PlaceNotFoundError."""
         wanted = gtid_bytes(gtid)
         extent = self._reader.extent()
@@ -199,13 +200,16 @@ class PositionSearch:
             except ScnNotFoundError:
                 position = max(self._reader.head, position)  # overwritten meanwhile
                 continue
+            except SegmentAwayError as away:
+                yield away
+                continue
             if scn is not None:
                 return scn
             # What was found may have been a value in a row: continue behind it.
             position += len(data) - len(wanted) + 1 if at < 0 else at + 1
             if len(data) <= len(wanted):
                 break
-            yield
+            yield None
         raise PlaceNotFoundError(
             f"no window of the ring has GTID {gtid}; it holds scn {extent.min_scn} to "
             f"{self._reader.max_scn}. Transactions without rows of the relay's sources have none"

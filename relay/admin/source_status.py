@@ -6,6 +6,7 @@ import re
 
 from databus.relay.admin.client_status import RingMark
 from databus.relay.admin.models import (
+    ArchiveView,
     AwaitedSource,
     DrainView,
     LogView,
@@ -16,6 +17,7 @@ from databus.relay.admin.models import (
     StoppedTable,
 )
 from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.clients import ClientTable
 from databus.relay.monitoring.history import SourceHistory
@@ -157,6 +159,23 @@ def relay_log_view(log: RelayLogStatus) -> RelayLogView:
         held_after_scn=None if log.held_after_scn is None else max(log.held_after_scn, 0),
         unread=log.unread,
         capture_waits_s=log.waiting_s,
+        archive=None if log.archive is None else archive_view(log.archive),
+    )
+
+
+def archive_view(archive: ArchiveStatus) -> ArchiveView:
+    """Return what an archive holds, and its problem."""
+    return ArchiveView(
+        uri=archive.uri,
+        is_known=archive.is_known,
+        min_scn=_scn(archive.min_scn),
+        max_scn=_scn(archive.max_scn),
+        oldest_at=_seconds(archive.oldest_ns),
+        segments=archive.segments,
+        size_bytes=archive.size_bytes,
+        waiting_segments=archive.waiting,
+        problem=archive.problem,
+        since=archive.since,
     )
 
 

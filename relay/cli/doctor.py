@@ -54,6 +54,7 @@ from databus.doctor.machine import (
 from databus.doctor.servers import check_servers
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
 from databus.relay.captured_spans import SPANS_SUFFIX, load_stops
+from databus.relay.log.archive.store import ArchiveStore, shown
 from databus.relay.log.directory import log_folder
 from databus.relay.relay import LOCK_FILE, MAX_SCN_DATABASE
 from databus.relay.sources.kind import check_source
@@ -181,6 +182,17 @@ def check_relay_log(
     used = sum(_allocated_bytes(path) for path in folder.rglob("*") if path.is_file())
     growth = Growth(max(0, source.log.retention_bytes - used), "the relay log", is_sure=False)
     yield from check_folder(f"source {source.name}: log", folder, growth, machine)
+    if source.log.archive is not None:
+        yield check_archive(f"source {source.name}: archive", source.log.archive)
+
+
+def check_archive(name: str, uri: str) -> Check:
+    """Write an object into an archive, read it and delete it."""
+    try:
+        ArchiveStore(uri).check()
+    except DatabusError as problem:
+        return error(name, str(problem))
+    return ok(name, f"{shown(uri)} can be written and read")
 
 
 def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[Check]:

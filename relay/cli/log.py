@@ -1,7 +1,8 @@
 """`databus log`: look at a relay log, check it, cut it and export it, without a relay.
 
 A relay may be writing the log meanwhile: `list`, `show`, `verify` and `export` read what is on
-disk, up to the last whole window. Only `cut` needs the relay to be stopped.
+disk, up to the last whole window. Only `cut` needs the relay to be stopped. Instead of a folder,
+all but `cut` take the URI of an archive, and then read the log that was written last.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, NamedTuple
 
 import click
@@ -22,21 +25,23 @@ from databus.conf.settings import RelaySettings
 from databus.daemon.files import FileHeldError, open_locked
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
+from databus.relay.log.archive.manifest import ArchiveError
+from databus.relay.log.archive.reading import ArchivedLog, ArchiveReader
 from databus.relay.log.directory import DELETED, Found, find_segments, folders_aside, log_folder
 from databus.relay.log.reader import LogReader, SegmentTuple
 from databus.relay.log.segment import Segment, segment_paths
 from databus.relay.log.verify import verify_segment
 from databus.relay.log.writer import LOCK_FILE
 from databus.relay.ring.event_selector import WINDOW_DONE
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import RelayLogDamagedError, RelayLogError
 from databus.schemas.event.v2 import SMALLEST_BYTES, peek
 from databus.schemas.rendering import AnswerForm, Output, choose_render
 
 _CHUNK_BYTES = 4 << 20
 
-_FOLDER = click.argument(
-    "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False
-)
+_CACHE_BYTES = 1 << 30  # of archived segments
+_FOLDER = click.argument("folder", required=False, metavar="[FOLDER|URI]")
 _CONFIG = click.option(
     "-c",
     "--config",
@@ -52,6 +57,45 @@ class Place(NamedTuple):
     folder: Path
     settings: RelaySettings | None
 
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    def find(self) -> Found:
+        """Return the log's segments."""
+        return find_segments(self.folder)
+
+    def schema_text(self) -> Callable[[bytes], str]:
+        """Return what finds a schema by its id; raises UsageError."""
+        if self.settings is None:
+            raise click.UsageError("--json needs the schemas: give --config RELAY.toml")
+        registry = SchemaRegistry(open_store(self.settings.data_dir, self.settings.schema_dir))
+        return lambda digest: registry.by_id(digest).text
+
+
+class ArchivedPlace(NamedTuple):
+    """The logs of one physical source in an archive; `logs` has the one written last at its end."""
+
+    reader: ArchiveReader
+    logs: list[ArchivedLog]
+
+    def __str__(self) -> str:
+        return f"{self.reader.store}"
+
+    def find(self) -> Found:
+        """Return the segments of the log that was written last, and those of other logs."""
+        if not self.logs:
+            return Found((), (), (), ())
+        newest = self.logs[-1]
+        others = [one for log in self.logs[:-1] for one in (*log.others, *log.log)]
+        read = self.reader.segments
+        return Found(read(newest.log), read([*others, *newest.others]), (), ())
+
+    def schema_text(self) -> Callable[[bytes], str]:
+        """Return what finds a schema by its id."""
+        found = self.reader.schemas(self.logs[-1].folder) if self.logs else []
+        texts = {schema_id(one.text): one.text for one in found}
+        return texts.__getitem__
+
 
 @click.group()
 def log() -> None:
@@ -65,17 +109,19 @@ def log() -> None:
 @_FOLDER
 @_CONFIG
 @_SOURCE
-def list_segments(folder: Path | None, config: Path | None, source: str | None) -> None:
+def list_segments(folder: str | None, config: Path | None, source: str | None) -> None:
     """List the segments, the oldest first.
 
     Those that are not part of the log, because a hole lies between, are listed with the reason.
 
     Example: `databus log list -c relay.toml`
     """
-    found = find_segments(_place(folder, config, source).folder)
+    place = _place(folder, config, source)
+    found = place.find()
+    apart = "before a hole" if isinstance(place, Place) else "of another log"
     table = Table("segment", "first SCN", "last SCN", "from", "to", "bytes", "state")
     for segment in found.before:
-        table.add_row(*_row(segment), "before a hole")
+        table.add_row(*_row(segment), apart)
     for segment in found.log:
         state = segment.damage or ("sealed" if segment.is_sealed else "being written")
         table.add_row(*_row(segment), state)
@@ -88,18 +134,19 @@ def list_segments(folder: Path | None, config: Path | None, source: str | None) 
 @_FOLDER
 @_CONFIG
 @_SOURCE
-def show(folder: Path | None, config: Path | None, source: str | None) -> None:
+def show(folder: str | None, config: Path | None, source: str | None) -> None:
     """Show what the log holds, from when to when, as JSON.
 
     Example: `databus log show -c relay.toml`
     """
     place = _place(folder, config, source)
-    found = find_segments(place.folder)
-    aside = [path for one in folders_aside(place.folder) for path in segment_paths(one)]
+    found = place.find()
+    folders = folders_aside(place.folder) if isinstance(place, Place) else []
+    aside = [path for one in folders for path in segment_paths(one)]
     log_, first = found.log, found.log[0] if found.log else None
     end = log_[-1].end if log_ else None
     value = {
-        "folder": str(place.folder),
+        "folder": str(place),
         "physicalSource": None if first is None else first.header.source,
         "minScn": None if first is None else first.header.first_scn,
         "prevScn": None if first is None else _known(first.header.prev_scn),
@@ -120,7 +167,7 @@ def show(folder: Path | None, config: Path | None, source: str | None) -> None:
 @_FOLDER
 @_CONFIG
 @_SOURCE
-def verify(folder: Path | None, config: Path | None, source: str | None) -> None:
+def verify(folder: str | None, config: Path | None, source: str | None) -> None:
     """Check every byte of every segment, and that none is missing between them.
 
     Exits with 1 if something is wrong. What a relay is just writing is checked up to its last
@@ -128,22 +175,24 @@ def verify(folder: Path | None, config: Path | None, source: str | None) -> None
 
     Example: `databus log verify -c relay.toml`
     """
-    found = find_segments(_place(folder, config, source).folder)
+    place = _place(folder, config, source)
+    found = place.find()
     problems = [str(error) for error in found.unreadable]
     frames = 0
     for segment in (*found.before, *found.log):
         try:
             # The newest one grows meanwhile, or was left by a kill: its scan has proved it.
             if segment.is_sealed or segment is not found.log[-1]:
+                os.close(segment.open_file())  # fetches it from an archive
                 frames += verify_segment(segment.path)
             elif segment.index is not None:
                 frames += len(segment.index)
                 if segment.has_more:
                     text = f"{segment.damage}, and whole frames lie behind that"
                     problems.append(str(RelayLogDamagedError(str(segment.path), text)))
-        except RelayLogDamagedError as error:
+        except (RelayLogDamagedError, ArchiveError) as error:
             problems.append(str(error))
-    if found.before:
+    if found.before and isinstance(place, Place):
         last = found.before[-1].path.name
         problems.append(f"there is a hole after {last}: what is before it is not served")
     for problem in problems:
@@ -163,7 +212,7 @@ def verify(folder: Path | None, config: Path | None, source: str | None) -> None
     required=True,
     help="Delete the segments whose windows are all older than this SCN.",
 )
-def cut(folder: Path | None, config: Path | None, source: str | None, scn: int) -> None:
+def cut(folder: str | None, config: Path | None, source: str | None, scn: int) -> None:
     """Delete the oldest segments; the relay must not be running.
 
     The newest segment stays. Logs that were moved aside are deleted as a whole.
@@ -171,6 +220,8 @@ def cut(folder: Path | None, config: Path | None, source: str | None, scn: int) 
     Example: `databus log cut -c relay.toml --before 4294968030`
     """
     place = _place(folder, config, source)
+    if isinstance(place, ArchivedPlace):
+        raise click.UsageError("an archive is not cut: set archive_retention_hours or …_bytes")
     try:
         lock = open_locked(place.folder / LOCK_FILE)
     except FileHeldError:
@@ -202,7 +253,7 @@ def cut(folder: Path | None, config: Path | None, source: str | None, scn: int) 
     help="File to write. Default: standard output.",
 )
 def export(
-    folder: Path | None,
+    folder: str | None,
     config: Path | None,
     source: str | None,
     after_scn: int | None,
@@ -212,15 +263,15 @@ def export(
 ) -> None:
     """Write whole windows to a file: version 2 events as /stream sends them, or JSON.
 
-    With --json, --config is needed for the schemas.
+    With --json, --config is needed for the schemas; an archive has them itself.
 
     Example: `databus log export -c relay.toml --json --out changes.jsonl`
     """
     place = _place(folder, config, source)
     render = _json_render(place) if is_json else None
-    found = find_segments(place.folder)
+    found = place.find()
     if found.before or found.unreadable:
-        text = "Warning: there is a hole; only what is after it is written: databus log verify"
+        text = "Warning: there is a hole, or another log; only the newest one is written"
         click.echo(text, err=True)
     reader = LogReader(SegmentTuple(found.log))
     try:
@@ -252,31 +303,46 @@ def _events(reader: LogReader, after_scn: int | None, until_scn: int | None) -> 
         position += at
 
 
-def _json_render(place: Place) -> Callable[[bytes], bytes]:
-    if place.settings is None:
-        raise click.UsageError("--json needs the schemas: give --config RELAY.toml")
-    settings = place.settings
-    registry = SchemaRegistry(open_store(settings.data_dir, settings.schema_dir))
+def _json_render(place: Place | ArchivedPlace) -> Callable[[bytes], bytes]:
     form = AnswerForm(_CHUNK_BYTES, Output.JSON_PLAIN_VALUE)
-    render = choose_render(form, lambda schema_id: registry.by_id(schema_id).text)
+    render = choose_render(form, place.schema_text())
     assert render is not None
     return render
 
 
-def _place(folder: Path | None, config: Path | None, source: str | None) -> Place:
+def _place(folder: str | None, config: Path | None, source: str | None) -> Place | ArchivedPlace:
     """Return the folder of a log; raise UsageError or RelayLogError."""
     if (folder is None) == (config is None):
-        raise click.UsageError("give either FOLDER or --config RELAY.toml")
-    if config is None:
-        assert folder is not None
-        return Place(folder, None)
+        raise click.UsageError("give either FOLDER, the URI of an archive, or --config RELAY.toml")
+    if folder is not None:
+        if "://" in folder:
+            return _archived_place(folder, source)
+        if not Path(folder).is_dir():
+            raise click.UsageError(f"{folder} is no folder")
+        return Place(Path(folder), None)
+    assert config is not None
     settings = load_settings(config, RelaySettings)
     logs = {one.name: one for one in settings.physical_sources if one.log is not None}
-    chosen = [source] if source is not None else list(logs)
-    if len(chosen) != 1 or chosen[0] not in logs:
-        known = ", ".join(logs) or "none"
-        raise click.UsageError(f"choose a physical source with a log with --source: {known}")
-    return Place(log_folder(settings.data_dir, logs[chosen[0]]), settings)
+    name = _only(source, list(logs), "with a log")
+    return Place(log_folder(settings.data_dir, logs[name]), settings)
+
+
+def _archived_place(uri: str, source: str | None) -> ArchivedPlace:
+    """Return the logs of a physical source in an archive; raise UsageError, ArchiveError."""
+    context = click.get_current_context()
+    folder = context.with_resource(TemporaryDirectory(prefix="databus-archive-"))
+    reader = context.with_resource(closing(ArchiveReader(uri, Path(folder), _CACHE_BYTES)))
+    name = _only(source, reader.physical_sources(), "of the archive")
+    return ArchivedPlace(reader, reader.logs(name))
+
+
+def _only(source: str | None, names: list[str], which: str) -> str:
+    """Return the one name that is meant; raise UsageError."""
+    chosen = [source] if source is not None else names
+    if len(chosen) != 1 or chosen[0] not in names:
+        known = ", ".join(names) or "none"
+        raise click.UsageError(f"choose a physical source {which} with --source: {known}")
+    return chosen[0]
 
 
 def _row(segment: Segment) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from databus.conf.units import count_text, duration_text, share_text, size_text
 from databus.relay.admin.models import (
+    ArchiveView,
     ClientPosition,
     ClientState,
     ClientView,
@@ -165,7 +166,19 @@ def _log_words(log: RelayLogView, now_s: float) -> str:
     reach = duration_text(max(0.0, now_s - log.oldest_at))
     share = share_text(min(1.0, log.retention_share))
     size = size_text(log.size_bytes)
-    return f"relay log reaches back {reach}, {size}, {share} of what is kept{waits}"
+    kept = f"relay log reaches back {reach}, {size}, {share} of what is kept{waits}"
+    return f"{kept}{_archive_words(log.archive, now_s)}"
+
+
+def _archive_words(archive: ArchiveView | None, now_s: float) -> str:
+    if archive is None:
+        return ""
+    if archive.problem:
+        return f"; {archive.waiting_segments} segments wait for the archive"
+    if archive.oldest_at is None:
+        return "; archive is empty" if archive.is_known else "; archive was not listed yet"
+    reach = duration_text(max(0.0, now_s - archive.oldest_at))
+    return f"; archive reaches back {reach}, {size_text(archive.size_bytes)}"
 
 
 def _warnings(sources: Sequence[PhysicalSourceView]) -> list[RenderableType]:

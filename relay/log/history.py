@@ -12,9 +12,10 @@ position that the ring does not have is neither served nor refused: the client a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
+from databus.relay.log.archive.away import SegmentAwayError
 from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.log.reader import LogReader, SegmentList
 from databus.relay.ring.event_selector import EventSelector, Position, SelectedEvents, has_optional
@@ -49,6 +50,11 @@ class JoinedLog(SegmentList, Protocol):
     @property
     def problem(self) -> str:
         """Why the log cannot be written or read; "" if it can."""
+        ...
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all its segments are known, those in an archive too."""
         ...
 
 
@@ -258,8 +264,9 @@ class HistoryReader:
         self._follow()
         if found or position >= self._ring.tail or self._shift is None:
             return found
-        with self._in_log() as shift:
+        with suppress(SegmentAwayError), self._in_log() as shift:
             return self._reader.timestamp_at(position - shift)
+        return 0  # it is not worth fetching
 
     def block_before(self, timestamp_ns: int) -> IndexEntry | None:
         """Return a block that begins with a window before a time, or else the oldest one."""
@@ -346,6 +353,16 @@ class HistoryReader:
         )
 
     def _find_in_log(self, scn: int, window_offset: int) -> int | None:
-        with self._in_log() as shift:
-            found = self._reader.find(scn, window_offset)
+        try:
+            with self._in_log() as shift:
+                found = self._reader.find(scn, window_offset)
+        except DamagedWindowsError:
+            raise
+        except ScnNotFoundError:
+            if self._log.is_complete:
+                raise
+            raise RelayLogError(
+                f"the archive of {self._ring.name} was not listed yet, and may have scn {scn}; "
+                "ask again later"
+            ) from None
         return None if found is None else found + shift

@@ -406,12 +406,12 @@ class LogReader:
         return self._use(segments[number])
 
     def _use(self, segment: Segment) -> _Open:
-        """Open a segment, unless it is open; raise ScnNotFoundError."""
+        """Open a segment, unless it is open; raise ScnNotFoundError, SegmentAwayError."""
         if self._open is not None and self._open.segment is segment:
             return self._open
         self.close()
         try:
-            fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = segment.open_file()
         except FileNotFoundError:  # deleted meanwhile
             raise ScnNotFoundError(segment.end.scn, self.min_scn) from None
         except OSError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ from databus.conf.settings import RelayLogSettings
 from databus.daemon.faults import describe
 from databus.daemon.log_setup import about
 from databus.relay.clock import Clock
+from databus.relay.log.archive.archiver import Archiver
+from databus.relay.log.archive.manifest import Manifest
 from databus.relay.log.follower import LogFollower
 from databus.relay.log.gate import LogGate
 from databus.relay.log.history import Join
@@ -51,10 +54,14 @@ class LogRecorder:
         is_ended: Callable[[], bool],
         on_problem: Callable[[Exception], None],
         clock: Clock,
+        archiver: Archiver | None = None,
     ) -> None:
         """`is_ended` says that capture is to stop or to pause; `on_problem` must not block."""
         self._ring_path, self._folder, self._name = ring_path, folder, name
         self._settings, self._clock, self._on_problem = settings, clock, on_problem
+        self._archiver = archiver
+        # Of the archive, of the disk, and both.
+        self._joined: tuple[tuple[Segment, ...], ...] = ((), (), ())
         self.hold = Hold(settings.hold)
         self.gate = LogGate(is_ended, self._hurry, clock)
         self.large = LargeWindowWriter(folder, self.gate, self._submit)
@@ -78,9 +85,32 @@ class LogRecorder:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments of the log, oldest first; none while it is not open."""
+        """The segments of the log, oldest first, archived ones too; none while it is not open."""
+        local = self.on_disk
+        if self._archiver is None:
+            return local
+        archived, joined = self._archiver.before(local), self._joined
+        if joined[0] is not archived or joined[1] is not local:
+            joined = self._joined = archived, local, (*archived, *local)
+        return joined[2]
+
+    @property
+    def on_disk(self) -> tuple[Segment, ...]:
+        """The segments of the log that are not deleted here, oldest first."""
         writer = self._writer
         return () if writer is None else writer.segments
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is known which segments there are: the archive was listed."""
+        return self._archiver is None or self._archiver.is_known
+
+    def archived_between(self, from_scn: int, to_scn: int) -> list[Manifest]:
+        """Return the log's archived segments with windows after an SCN, up to another one."""
+        if self._archiver is None:
+            return []
+        found = self._archiver.manifests(self.on_disk)
+        return [one for one in found if one.end.scn > from_scn and one.header.first_scn <= to_scn]
 
     @property
     def openings(self) -> int:
@@ -91,7 +121,7 @@ class LogRecorder:
     @property
     def status(self) -> RelayLogStatus:
         """Current status."""
-        segments, gate = self.segments, self.gate
+        segments, gate = self.on_disk, self.gate
         first, last = (segments[0], segments[-1]) if segments else (None, None)
         oldest_ns = 0 if first is None else first.header.first_timestamp_ns
         size_bytes = 0 if self._retention is None else self._retention.size_bytes
@@ -115,12 +145,15 @@ class LogRecorder:
             held_after_scn=self.hold.after_scn,
             unread=self._unread,
             large_bytes=self.large.size_bytes,
+            archive=None if self._archiver is None else self._archiver.status(segments),
         )
 
     def start(self) -> None:
         """Start the thread."""
         self._thread = threading.Thread(target=self._run, name=f"log-{self._name}", daemon=True)
         self._thread.start()
+        if self._archiver is not None:
+            self._archiver.start()
 
     def notify(self) -> None:
         """Say that the ring has new windows; never blocks."""
@@ -129,13 +162,16 @@ class LogRecorder:
 
     def stop(self, timeout_s: float) -> bool:
         """Write what the ring has, and end the thread; return whether it ended in time."""
+        end_s = time.monotonic() + timeout_s
         self._stopped.set()
         self._hurry()
         thread = self._thread
         if thread is not None:
             thread.join(timeout_s)
-            return not thread.is_alive()
-        return True
+        is_over = thread is None or not thread.is_alive()
+        if self._archiver is not None:
+            is_over &= self._archiver.stop(max(0.0, end_s - time.monotonic()))
+        return is_over
 
     def close(self) -> None:
         """Close all files; the threads have ended."""
@@ -143,6 +179,8 @@ class LogRecorder:
         self.large.discard()
         while self._submitted:
             self._submitted.popleft().close()
+        if self._archiver is not None:
+            self._archiver.close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -229,7 +267,7 @@ class LogRecorder:
 
     def _clean_when_due(self) -> None:
         """Delete what is too old: every few seconds, and when a segment began."""
-        now_s, newest = self._clock.monotonic_s(), self.segments[-1:]
+        now_s, newest = self._clock.monotonic_s(), self.on_disk[-1:]
         is_due = newest != self._cleaned or now_s - self._clean_at_s >= CLEAN_EVERY_S
         if self._retention is not None and is_due:
             self._clean_at_s, self._cleaned = now_s, newest
@@ -260,7 +298,8 @@ class LogRecorder:
             log.warning("%s: %s", self._name, writer.lost, extra=self._about())
         self._writer = writer
         limits = settings.retention_bytes, settings.retention_hours
-        self._retention = Retention(writer, *limits, self.hold, settings.hold_bytes)
+        held = self.hold, settings.hold_bytes
+        self._retention = Retention(writer, *limits, *held, self._archiver)
         self._follower = LogFollower(self._reader, writer)
         self._follower.place()
         self._take_note(self._follower)
@@ -272,6 +311,8 @@ class LogRecorder:
         join = None if shift is None else Join(self._reader.ring_id, self.openings, shift)
         self.join = join
         self.gate.open_to(follower.durable_position)
+        if self._archiver is not None:
+            self._archiver.follow(self.on_disk)
         if follower.gap and follower.gap != self._gap:
             self._gap = follower.gap
             log.warning("%s: %s", self._name, follower.gap, extra=self._about())

@@ -1,7 +1,8 @@
 """Delete the oldest segments of a log: by the size of all of them, and by their age.
 
 What a consumer with a name has not read yet is kept (`hold`), until the log is larger than a limit
-of its own.
+of its own. What is not in the archive yet, where there is one, is kept without a limit: a disk that
+is full makes capture wait, and nothing is lost.
 
 Logs that were moved aside count, and go first. The segment being written stays, and so does one
 that a reader has open, in this process or another, with all that are newer. A segment is renamed
@@ -16,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from databus.relay.log.archive.archiver import Archiver
 from databus.relay.log.directory import DELETED, folders_aside
 from databus.relay.log.hold import Hold
-from databus.relay.log.segment import segment_paths
+from databus.relay.log.segment import read_sealed, segment_paths
 from databus.relay.log.writer import LogWriter
 
 _HOUR_NS = 3600 * 1_000_000_000
@@ -34,9 +36,11 @@ class Retention:
         retention_hours: float,
         hold: Hold | None = None,
         hold_bytes: int = 0,
+        archiver: Archiver | None = None,
     ) -> None:
         self._writer = writer
         self._hold, self._hold_bytes = hold or Hold(()), hold_bytes
+        self._archiver = archiver
         self.unread = ""  # why windows were deleted that a consumer had not read; "" if none were
         self._most_bytes = retention_bytes
         self._most_ns = int(retention_hours * _HOUR_NS)
@@ -54,7 +58,9 @@ class Retention:
             if not (is_old or size_bytes > self._most_bytes):
                 break
             is_held = self._is_held(path)
-            if (is_held and size_bytes <= self._hold_bytes) or not self._take_out(path):
+            if is_held and size_bytes <= self._hold_bytes:
+                break
+            if not self._is_archived(path) or not self._take_out(path):
                 break
             if is_held:
                 names = ", ".join(self._hold.names)
@@ -68,6 +74,11 @@ class Retention:
         if after_scn is None or not segments or segments[0].path != path:
             return False  # a log that was moved aside is read by nobody
         return segments[0].end.scn > after_scn
+
+    def _is_archived(self, path: Path) -> bool:
+        """Return whether a segment is in the archive, or will never be."""
+        segment = None if self._archiver is None else read_sealed(path)
+        return segment is None or self._archiver is None or self._archiver.holds(segment)
 
     def _candidates(self, aside: list[Path]) -> Iterator[tuple[Path, int]]:
         """Yield the segments that may go, oldest first, and when they were written last."""

@@ -114,6 +114,10 @@ class Segment:
         """Whether nothing more is written to it."""
         return self.sealed_ns > 0
 
+    def open_file(self) -> int:
+        """Return a new descriptor of its file; raise OSError."""
+        return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+
     @property
     def size_bytes(self) -> int:
         """Size of the file; 0 if it is gone."""
@@ -133,14 +137,7 @@ def read_segment(path: Path) -> Segment:
         header = SegmentHeader.decode(str(path), os.pread(fd, HEADER_BYTES, 0))
         footer = read_footer(fd)
         if footer is not None:
-            end = SegmentEnd(
-                footer.end,
-                footer.index_at,
-                footer.last_scn,
-                footer.last_timestamp_ns,
-                footer.newest_timestamp_ns,
-            )
-            return Segment(path, header, end, sealed_ns=footer.sealed_ns)
+            return _sealed(path, header, footer)
         found = scan_frames(fd, path, header)
         has_more = bool(found.damage) and _has_frame_behind(fd, path, found.damaged_at)
         return Segment(
@@ -153,6 +150,27 @@ def read_segment(path: Path) -> Segment:
         )
     finally:
         os.close(fd)
+
+
+def read_sealed(path: Path) -> Segment | None:
+    """Read a segment that is sealed; None for any other file."""
+    with suppress(RelayLogDamagedError, FileNotFoundError), path.open("rb") as file:
+        footer = read_footer(file.fileno())
+        if footer is not None:
+            data = os.pread(file.fileno(), HEADER_BYTES, 0)
+            return _sealed(path, SegmentHeader.decode(str(path), data), footer)
+    return None
+
+
+def _sealed(path: Path, header: SegmentHeader, footer: Footer) -> Segment:
+    end = SegmentEnd(
+        footer.end,
+        footer.index_at,
+        footer.last_scn,
+        footer.last_timestamp_ns,
+        footer.newest_timestamp_ns,
+    )
+    return Segment(path, header, end, sealed_ns=footer.sealed_ns)
 
 
 def read_footer(fd: int) -> Footer | None:

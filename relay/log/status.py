@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from databus.relay.log.archive.status import ArchiveStatus
+
 
 @dataclass(frozen=True, slots=True)
 class RelayLogStatus:
@@ -34,3 +36,4 @@ class RelayLogStatus:
     unread: str = ""  # why windows were deleted that such a consumer had not read
     large_bytes: int = 0  # of a transaction larger than the ring that is on its way into the log
     read_bytes: int = 0  # of events that consumers were sent, or that were looked at for them
+    archive: ArchiveStatus | None = None  # None without one

@@ -27,7 +27,12 @@ HOMES = {
     "http.client": ["databus/daemon/http/client.py"],
     "pymysql": ["relay/sources/mysql/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],
-    "pyarrow": ["client/arrow/*.py", "client/dispatcher/data_window.py", "client/spark/*.py"],
+    "pyarrow": [
+        "client/arrow/*.py",
+        "client/dispatcher/data_window.py",
+        "client/spark/*.py",
+        "relay/log/archive/store.py",
+    ],
     "pyspark": ["client/spark/*.py"],
     "sqlalchemy": ["client/spark/targets/sql*.py"],
     "sqlglot": ["client/spark/sql/*.py", "client/spark/arrow/predicate.py"],

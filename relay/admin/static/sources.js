@@ -133,6 +133,12 @@ function factsOf(source) {
   if (relayLog) {
     const reach = relayLog.oldestAt === null ? "empty" : `back to ${clock(relayLog.oldestAt, now)} · ${duration(now - relayLog.oldestAt)}`;
     facts.push(["Relay log", `${reach} · ${bytes(relayLog.sizeBytes)} · ${percent(Math.min(1, relayLog.retentionShare))} of what is kept`]);
+    const { archive } = relayLog;
+    if (archive) {
+      const waiting = archive.waitingSegments ? ` · ${count(archive.waitingSegments)} segments wait` : "";
+      const back = archive.oldestAt === null ? "empty" : `back to ${clock(archive.oldestAt, now)}`;
+      facts.push(["Archive", `${archive.isKnown ? back : "not listed yet"} · ${bytes(archive.sizeBytes)}${waiting}`]);
+    }
     if (relayLog.captureWaitsS !== null) facts.push(["Capture waits for the log", duration(relayLog.captureWaitsS)]);
   }
   if (log.hoursLeft !== null) facts.push(["Database may purge in", duration(log.hoursLeft * 3600)]);

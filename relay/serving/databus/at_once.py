@@ -2,7 +2,7 @@
 
 That is nearly every answer of a client that catches up. Everything else is declined, for the
 handler to answer: what must be held, rendered, packed or filtered, what goes on with windows to
-come, and every error.
+come, what is to be fetched from an archive, and every error.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from databus.daemon.http.requests import (
     event_parameters_of,
     versions_sent_on,
 )
+from databus.relay.log.archive.away import SegmentAwayError
 from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.parameters import StreamRequest, StreamRequests
@@ -84,10 +85,13 @@ def answer_at_once(
     if wanted.is_together or others or not job.copies_bytes:
         return None
     caller, filters = caller_of_request(request), parameters.get(Parameter.FILTERS, "")
-    job.start()
-    if job.position is None or _repeats(relay, caller, filters, job):
+    try:
+        job.start()
+        if job.position is None or _repeats(relay, caller, filters, job):
+            return None
+        response = job.step()
+    except SegmentAwayError:
         return None
-    response = job.step()
     if response is None or not _is_complete(response, wanted, job, relay):
         return None
     size_bytes = len(response.body)

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.http.handlers import CommandHandler
 from databus.daemon.http.requests import accepts_gzip
+from databus.relay.log.archive.away import once_here
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.ring.selection import Selection
@@ -29,21 +29,20 @@ from databus.relay.serving.databus.known_schemas import (
     reaches_end,
     respond_past,
 )
-from databus.relay.serving.databus.measure import Measured, MeasureJob
 from databus.relay.serving.databus.multi_source_stream import MultiSourceJob, MultiSourceResponse
 from databus.relay.serving.databus.parameters import (
     StreamRequest,
     StreamRequests,
-    parse_measure_request,
     parse_source_list,
 )
+from databus.relay.serving.databus.planning_handlers import MeasureHandler, SegmentsHandler
+from databus.relay.serving.databus.relay_handler import RelayHandler
 from databus.relay.serving.databus.request_tracker import RequestTracker
 from databus.relay.serving.databus.response_headers import response_headers
 from databus.relay.serving.databus.stream import StreamJob, StreamResponse
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
-    ScnNotFoundError,
     UnknownCommandError,
 )
 from databus.schemas.event.metadata import with_metadata_schemas
@@ -57,31 +56,6 @@ SERVICES = ("saveMetaState", "runGC")  # admin actions on the relay
 Response = StreamResponse | MultiSourceResponse
 Job = StreamJob | MultiSourceJob
 Answer = TypeVar("Answer")
-
-
-class RelayHandler(CommandHandler):
-    """Base class of the relay's handlers."""
-
-    relay: Relay
-    requests: StreamRequests
-
-    def initialize(  # type: ignore[override]
-        self, limits: HttpSettings, relay: Relay, requests: StreamRequests
-    ) -> None:
-        """Take the relay to serve."""
-        super().initialize(limits)
-        self.relay = relay
-        self.requests = requests
-
-    async def in_steps(self, step: Callable[[], Answer | None]) -> Answer:
-        """Run all steps, queueing with other requests after each."""
-        while True:
-            began = time.perf_counter()
-            answer = step()
-            self.fair_queue.spent(time.perf_counter() - began)
-            if answer is not None:
-                return answer
-            await self.fair_queue.take()
 
 
 class SourcesHandler(RelayHandler):
@@ -266,7 +240,7 @@ class StreamHandler(RelayHandler):
             job = MultiSourceJob(jobs, request.form.size_bytes)
         await self.fair_queue.take()
         try:
-            job.start()
+            await once_here(job.start)
         finally:
             # Also if it raises: the client and its position are shown in any case.
             self._tracker.looks(jobs)
@@ -287,37 +261,6 @@ class StreamHandler(RelayHandler):
 def _complete(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-class MeasureHandler(RelayHandler):
-    """`/measure`: how far a number of rows reaches, for read planning."""
-
-    async def answer(self, *_path: str) -> None:
-        """Answer with the window at which they end, and the number of rows."""
-        request = parse_measure_request(self.event_parameters(), self.relay.catalog, self.limits)
-        source = self.relay.physical_source(request.selection.physical_source)
-        span = source.spans.of(request.selection.src_ids)
-        try:
-            job = MeasureJob(source.history, request, span)
-            measured = await self.in_time(self.in_steps(job.step))
-        except ScnNotFoundError:
-            self.relay.traffic.not_found()
-            raise
-        if measured.is_ahead:
-            self.set_header(Header.AHEAD, "true")
-        await self.send_json(_measured_json(measured))
-
-
-def _measured_json(measured: Measured) -> dict[str, int]:
-    return {
-        "fromScn": measured.from_scn,
-        "scn": measured.scn,
-        "rows": measured.rows,
-        "bytes": measured.size_bytes,
-        "timestampNs": measured.timestamp_ns,
-        "maxScn": measured.max_scn,
-        "maxTimestampNs": measured.max_timestamp_ns,
-    }
 
 
 class PhysicalSourcesHandler(RelayHandler):
@@ -475,6 +418,7 @@ COMMANDS: tuple[tuple[str, type[RelayHandler]], ...] = (
     ("/sources", SourcesHandler),
     ("/register", RegisterHandler),
     ("/measure", MeasureHandler),
+    ("/segments", SegmentsHandler),
     ("/physicalSources", PhysicalSourcesHandler),
     ("/bufferInfo/inbound/([^/]+)/([^/]+)", BufferInfoHandler),
     ("/containerStats(?:/(.*))?", StatsHandler),

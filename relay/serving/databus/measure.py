@@ -15,11 +15,12 @@ earlier ones may be included.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from databus.relay.captured_spans import Span
+from databus.relay.log.archive.away import Away, SegmentAwayError, Steps
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector, Position
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
@@ -115,16 +116,16 @@ class MeasureJob:
         self._selection = request.selection
         self._limits = request.limits
         self._since_ns = request.since_ns
-        self._steps = self._run()
+        self._steps = Steps(self._run)
 
     def step(self) -> Measured | None:
         """Read on; return None while there is more to read.
 
         Raises ScnNotFoundError, and TableStoppedError where a selected source is stopped.
         """
-        return next(self._steps)
+        return self._steps.step()
 
-    def _run(self) -> Iterator[Measured | None]:
+    def _run(self) -> Iterator[Measured | SegmentAwayError | None]:
         while True:
             max_scn, tail = self._reader.newest()
             begin = yield from self._find_begin(max_scn, tail)
@@ -140,7 +141,7 @@ class MeasureJob:
                 # The oldest window was requested and has been overwritten: start again.
                 yield None
 
-    def _measure(self, begin: _Begin, max_scn: int, tail: int) -> Generator[None, None, Measured]:
+    def _measure(self, begin: _Begin, max_scn: int, tail: int) -> Away[Measured]:
         from_scn, position, limits = begin.scn, begin.position, self._limits
         newest_ns = self._reader.latest_timestamp_ns
         if self._stop is not None:
@@ -178,14 +179,18 @@ class MeasureJob:
 
     def _count(
         self, so_far: RowCount, tail: int, selection: Selection, limits: Limits
-    ) -> Generator[None, None, RowCount]:
+    ) -> Away[RowCount]:
         selector = EventSelector(selection, render=None)
         step_bytes = STEP_BYTES if selector.plan is None else COMPILED_STEP_BYTES
         while True:
-            so_far = self._reader.count(so_far, step_bytes, tail, selector, limits)
+            try:
+                so_far = self._reader.count(so_far, step_bytes, tail, selector, limits)
+            except SegmentAwayError as away:
+                yield away
+                continue
             if so_far.is_over or so_far.position >= tail:
                 return so_far
-            yield
+            yield None
 
     @property
     def _asked(self) -> Position | None:
@@ -194,7 +199,7 @@ class MeasureJob:
             return None
         return checkpoint.window_scn, checkpoint.window_offset
 
-    def _find_begin(self, max_scn: int, tail: int) -> Generator[None, None, _Begin]:
+    def _find_begin(self, max_scn: int, tail: int) -> Away[_Begin]:
         if self._selection.from_latest:
             return _Begin(max_scn, tail)
         if self._asked is not None:
@@ -213,7 +218,7 @@ class MeasureJob:
             extent = self._reader.extent()
         return _Begin(extent.prev_scn, extent.head, extent.min_scn)
 
-    def _find_time(self, since_ns: int) -> Generator[None, None, _Begin]:
+    def _find_time(self, since_ns: int) -> Away[_Begin]:
         """Return where the windows of a time begin; raise ScnNotFoundError if some are gone."""
         nothing = Selection(
             self._selection.physical_source, Checkpoint.flexible(), src_ids=frozenset()
@@ -231,7 +236,7 @@ class MeasureJob:
                 except DamagedWindowsError:
                     raise
                 except ScnNotFoundError:
-                    yield  # overwritten meanwhile
+                    yield None  # overwritten meanwhile
                     continue
                 if scn != NOTHING:
                     self._first.check((scn, WINDOW_DONE), self._reader.extent().min_scn)

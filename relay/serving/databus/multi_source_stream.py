@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from databus.relay.log.archive.away import Steps
 from databus.relay.ring.event_selector import Position
 from databus.relay.serving.databus.stream import StreamJob, StreamResponse
 
@@ -34,17 +35,17 @@ class MultiSourceJob:
     def __init__(self, jobs: Sequence[StreamJob], size_bytes: int) -> None:
         self._jobs = jobs
         self._size_bytes = size_bytes
-        self._steps: Iterator[MultiSourceResponse | None] = iter(())
+        self._steps = Steps(self._run)
 
     def start(self) -> None:
         """Start reading the rings; raise ScnNotFoundError."""
         for job in self._jobs:
             job.start()
-        self._steps = self._run()
+        self._steps = Steps(self._run)
 
     def step(self) -> MultiSourceResponse | None:
         """Read on; return None while there is more to read. Raises ScnNotFoundError."""
-        return next(self._steps)
+        return self._steps.step()
 
     def _run(self) -> Iterator[MultiSourceResponse | None]:
         answered: dict[str, StreamResponse] = {}

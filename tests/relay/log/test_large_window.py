@@ -133,6 +133,7 @@ class Joined:
     """The log of a pair, for a reader of both."""
 
     problem = ""
+    is_complete = True
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair

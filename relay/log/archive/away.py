@@ -1,0 +1,66 @@
+"""Reading that has to wait for a segment of the archive: it goes on once that is here.
+
+What reads a log raises SegmentAwayError and changes nothing. Who called it waits for the segment,
+never in the loop's thread, and calls again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from databus.schemas.errors import RelayLogError
+
+Answer = TypeVar("Answer")
+
+
+class SegmentAwayError(RelayLogError):
+    """A segment is in the archive only. It is fetched for those who wait for it."""
+
+    def __init__(self, name: str, fetch: Callable[[], Future[None]]) -> None:
+        """`fetch` begins to fetch it, unless that has begun."""
+        super().__init__(f"relay log: {name} must be fetched from the archive; ask again")
+        self._fetch = fetch
+
+    async def until_here(self) -> None:
+        """Return once the segment is here; raise ArchiveError."""
+        # Others may wait for it, too: it is fetched even if this one waits no longer.
+        await asyncio.shield(asyncio.wrap_future(self._fetch()))
+
+
+# A part of a generator's work that returns something, perhaps after segments that are away.
+Away = Generator[SegmentAwayError | None, None, Answer]
+
+
+async def once_here(read: Callable[[], Answer]) -> Answer:
+    """Return what a function reads, once the segments that it needs are here; ArchiveError."""
+    while True:
+        try:
+            return read()
+        except SegmentAwayError as away:
+            await away.until_here()
+
+
+class Steps(Generic[Answer]):
+    """Runs a generator step by step, also across segments that are away.
+
+    The generator may yield a SegmentAwayError, and is continued behind it. One that it raises
+    ends it: the next step begins anew.
+    """
+
+    def __init__(self, run: Callable[[], Iterator[Answer | SegmentAwayError | None]]) -> None:
+        self._run = run
+        self._steps = run()
+
+    def step(self) -> Answer | None:
+        """Run one step; None while there is more to do."""
+        try:
+            found = next(self._steps)
+        except SegmentAwayError:
+            self._steps = self._run()
+            raise
+        if isinstance(found, SegmentAwayError):
+            raise found
+        return found

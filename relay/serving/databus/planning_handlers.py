@@ -1,0 +1,78 @@
+"""The commands for those who plan a read: how far rows reach, and what is archived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from databus.relay.log.archive.manifest import Manifest
+from databus.relay.serving.databus.measure import Measured, MeasureJob
+from databus.relay.serving.databus.parameters import parse_measure_request, parse_source_list
+from databus.relay.serving.databus.relay_handler import RelayHandler
+from databus.schemas.errors import InvalidParameterError, ScnNotFoundError
+from databus.schemas.parameters import parse_number
+from databus.schemas.protocol import Header, Parameter
+from databus.schemas.scn import MAX_SCN
+
+
+class MeasureHandler(RelayHandler):
+    """`/measure`: how far a number of rows reaches, for read planning."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the window at which they end, and the number of rows."""
+        request = parse_measure_request(self.event_parameters(), self.relay.catalog, self.limits)
+        source = self.relay.physical_source(request.selection.physical_source)
+        span = source.spans.of(request.selection.src_ids)
+        try:
+            job = MeasureJob(source.history, request, span)
+            measured = await self.in_time(self.in_steps(job.step))
+        except ScnNotFoundError:
+            self.relay.traffic.not_found()
+            raise
+        if measured.is_ahead:
+            self.set_header(Header.AHEAD, "true")
+        await self.send_json(_measured_json(measured))
+
+
+class SegmentsHandler(RelayHandler):
+    """`/segments`: the archived segments of a relay log that have the windows of a range."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the segments, oldest first; none if nothing of the range is archived."""
+        parameters = self.parameters()
+        ids = parse_source_list(parameters, self.relay.catalog)
+        names = {self.relay.catalog.physical_source_of(src_id) for src_id in ids}
+        if len(names) != 1:
+            text = parameters.get(Parameter.SOURCES, "")
+            rule = f"sources of one physical source, not of {', '.join(sorted(names))}"
+            raise InvalidParameterError(Parameter.SOURCES, text, rule)
+        from_scn = parse_number(parameters, Parameter.FROM, 0, 0)
+        to_scn = parse_number(parameters, Parameter.TO, MAX_SCN, 0)
+        (name,) = names
+        recorder = self.relay.physical_source(name).recorder
+        found = () if recorder is None else recorder.archived_between(from_scn, to_scn)
+        segments = [_segment_json(one) for one in found]
+        await self.send_json({"physicalSource": name, "segments": segments})
+
+
+def _segment_json(one: Manifest) -> dict[str, Any]:
+    return {
+        "path": one.segment_path,
+        "prevScn": one.header.prev_scn,
+        "firstScn": one.header.first_scn,
+        "lastScn": one.end.scn,
+        "bytes": one.size_bytes,
+        "sha256": one.sha256,
+        "manifest": one.to_json(),
+    }
+
+
+def _measured_json(measured: Measured) -> dict[str, int]:
+    return {
+        "fromScn": measured.from_scn,
+        "scn": measured.scn,
+        "rows": measured.rows,
+        "bytes": measured.size_bytes,
+        "timestampNs": measured.timestamp_ns,
+        "maxScn": measured.max_scn,
+        "maxTimestampNs": measured.max_timestamp_ns,
+    }

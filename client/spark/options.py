@@ -137,6 +137,11 @@ class SourceOptions(Settings):
         ge=0,
         description="`changes`: read changes up to and including this SCN; default: newest",
     )
+    archive: str | None = Field(
+        default=None,
+        description="`changes` with `spark.read`: the URI of the archive of relay logs; tasks read "
+        "what is archived from there, and the relays, if any, are asked for the rest",
+    )
     columns: Names = Field(default=(), description="`table`, `database`: read only these columns")
     where: str = Field(
         default="", description="`table`, `database`: read only rows that fulfil this condition"

@@ -57,16 +57,30 @@ class SnapshotEnd:
     at_scn: int
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveRange:
+    """The windows after `from_scn` up to `to_scn` of one archived segment.
+
+    `manifest` is the text of its manifest.
+    """
+
+    physical_source: str
+    sources: tuple[str, ...]
+    from_scn: int
+    to_scn: int
+    manifest: str
+
+
 Range = LogRange | SnapshotRange | SnapshotEnd
-_KINDS = {kind.__name__: kind for kind in (LogRange, SnapshotRange, SnapshotEnd)}
+_KINDS = {one.__name__: one for one in (LogRange, SnapshotRange, SnapshotEnd, ArchiveRange)}
 
 
-def range_to_text(one: Range) -> str:
+def range_to_text(one: Range | ArchiveRange) -> str:
     """Return a range as JSON."""
     return json.dumps({"kind": type(one).__name__, **asdict(one)})
 
 
-def range_from_text(text: str) -> Range:
+def range_from_text(text: str) -> Range | ArchiveRange:
     """Return the range of a text from `range_to_text`."""
     values = json.loads(text)
     kind = _KINDS[values.pop("kind")]

@@ -14,12 +14,14 @@ from pyspark.sql.types import StructType
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
     SCHEMAS,
+    WriterSchema,
     arrow_schema,
     changes_schema,
     check_text_columns,
     row_schema,
 )
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
+from databus.client.spark.planning.archive_plan import find_log
 from databus.client.spark.planning.capture_states import Stopped, stopped_error
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
@@ -32,8 +34,9 @@ from databus.client.spark.planning.offsets import (
 )
 from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
-from databus.client.spark.planning.ranges import range_from_text, range_to_text
+from databus.client.spark.planning.ranges import ArchiveRange, range_from_text, range_to_text
 from databus.client.spark.planning.server_pool import ServerPool
+from databus.client.spark.source.archive_reader import read_archive
 from databus.client.spark.source.range_reader import range_reader
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
@@ -50,6 +53,8 @@ class ChangeStream:
             raise SettingsError(
                 f"option mode = {self._options.mode} is only for spark.read: a stream reads changes"
             )
+        if self._options.archive is not None:
+            raise SettingsError("option archive is only for spark.read: a stream reads from relays")
         self._measure_client = make_measure_client(self._options)
         self._planner = Planner(self._measure_client, self._options.start)
         self._ranges = PartitionPlanner(self._measure_client, self._options.shards)
@@ -148,12 +153,7 @@ def changes_type(options: Mapping[str, str]) -> StructType:
     Raises SettingsError, UnknownSourceError, SchemaError, ServerError.
     """
     parsed = parse_options(options)
-    need_relays(parsed)
-    pool = ServerPool(parsed.relays, parsed.retry_seconds, parsed.access)
-    try:
-        found = pool.register(parsed.sources)
-    finally:
-        pool.close()
+    found = _schemas(parsed)
     for source, versions in found.items():
         if not versions:
             raise SchemaNotFoundError(f"the relay has no schema of source {source} yet")
@@ -174,7 +174,23 @@ def read_changes(
     options: Mapping[str, str], schema: StructType, text: str
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range as Arrow batches; runs in a task."""
-    yield from range_reader(options).read(range_from_text(text), arrow_schema(schema))
+    one, target = range_from_text(text), arrow_schema(schema)
+    if isinstance(one, ArchiveRange):
+        yield from read_archive(one, parse_options(options), target)
+    else:
+        yield from range_reader(options).read(one, target)
+
+
+def _schemas(options: SourceOptions) -> Mapping[str, list[WriterSchema]]:
+    """Return all versions of the sources' schemas, from the relays or else from the archive."""
+    if options.archive is not None and not options.relays:
+        return find_log(options).schemas
+    need_relays(options)
+    pool = ServerPool(options.relays, options.retry_seconds, options.access)
+    try:
+        return pool.register(options.sources)
+    finally:
+        pool.close()
 
 
 def _rows(limit: ReadLimit) -> int | None:

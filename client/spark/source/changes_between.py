@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Mapping
 
 from databus.client.spark.options import SourceOptions, parse_options
+from databus.client.spark.planning.archive_plan import archived_by_relay, archived_ranges
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import AtScn, InSnapshot
 from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
-from databus.client.spark.planning.ranges import range_to_text
+from databus.client.spark.planning.ranges import ArchiveRange, range_to_text
+from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.source.change_stream import make_measure_client, report_stopped
 from databus.conf.named_places import ScnPlace
 from databus.schemas.errors import SettingsError
@@ -24,6 +26,8 @@ def ranges_of_changes(options: Mapping[str, str]) -> list[str]:
     parsed = parse_options(options)
     if parsed.after is None:
         raise SettingsError("option after is missing: the SCN after which to read changes")
+    if parsed.archive is not None and not parsed.relays:
+        return [range_to_text(one) for one in archived_ranges(parsed, parsed.after)]
     with contextlib.closing(make_measure_client(parsed)) as measure_client:
         return _ranges(measure_client, parsed, parsed.after)
 
@@ -46,8 +50,12 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
         Planner(measure_client, ScnPlace(after)),
         PartitionPlanner(measure_client, options.shards),
     )
-    place = AtScn(after)
     found: list[str] = []
+    if options.archive is not None:
+        archived = _archived(options, name, after, until)
+        found += map(range_to_text, archived)
+        after = archived[-1].to_scn if archived else after
+    place = AtScn(after)
     while place.scn < until:
         further = planner.next_places({name: place}, options.max_rows_per_trigger, {name: until})
         end = further[name]
@@ -61,3 +69,9 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
         found += [range_to_text(one) for one in tasks.planned_now(name, place, end)]
         place = end
     return found
+
+
+def _archived(options: SourceOptions, name: str, after: int, until: int) -> list[ArchiveRange]:
+    pool = ServerPool(options.relays, options.retry_seconds, options.access)
+    with contextlib.closing(pool) as relays:
+        return archived_by_relay(relays, name, options.sources, after, until)

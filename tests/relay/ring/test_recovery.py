@@ -420,7 +420,8 @@ def snapshots(path: Path, work: Callable[[], None], modules: tuple[str, ...]) ->
 
 
 WRITER_MODULES = tuple(
-    f"databus.relay.ring.{name}" for name in ("ring", "layout", "recovery", "events", "scn_index")
+    f"databus.relay.ring.{name}"
+    for name in ("ring", "layout", "recovery", "events", "scn_index", "room")
 )
 
 

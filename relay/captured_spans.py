@@ -16,8 +16,10 @@ files has written to since. Nothing is known then of what is captured since when
 are captured since now. A file names the one that it replaces, so a relay that was killed between
 the two writes does not take it for another one.
 
-Capture that is begun again before a stop writes windows a second time, now with the rows of the
-table. A place inside such a window counts its events, and is not valid any more: it is refused.
+Capture that is begun again writes windows a second time, now perhaps with the rows of a table that
+was stopped, or without them. A place inside a window counts its events, so a place in what was
+there before is refused. What a response says of a place inside such a window has the number of the
+rewrite in its high bits, so that it is known again.
 
 A ring that begins anew needs no file: it refuses what came before it. A ring of an earlier
 version has none, and all positions in it are served, as they were, but for sources that are new.
@@ -46,6 +48,8 @@ from databus.schemas.errors import (
 log = logging.getLogger(__name__)
 
 SPANS_SUFFIX = ".sources.json"  # of the file's name, after that of the physical source
+_PLACE_BITS = 40  # of an offset in a window; above them is the number of a rewrite
+
 ALWAYS = 0  # captured since the ring began, or since a time that is not known
 
 
@@ -90,22 +94,35 @@ class TableStop(NamedTuple):
 class Span(NamedTuple):
     """The windows that are complete for some sources: after `first`, up to `stop` if it is set.
 
-    Windows up to `rewritten_until` may have been captured a second time, with more events.
+    Windows up to `rewritten_until` may have been captured a second time, with other events; the
+    last time was the `rewrites`th.
     """
 
     first: FirstScn = FirstScn()
     stop: TableStop | None = None
     rewritten_until: int = ALWAYS
+    rewrites: int = 0
 
-    def check(self, asked: Position, min_scn: int) -> None:
-        """Raise an error for a position after which something is not as it was, or missing."""
-        if asked[0] <= self.first.scn:
-            self.first.check(asked, min_scn)
-        if ALWAYS < asked[0] <= self.rewritten_until and asked[1] > 0:
+    def place(self, told: Position) -> Position:
+        """Return the place that a response told; raise RequestError if it is not valid any more."""
+        scn, offset = told
+        if offset <= 0:
+            return told
+        rewrite, offset = divmod(offset, 1 << _PLACE_BITS)
+        if rewrite != self._rewrite_of(scn):
             raise RequestError(
-                f"window {asked[0]} was captured again, with the rows of a table that was stopped: "
-                "places inside it are not valid any more; read it from its beginning"
+                f"window {scn} was captured again, perhaps with other events: this place inside it "
+                "is not valid any more; read it from its beginning"
             )
+        return scn, offset
+
+    def told(self, place: Position) -> Position:
+        """Return what a response says of a place."""
+        scn, offset = place
+        return place if offset <= 0 else (scn, offset + (self._rewrite_of(scn) << _PLACE_BITS))
+
+    def _rewrite_of(self, scn: int) -> int:
+        return self.rewrites if scn <= self.rewritten_until else 0
 
 
 class Spans(Protocol):
@@ -137,6 +154,11 @@ class SealedRing(Protocol):
     sources_crc: int | None
 
     @property
+    def ring_id(self) -> int:
+        """Changes when the ring begins anew."""
+        ...
+
+    @property
     def max_scn(self) -> int:
         """SCN of the newest window."""
         ...
@@ -156,7 +178,14 @@ class _Content(NamedTuple):
     first_scns: Mapping[str, int]
     stops: Mapping[str, TableStop]
     rewritten_until: int = ALWAYS
+    rewrites: int = 0
     replaces: int | None = None
+
+    def rewritten(self, until_scn: int) -> _Content:
+        """Return the content for a ring whose windows up to an SCN may be captured again."""
+        return self._replace(
+            rewritten_until=max(until_scn, self.rewritten_until), rewrites=self.rewrites + 1
+        )
 
 
 _NOTHING = _Content({}, {})
@@ -165,7 +194,7 @@ _NOTHING = _Content({}, {})
 class CapturedSpans:
     """The spans of the listed sources of one ring, by name.
 
-    `update`, `stop` and `clear` are called by one thread at a time, the others by any.
+    `update`, `stop`, `lower` and `clear` are called by one thread at a time, the others by any.
     """
 
     def __init__(
@@ -202,8 +231,12 @@ class CapturedSpans:
         # A source that is not listed any more is captured anew if it is listed again.
         stops = {name: one for name, one in before.stops.items() if name in self._ids}
         # A ring that was put back from a copy may end before the stop.
-        stops = {name: one._replace(scn=min(one.scn, scn)) for name, one in stops.items()}
-        now = before._replace(first_scns=firsts, stops=stops)
+        lost = [one.scn for one in stops.values() if one.scn > scn]
+        now = before._replace(first_scns=firsts, stops=_lowered(stops, scn))
+        # Also if the relay was killed while a ring began anew: places told just before are of
+        # windows that are not there any more.
+        if until := max([now.rewritten_until, *lost]):
+            now = now.rewritten(until)
         if now != before or self._ring.sources_crc in (None, NEVER_SEALED):
             self._save(now)
         self._take(now)
@@ -220,22 +253,34 @@ class CapturedSpans:
         """
         before = set(self.stops)
         stopped = before.union(sources)
-        if stopped == before or not stopped < set(self._ids):
+        scn = self._ring.max_scn
+        # A ring that never had a window has no place for a stop.
+        if scn < ALWAYS or stopped == before or not stopped < set(self._ids):
             return False
-        scn = max(self._ring.max_scn, ALWAYS)
         new = {name: TableStop(scn, name, problem, since) for name in stopped - before}
         content = self._content._replace(stops={**self.stops, **new})
         self._save(content)
         self._take(content)
         return True
 
-    def clear(self, newest_scn: int) -> None:
-        """Forget them, for a ring that begins anew with all sources; raise RingError.
+    def lower(self, scn: int, newest_scn: int) -> None:
+        """Let no stop be after `scn`, from which the ring is to begin anew; raise RingError.
 
-        `newest_scn` is that of the newest window that it had.
+        `newest_scn` is that of the newest window that it has. To be called before the ring begins
+        anew: whatever fails behind it, no window is captured again without the rows that are
+        said to be in it.
         """
-        rewritten = newest_scn if self.stops else self._content.rewritten_until
-        content = _Content(dict.fromkeys(self._ids, ALWAYS), {}, rewritten)
+        stops = _lowered(self.stops, scn)
+        content = self._content._replace(stops=stops).rewritten(newest_scn)
+        self._save(content)
+        self._take(content)
+
+    def clear(self) -> None:
+        """Forget them, for a ring that has begun anew with all sources; raise RingError."""
+        firsts = dict.fromkeys(self._ids, ALWAYS)
+        # Places were told until the ring had begun anew.
+        until = self._content.rewritten_until
+        content = self._content._replace(first_scns=firsts, stops={}).rewritten(until)
         self._save(content)
         self._take(content)
 
@@ -244,9 +289,14 @@ class CapturedSpans:
         """The sources that are stopped alone."""
         return self._content.stops
 
-    def complete_after(self) -> Mapping[str, int]:
-        """Return the first SCN of each source that is not stopped."""
+    def complete_after(self, ring_id: int) -> Mapping[str, int]:
+        """Return the first SCN of each source that is not stopped.
+
+        None for a ring that is not this one: it has begun anew since.
+        """
         content = self._content
+        if ring_id != self._ring.ring_id:
+            return {}
         return {n: scn for n, scn in content.first_scns.items() if n not in content.stops}
 
     def of(self, src_ids: Collection[int] | None) -> Span:
@@ -263,7 +313,7 @@ class CapturedSpans:
             if src_ids is None or self._ids[name] in src_ids
         ]
         first, stop = max(firsts, default=FirstScn()), min(stops, default=None)
-        return Span(first, stop, content.rewritten_until)
+        return Span(first, stop, content.rewritten_until, content.rewrites)
 
     def _take(self, content: _Content) -> None:
         # The revision last: a reader that sees it sees the content.
@@ -277,15 +327,15 @@ class CapturedSpans:
         if crc == NEVER_SEALED and (content is None or self._ring.max_scn <= ALWAYS):
             return _Content({name: ALWAYS for name in self._ids if name not in self._new}, {})
         if content is None:
-            raise _UnknownError(f"file {self._path} of the sources' first SCNs is missing")
+            raise _UnknownError(f"file {self._path} of the captured sources is missing")
         if crc is None:
-            raise _UnknownError("a version without first SCNs of sources has written to the ring")
+            raise _UnknownError("a version without a file of captured sources has written the ring")
         if crc == crc32(content):
             return _decode(content)
         found = None if crc == NEVER_SEALED else _decoded(content)
         if found is None or found.replaces != crc:
             raise _UnknownError(
-                f"file {self._path} of the sources' first SCNs is damaged, or of another time"
+                f"file {self._path} of the captured sources is damaged, or of another time"
             )
         self._ring.seal_sources(crc32(content))  # the relay was killed before it did
         return found
@@ -295,15 +345,20 @@ class CapturedSpans:
         try:
             replace_file(self._path, data)
         except OSError as error:
-            raise RingError(f"the sources' first SCNs cannot be saved: {error}") from error
+            raise RingError(f"the file of captured sources cannot be saved: {error}") from error
         self._ring.seal_sources(crc32(data))
+
+
+def _lowered(stops: Mapping[str, TableStop], scn: int) -> dict[str, TableStop]:
+    """Return the stops, none of them after an SCN."""
+    return {name: one._replace(scn=min(one.scn, scn)) for name, one in stops.items()}
 
 
 def load_first_scns(path: Path) -> Mapping[str, int]:
     """Return the first SCNs in a file, by source; raise RingError."""
     found = _decoded(_read(path) or b"")
     if found is None:
-        raise RingError(f"file {path} of the sources' first SCNs is damaged")
+        raise RingError(f"file {path} of the captured sources is damaged")
     return found.first_scns
 
 
@@ -312,7 +367,7 @@ def load_stops(path: Path) -> Sequence[TableStop]:
     content = _read(path)
     found = _NOTHING if content is None else _decoded(content)
     if found is None:
-        raise RingError(f"file {path} of the sources' first SCNs is damaged")
+        raise RingError(f"file {path} of the captured sources is damaged")
     return list(found.stops.values())
 
 
@@ -324,7 +379,7 @@ def _read(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise RingError(f"the sources' first SCNs cannot be read: {error}") from error
+        raise RingError(f"the file of captured sources cannot be read: {error}") from error
 
 
 def _encode(content: _Content) -> bytes:
@@ -333,6 +388,7 @@ def _encode(content: _Content) -> bytes:
         "firstScns": dict(content.first_scns),
         "stops": stops,
         "rewrittenUntil": content.rewritten_until,
+        "rewrites": content.rewrites,
         "replaces": content.replaces,
     }
     text = json.dumps(value, separators=(",", ":"))
@@ -358,4 +414,5 @@ def _decode(content: bytes) -> _Content:
         for name, (scn, since, problem) in value.get("stops", {}).items()
     }
     firsts = {str(name): int(scn) for name, scn in value["firstScns"].items()}
-    return _Content(firsts, stops, value.get("rewrittenUntil", ALWAYS), value.get("replaces"))
+    rewritten_until, rewrites = value.get("rewrittenUntil", ALWAYS), value.get("rewrites", 0)
+    return _Content(firsts, stops, rewritten_until, rewrites, value.get("replaces"))

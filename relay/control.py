@@ -93,12 +93,12 @@ class Control:
             )
         try:
             self._check(source, scn)
-            newest_scn = source.ring.max_scn
+            source.spans.lower(scn, source.ring.max_scn)
             source.ring.restart_after(scn)
             # If the process is killed before this line, capture begins after the older of
             # the two SCNs and drops the windows before the ring's start.
             source.max_scn.save(scn, 0)
-            source.spans.clear(newest_scn)
+            source.spans.clear()
             self._forget_ring(source.name)
         except BaseException:
             _put_back(capture, before)

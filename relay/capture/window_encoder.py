@@ -247,8 +247,7 @@ class WindowEncoder:
 
         None if its table is left out, or if it is skipped because its SCN is acknowledged.
         """
-        tables = _tables_of(change)
-        if self._left_out and self._left_out.issuperset(tables):
+        if self._left_out and self._left_out.issuperset(_tables_of(change)):
             return None
         try:
             if isinstance(change, RowChange):
@@ -265,6 +264,7 @@ class WindowEncoder:
             own_scn = change.scn if isinstance(change, RowChange) else None
             named = scn if own_scn is None else own_scn
             if not self._acknowledged_scns & {scn, named}:
+                tables = _tables_of(change)
                 raise UnfitRowError(named, row_index, error, tables) from error
             text = "scn %d: row %d was skipped because its SCN is acknowledged: %s"
             log.warning(text, named, row_index, error, extra=about(scn=named))

@@ -116,6 +116,11 @@ class Ring(RingRoom):
             os.close(self._fd)
             self._fd = -1
 
+    @property
+    def ring_id(self) -> int:
+        """Changes when the ring begins anew."""
+        return self._file.ring_id()
+
     def restart_after(self, scn: int) -> None:
         """Empty the ring, so that it begins after `scn`, which may be any SCN.
 
@@ -377,7 +382,7 @@ def _make(
             if is_copied:
                 _fill(ring, windows_between(old._file, position, old.tail), old.log_marks())
                 ring.dropped = old.dropped
-                ring.seal_sources(old.sources_crc)
+            ring.seal_sources(old.sources_crc)
             # Notifies its readers to open the ring again. It is set before the name is taken:
             # a reader notified too early finds the old file again and retries, but one never
             # notified would read the old file for ever.

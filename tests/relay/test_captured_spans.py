@@ -260,7 +260,7 @@ def test_a_version_without_first_scns_that_wrote_in_between_is_noticed(
         ring._file.put(SOURCES, ring._file.cells[SOURCES] - (1 << 32))
     with relay_of(tmp_path) as relay:
         assert serves_only_new(relay, 2)
-    assert "a version without first SCNs of sources has written to the ring" in caplog.text
+    assert "a version without a file of captured sources has written the ring" in caplog.text
 
 
 def test_damaged_cells_are_noticed(folder: Path) -> None:

@@ -17,6 +17,7 @@ from databus.relay.capture.status import State
 from databus.relay.ring.ring import Ring
 from databus.relay.sources.source import RowChange, TableDefined, Transaction
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import RingError
 from databus.schemas.event.control import ddl_of
 from databus.schemas.event.event import DDL_SRC_ID
 from databus.schemas.event.metadata import Op
@@ -183,9 +184,6 @@ def test_a_relay_that_was_killed_between_file_and_ring_finds_its_file(
 def test_a_stop_that_cannot_be_saved_captures_nothing_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     with closing(ServedRelay(tmp_path)) as relay:
         relay.put(of_both(1))
         capture = relay.relay.physical_sources["shop"].capture
@@ -254,3 +252,94 @@ def test_a_restart_from_there_brings_the_table_back_and_nobody_goes_on_inside_a_
     relay.put(of_both(7))
     inside = Checkpoint.at(7).to_json().replace('"windowOffset":-1', '"windowOffset":1')
     assert rows_of(relay.stream(sources="shop.orders", checkPoint=inside)) == [(7, 2)]
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def restart(relay: ServedRelay, scn: int) -> None:
+    relay.relay.control.restart(relay.relay.physical_sources["shop"], scn)
+
+
+def test_a_restart_that_cannot_save_its_beginning_changes_nothing(
+    relay: ServedRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(captured_spans, "replace_file", full)
+    with pytest.raises(RingError, match="the file of captured sources cannot be saved"):
+        restart(relay, 1)
+    monkeypatch.undo()
+    assert rows_of(ask(relay, 1, "shop.orders")) == [(2, 2), (3, 2)]
+    assert refuses(ask(relay, 3, "shop.orders"))
+
+
+@pytest.mark.parametrize("step", ["max_scn.save", "spans.clear"])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["fails", "is killed"])
+def test_a_restart_that_ends_half_way_serves_no_window_without_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_killed: bool
+) -> None:
+    with closing(stopped_relay(tmp_path)) as relay:
+        physical: Any = relay.relay.physical_sources["shop"]
+        place, _, method = step.rpartition(".")
+        monkeypatch.setattr(type(getattr(physical, place)), method, full)
+        with pytest.raises(OSError, match="No space left"):
+            restart(relay, 1)
+        monkeypatch.undo()
+        if not is_killed:
+            relay.wait_for_scn(6)
+            physical.reader.follow()
+            assert refuses(ask(relay, 1, "shop.orders"), 1)
+            assert [scn for scn, _ in rows_of(ask(relay, 1, "shop.person"))] == [2, 3, 4, 5, 6]
+    if is_killed:
+        with closing(ServedRelay(tmp_path)) as relay:
+            relay.put(of_both(7))
+            assert refuses(ask(relay, 1, "shop.orders"), 1)
+            assert refuses(ask(relay, 6, "shop.orders"), 1)
+            assert ask(relay, 6, "shop.person").status == 200
+
+
+def test_a_large_window_that_is_captured_again_is_read_in_pieces(tmp_path: Path) -> None:
+    def in_pieces(place: str) -> list[tuple[int, int]]:
+        """Return the rows behind a place, read as the relay says."""
+        found: list[tuple[int, int]] = []
+        while True:
+            scn, offset = place.split(",")
+            at = Checkpoint.at(int(scn)).to_json()
+            at = at.replace('"windowOffset":-1', f'"windowOffset":{offset}')
+            answer = relay.stream(sources=BOTH, checkPoint=at, size=8000)
+            found += rows_of(answer)
+            place = answer.headers["x-databus-resume"]
+            if place.endswith(",-1"):
+                return found
+            pieces.append(place)
+
+    rows = [insert(n, "x" * 1000, (PERSON, ORDERS)[n % 2]) for n in range(30)]
+    pieces: list[str] = []
+    with closing(ServedRelay(tmp_path)) as relay:
+        relay.put(of_both(1), transaction(2, *rows))
+        assert len(in_pieces("1,-1")) == 30
+        before = pieces[:]
+        relay.put(transaction(3, UNFIT, insert(3, "x", PERSON)))
+        relay.source()._log[2] = of_both(3)
+        for _ in range(2):
+            restart(relay, 1)
+            relay.wait_for_scn(3)
+            relay.relay.physical_sources["shop"].reader.follow()
+            pieces.clear()
+            whole = in_pieces("1,-1")
+            assert len(whole) == 32
+            assert len(pieces) > 2
+            assert set(pieces).isdisjoint(before)
+            assert len(in_pieces(pieces[0])) < 32
+            stale = Checkpoint.at(2).to_json()
+            stale = stale.replace('"windowOffset":-1', f'"windowOffset":{before[0][2:]}')
+            answer = relay.stream(sources=BOTH, checkPoint=stale)
+            assert (answer.status, b"captured again" in answer.body) == (400, True)
+            before = pieces[:]
+
+
+def test_a_ring_that_never_had_a_window_stops_as_a_whole(tmp_path: Path) -> None:
+    with closing(ServedRelay(tmp_path)) as relay:
+        relay.source().put(transaction(1, UNFIT), of_both(2))
+        assert relay.relay.physical_sources["shop"].capture.wait_for(State.ERROR, 10)
+        assert relay.stream(sources="shop.orders").status == 200

@@ -52,12 +52,12 @@ _HOUR_NS = 3600 * 1_000_000_000
 class Sources:
     """What reading a log needs beside its segments: called when a segment is archived.
 
-    All schema versions of the physical source's sources, and the SCN after which each one is
-    captured that is not stopped.
+    All schema versions of the physical source's sources; and for a ring's id the SCN after which
+    each one is captured that is not stopped.
     """
 
     schemas: Callable[[], Iterable[SchemaVersion]]
-    first_scns: Callable[[], Mapping[str, int]]
+    first_scns: Callable[[int], Mapping[str, int]]
 
 
 class Archiver:
@@ -236,7 +236,7 @@ class Archiver:
                 size += len(chunk)
             # Of a log that was moved aside nobody knows any more what it is complete for.
             is_aside = segment.path.parent != self._folder
-            captured = {} if is_aside else self._sources.first_scns()
+            captured = {} if is_aside else self._sources.first_scns(segment.header.ring_id)
             manifest = Manifest(
                 segment.header,
                 segment.end,

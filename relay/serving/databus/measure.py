@@ -111,8 +111,8 @@ class MeasureJob:
     ) -> None:
         """`span` is that of the selected sources; None without limits."""
         self._reader = reader
-        known = Span() if span is None else span
-        self._first, self._stop = known.first, known.stop
+        self._span = Span() if span is None else span
+        self._first, self._stop = self._span.first, self._span.stop
         self._selection = request.selection
         self._limits = request.limits
         self._since_ns = request.since_ns
@@ -204,7 +204,8 @@ class MeasureJob:
             return _Begin(max_scn, tail)
         if self._asked is not None:
             self._first.check(self._asked, self._reader.extent().min_scn)
-            return _Begin(self._asked[0], self._reader.find(*self._asked))
+            place = self._span.place(self._asked)
+            return _Begin(place[0], self._reader.find(*place))
         if self._since_ns is None:
             return self._oldest()
         return (yield from self._find_time(self._since_ns))

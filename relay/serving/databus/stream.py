@@ -17,7 +17,7 @@ before such a window can be read, so whatever was read while a stop was noted is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from databus.relay.captured_spans import NoLimits, Span, Spans, TableStop
@@ -216,7 +216,7 @@ class StreamJob:
         try:
             # Otherwise the ring was emptied since `start`: look the position up again.
             if self._opening == self._reader.opening:
-                return self._read_on(*self._place)
+                return self._told(self._read_on(*self._place))
             self.start()
             return None
         except DamagedWindowsError:
@@ -228,6 +228,12 @@ class StreamJob:
             self._place = None
             self.start()
             return None
+
+    def _told(self, response: StreamResponse | None) -> StreamResponse | None:
+        """Return a response whose `resume` is as it is told to clients."""
+        if response is None or response.resume is None or response.resume[1] <= 0:
+            return response
+        return replace(response, resume=self._span.told(response.resume))
 
     def _read_on(self, position: int, begin: Position | None) -> StreamResponse | None:
         if self._end is not None and position >= self._end.position:
@@ -255,8 +261,9 @@ class StreamJob:
         if asked is None:
             return self._find_oldest()
         # Otherwise the oldest window need not be looked up.
-        if asked[0] <= max(self._span.first.scn, self._span.rewritten_until):
-            self._span.check(asked, self._reader.min_scn)
+        if asked[0] <= self._span.first.scn:
+            self._span.first.check(asked, self._reader.min_scn)
+        asked = self._span.place(asked)
         # Before the lookup: an SCN of another log may exist in this one by chance.
         self._check_mark()
         found = self._reader.find(*asked)

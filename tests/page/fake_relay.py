@@ -62,6 +62,7 @@ def make_relay_log(now: float) -> dict[str, Any]:
         "held_after_scn": None,
         "unread": "",
         "capture_waits_s": None,
+        "archive": None,
     }
 
 

@@ -171,6 +171,7 @@ def test_a_relay_log_says_how_far_it_reaches_back_and_whether_capture_waits_for_
         "held_after_scn": None,
         "unread": "",
         "oldest_at": NOW_S - 7200,
+        "archive": None,
     }
     log |= dict.fromkeys(("min_scn", "prev_scn", "durable_scn", "newest_at", "since"))
     at_work = source(relay_log=RelayLogView(**log, capture_waits_s=None))

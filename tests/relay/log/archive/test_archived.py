@@ -175,7 +175,7 @@ def test_what_the_archive_does_not_take_is_kept_and_capture_goes_on(
             assert on_disk(relay).min_scn == 1
             assert archived(relay).segments == 0
             health = relay.get("/health")
-            assert health.status == 200
+            assert health.status == 200, health.body
             warnings = json.loads(health.body)["physicalSources"]["shop"]["warnings"]
             assert any("wait for the archive" in text for text in warnings)
             metrics = relay.get("/metrics").body.decode()

@@ -19,22 +19,10 @@ from databus.client.spark.source.changes_between import ranges_of_changes
 from databus.client.spark.source.range_reader import close_readers
 from databus.schemas.errors import DatabusError, SettingsError
 from tests.promises.running import RunningRelay, Shop, running, wait_until
-from tests.s3_server import S3Server
+
+pytest_plugins = ["tests.relay.log.archive.archives"]
 
 Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server:
-        yield server
-
-
-@pytest.fixture(params=["file", "s3"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path, s3: S3Server) -> str:
-    if request.param == "file":
-        return (tmp_path / "archive").as_uri()
-    return s3.uri(tmp_path.name)
 
 
 @pytest.fixture

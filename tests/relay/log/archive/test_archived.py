@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from tests.relay.log.test_served import (
 )
 from tests.relay.ring.model import split_events
 from tests.s3_server import S3Server
+
+pytest_plugins = ["tests.relay.log.archive.archives"]
 
 SHORT: dict[str, Any] = {"retention_hours": 1e-7, "compression": "none"}
 
@@ -157,13 +160,18 @@ def test_another_relay_of_the_same_name_mixes_nothing_and_overwrites_nothing(
 def test_what_the_archive_does_not_take_is_kept_and_capture_goes_on(
     tmp_path: Path, uri: str, expected: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = ArchiveStore.write
+    write, attempts = ArchiveStore.write, itertools.count()
+
+    def cut(chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            yield chunk[: len(chunk) // 2]
+            raise ArchiveError("the archive is full")
 
     def fails(store: ArchiveStore, path: str, chunks: Any) -> None:
         """Fail in the middle of a segment, or before a manifest."""
         if path.endswith(".json"):
             raise ArchiveError("the archive is full")
-        write(store, path, (chunk[: len(chunk) // 2] for chunk in chunks))
+        write(store, path, chunks if next(attempts) % 2 else cut(chunks))
 
     relay = open_relay(tmp_path / "relay", uri)
     try:

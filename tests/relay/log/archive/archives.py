@@ -1,4 +1,7 @@
-"""Archives for the tests: a folder, and a bucket of a real server."""
+"""Archives for the tests: a folder, and a bucket of a real server.
+
+Load with `pytest_plugins = ["tests.relay.log.archive.archives"]`.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from databus.client.puller.buffer import Buffer
 from databus.client.puller.buffer_items import BufferItem, ReadWindow
-from databus.schemas.stream.row_event import joined, schemas_in
+from databus.schemas.stream.row_event import joined, runs_in, schema_of, schemas_in
 from databus.schemas.stream.row_reader import RowWindow
 
 
@@ -62,8 +62,9 @@ def _versions(window: RowWindow) -> dict[int, bytes]:
 
 def _fits(window: RowWindow, versions: dict[int, bytes]) -> bool:
     """Say whether all rows have the schema versions of the batch; add those of new sources."""
-    # The usual case, and cheap: no generator for windows of one row.
-    for src_id, digest in schemas_in(window.events):
+    # The usual case, and cheap: nothing is made for windows of one row.
+    for run in runs_in(window.events):
+        src_id, digest = schema_of(run)
         if versions.get(src_id) != digest:
             break
     else:

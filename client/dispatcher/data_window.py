@@ -76,8 +76,7 @@ class DataWindow:
         if source is not None:
             source = self._source(source).name
         if self._events is not None:
-            events = [e for e in self._events if source is None or e.source == source]
-            return [event.row for event in events]
+            return [e.row for e in self._events if source is None or e.source == source]
         runs = group_events(self._read, are_one_by_one=True)
         return [
             event.row

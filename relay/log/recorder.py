@@ -22,7 +22,7 @@ from databus.daemon.faults import describe
 from databus.daemon.log_setup import about
 from databus.relay.clock import Clock
 from databus.relay.log.archive.archiver import Archiver
-from databus.relay.log.archive.manifest import Manifest
+from databus.relay.log.archive.manifest import Manifest, between
 from databus.relay.log.follower import LogFollower
 from databus.relay.log.gate import LogGate
 from databus.relay.log.history import Join
@@ -105,12 +105,11 @@ class LogRecorder:
         """Whether it is known which segments there are: the archive was listed."""
         return self._archiver is None or self._archiver.is_known
 
-    def archived_between(self, from_scn: int, to_scn: int) -> list[Manifest]:
+    def archived_between(self, from_scn: int, to_scn: int) -> tuple[Manifest, ...]:
         """Return the log's archived segments with windows after an SCN, up to another one."""
         if self._archiver is None:
-            return []
-        found = self._archiver.manifests(self.on_disk)
-        return [one for one in found if one.end.scn > from_scn and one.header.first_scn <= to_scn]
+            return ()
+        return between(self._archiver.manifests(self.on_disk), from_scn, to_scn)
 
     @property
     def openings(self) -> int:

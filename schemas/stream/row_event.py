@@ -62,26 +62,26 @@ def metadata_bytes(event: RowEvent) -> bytes:
     return event[WIRE][_body_at(event[KEY]) + CRC32_PART_BYTES : event[PLACE]]
 
 
+def runs_in(events: Sequence[RowEvent]) -> Sequence[Any]:
+    """Return events as they are held: `RowEvent`s, and `PackedRun`s of several of them each."""
+    return events if isinstance(events, tuple) else events.runs  # type: ignore[attr-defined]
+
+
+def schema_of(run: Any) -> tuple[int, bytes]:
+    """Return the src_id and the schema digest of an event, or of a run's events."""
+    if isinstance(run, tuple):
+        return run[SRC_ID], run[ROW_DIGEST]
+    return run.src_id, run.digest
+
+
 def schemas_in(events: Sequence[RowEvent]) -> dict[tuple[int, bytes], None]:
     """Return the (src_id, schema digest) pairs of events, in order of their first appearance."""
-    if isinstance(events, tuple):
-        return dict.fromkeys((event[SRC_ID], event[ROW_DIGEST]) for event in events)
-    runs: Any = events.runs  # type: ignore[attr-defined]
-    return dict.fromkeys(
-        (run[SRC_ID], run[ROW_DIGEST]) if isinstance(run, tuple) else (run.src_id, run.digest)
-        for run in runs
-    )
+    return dict.fromkeys(map(schema_of, runs_in(events)))
 
 
 def joined(windows: Iterable[Sequence[RowEvent]]) -> Sequence[RowEvent]:
     """Return the events of several windows, packed ones left as they are."""
-    return sealed(
-        [
-            run
-            for events in windows
-            for run in (events if isinstance(events, tuple) else events.runs)  # type: ignore[attr-defined]
-        ]
-    )
+    return sealed([run for events in windows for run in runs_in(events)])
 
 
 def _body_at(key: int | bytes) -> int:

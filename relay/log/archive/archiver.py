@@ -268,6 +268,8 @@ class Archiver:
         """Delete the oldest archived segments of this ring's logs beyond the archive's limits."""
         settings, now_ns = self._settings, self._clock.wall_ns()
         most_bytes, most_hours = settings.archive_retention_bytes, settings.archive_retention_hours
+        if most_bytes is None and most_hours is None:
+            return
         known = dict(self._known.get(ring_id, {}))
         size_bytes = sum(one.size_bytes for one in known.values())
         local = {key_of(one) for one in self._sealed(self._local)}

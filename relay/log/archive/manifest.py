@@ -176,6 +176,13 @@ def chain_before(manifests: Iterable[Manifest], begin: SegmentHeader) -> tuple[M
     return tuple(reversed(found))
 
 
+def between(manifests: Iterable[Manifest], after_scn: int, until_scn: int) -> tuple[Manifest, ...]:
+    """Return the segments with windows after an SCN, up to another one."""
+    return tuple(
+        one for one in manifests if one.end.scn > after_scn and one.header.first_scn <= until_scn
+    )
+
+
 def newest_chain(manifests: Iterable[Manifest]) -> tuple[Manifest, ...]:
     """Return the segments of the log that was written last, oldest first."""
     listed = list(manifests)

@@ -18,6 +18,7 @@ from databus.relay.log.archive.manifest import (
     SCHEMAS,
     ArchiveError,
     Manifest,
+    between,
     newest_chain,
     ring_folder,
 )
@@ -67,9 +68,7 @@ class ArchivedLog:
 
     def between(self, after_scn: int, until_scn: int) -> tuple[Manifest, ...]:
         """Return the segments with windows after an SCN, up to another one."""
-        return tuple(
-            one for one in self.log if one.end.scn > after_scn and one.header.first_scn <= until_scn
-        )
+        return between(self.log, after_scn, until_scn)
 
     def __str__(self) -> str:
         first, last = self.log[0], self.log[-1]

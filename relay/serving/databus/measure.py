@@ -27,6 +27,7 @@ from databus.relay.ring.scn_index import IndexEntry
 from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.parameters import MeasureRequest
 from databus.relay.serving.databus.stream import COMPILED_STEP_BYTES, STEP_BYTES, find_first
+from databus.relay.serving.databus.window_reader import Finder
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 
@@ -53,8 +54,8 @@ class Extent(Protocol):
         ...
 
 
-class CountingReader(Protocol):
-    """The reader of a ring; `find` and `count` may raise ScnNotFoundError."""
+class CountingReader(Finder, Protocol):
+    """The reader of a ring; `count` may raise ScnNotFoundError, too."""
 
     @property
     def latest_timestamp_ns(self) -> int:
@@ -63,14 +64,6 @@ class CountingReader(Protocol):
 
     def extent(self) -> Extent:
         """Return the content of the ring."""
-        ...
-
-    def newest(self) -> tuple[int, int]:
-        """Return SCN and end position of the newest window."""
-        ...
-
-    def find(self, scn: int, window_offset: int) -> int | None:
-        """Return the position after (scn, window_offset); None if it is not in the ring yet."""
         ...
 
     def count(
@@ -112,7 +105,6 @@ class MeasureJob:
         """`span` is that of the selected sources; None without limits."""
         self._reader = reader
         self._span = Span() if span is None else span
-        self._first, self._stop = self._span.first, self._span.stop
         self._selection = request.selection
         self._limits = request.limits
         self._since_ns = request.since_ns
@@ -144,8 +136,9 @@ class MeasureJob:
     def _measure(self, begin: _Begin, max_scn: int, tail: int) -> Away[Measured]:
         from_scn, position, limits = begin.scn, begin.position, self._limits
         newest_ns = self._reader.latest_timestamp_ns
-        if self._stop is not None:
-            limits = limits._replace(until_scn=min(limits.until_scn, self._stop.scn))
+        stop = self._span.stop
+        if stop is not None:
+            limits = limits._replace(until_scn=min(limits.until_scn, stop.scn))
         if position is None or position >= tail:
             is_ahead = position is None and from_scn > max(max_scn, 0)
             timestamp_ns = newest_ns if from_scn == max_scn else 0
@@ -171,7 +164,7 @@ class MeasureJob:
 
     def _check_stop(self, begin: _Begin) -> None:
         """Raise TableStoppedError if no window after the begin is complete."""
-        stop = self._stop
+        stop = self._span.stop
         if stop is None or self._limits.until_scn <= stop.scn:
             return
         if begin.scn >= stop.scn or begin.first_scn > stop.scn:
@@ -203,7 +196,7 @@ class MeasureJob:
         if self._selection.from_latest:
             return _Begin(max_scn, tail)
         if self._asked is not None:
-            self._first.check(self._asked, self._reader.extent().min_scn)
+            self._span.first.check(self._asked, self._reader.extent().min_scn)
             place = self._span.place(self._asked)
             return _Begin(place[0], self._reader.find(*place))
         if self._since_ns is None:
@@ -212,10 +205,10 @@ class MeasureJob:
 
     def _oldest(self) -> _Begin:
         extent = self._reader.extent()
-        if self._first.scn > extent.prev_scn:
-            position = find_first(self._reader, self._first.scn)
+        if self._span.first.scn > extent.prev_scn:
+            position = find_first(self._reader, self._span.first.scn)
             if position is not None:
-                return _Begin(self._first.scn, position, self._first.scn + 1)
+                return _Begin(self._span.first.scn, position, self._span.first.scn + 1)
             extent = self._reader.extent()
         return _Begin(extent.prev_scn, extent.head, extent.min_scn)
 
@@ -240,7 +233,7 @@ class MeasureJob:
                     yield None  # overwritten meanwhile
                     continue
                 if scn != NOTHING:
-                    self._first.check((scn, WINDOW_DONE), self._reader.extent().min_scn)
+                    self._span.first.check((scn, WINDOW_DONE), self._reader.extent().min_scn)
                     return _Begin(scn, position)
             oldest = self._oldest()
             if oldest.scn > 0:

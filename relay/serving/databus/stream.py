@@ -18,7 +18,7 @@ before such a window can be read, so whatever was read while a stop was noted is
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from databus.relay.captured_spans import NoLimits, Span, Spans, TableStop
 from databus.relay.ring.event_selector import (
@@ -30,7 +30,7 @@ from databus.relay.ring.event_selector import (
 )
 from databus.relay.ring.events import EOP_BYTES
 from databus.relay.ring.selection import Selection
-from databus.relay.serving.databus.window_reader import WindowReader
+from databus.relay.serving.databus.window_reader import Finder, WindowReader
 from databus.schemas.errors import DamagedWindowsError, OtherLogError, ScnNotFoundError
 from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek
 from databus.schemas.rendering import Render
@@ -231,9 +231,10 @@ class StreamJob:
 
     def _told(self, response: StreamResponse | None) -> StreamResponse | None:
         """Return a response whose `resume` is as it is told to clients."""
-        if response is None or response.resume is None or response.resume[1] <= 0:
+        if response is None or response.resume is None:
             return response
-        return replace(response, resume=self._span.told(response.resume))
+        told = self._span.told(response.resume)
+        return response if told is response.resume else replace(response, resume=told)
 
     def _read_on(self, position: int, begin: Position | None) -> StreamResponse | None:
         if self._end is not None and position >= self._end.position:
@@ -321,14 +322,6 @@ class StreamJob:
                 raise self._stop.error() from None
             raise
         return _End(end, (until_scn, WINDOW_DONE))
-
-
-class Finder(Protocol):
-    """Finds positions in a ring; `find` may raise ScnNotFoundError."""
-
-    def find(self, scn: int, window_offset: int) -> int | None:
-        """Return the position after (scn, window_offset); None if it is not in the ring yet."""
-        ...
 
 
 def find_first(reader: Finder, scn: int) -> int | None:

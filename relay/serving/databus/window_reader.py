@@ -1,4 +1,4 @@
-"""What a response to `/stream` needs of the reader of a ring."""
+"""What requests need of the reader of a ring: to find positions, and to read windows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,20 @@ from typing import Protocol
 from databus.relay.ring.event_selector import EventSelector, Position, SelectedEvents
 
 
-class WindowReader(Protocol):
-    """The reader of a ring; `find`, `read` and `select` may raise ScnNotFoundError."""
+class Finder(Protocol):
+    """Finds positions in a ring; `find` may raise ScnNotFoundError."""
+
+    def newest(self) -> tuple[int, int]:
+        """Return SCN and end position of the newest window."""
+        ...
+
+    def find(self, scn: int, window_offset: int) -> int | None:
+        """Return the position after (scn, window_offset); None if it is not in the ring yet."""
+        ...
+
+
+class WindowReader(Finder, Protocol):
+    """The reader of a ring; `read` and `select` may raise ScnNotFoundError, too."""
 
     @property
     def opening(self) -> int:
@@ -33,14 +45,6 @@ class WindowReader(Protocol):
     @property
     def max_scn(self) -> int:
         """SCN of the newest window; negative if there never was one."""
-        ...
-
-    def newest(self) -> tuple[int, int]:
-        """Return SCN and end position of the newest window."""
-        ...
-
-    def find(self, scn: int, window_offset: int) -> int | None:
-        """Return the position after (scn, window_offset); None if it is not in the ring yet."""
         ...
 
     def window_at(self, scn: int) -> tuple[int, int] | None:

@@ -472,10 +472,11 @@ class Assembler:
         changes: Changes | None = None,
         origin: Origin = _NOWHERE,
     ) -> Transaction | None:
-        second, self._held = timestamp_ns // _NS, None
+        second = timestamp_ns // _NS
         if not changes and second <= self._yielded_second:
             self._held = Transaction(scn, timestamp_ns, (), origin)
             return None
+        self._held = None
         self._yielded_second = second
         if not changes:
             return Transaction(scn, timestamp_ns, (), origin)
@@ -483,8 +484,8 @@ class Assembler:
 
     def _scn_at(self, offset: int) -> int:
         """Return the SCN of an offset; offsets beyond 4 GiB share the highest SCN of the file."""
-        place = self._epoch, self._cursor.file_number, min(offset, MAX_OFFSET)
-        return BinlogPosition(*place).to_scn()
+        number = self._cursor.file_number
+        return BinlogPosition(self._epoch, number, min(offset, MAX_OFFSET)).to_scn()
 
     def _stop(self, problem: Exception | str) -> None:
         """Raise AssemblyStopped, unless an operator has acknowledged this SCN."""

@@ -4,7 +4,7 @@
 
 raw      the server's bytes, received and forgotten: the limit of all
 library  mysql-replication, the Python library that decodes rows
-ring     a relay captures into its ring, nobody reads
+ring     a relay captures into its ring of the default size, nobody reads
 key      a relay, and a client in this process whose callback looks at keys
 row      the same, and the callback takes each row as a dict
 window   the same in a loop over windows, each row taken as a dict
@@ -47,6 +47,7 @@ _TIMEOUT_S = 600.0
 _POLL_S = 0.002
 _BATCH_ROWS = 10_000
 _BUFFER_BYTES = 4 << 20
+_DEFAULT_RING_BYTES: int = PhysicalSourceSettings.model_fields["ring_bytes"].default
 _BYTES_PER_ROW = 400  # of the narrow table in a ring, with room
 # The packet that ends a dump: length 5, sequence number, FE, warnings, status.
 _END_BYTES = 9
@@ -125,6 +126,17 @@ def cpu_s_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
 
 
+def ring_bytes_of(job: Job) -> int:
+    """Return the size of the ring: the default, but one that a client reads holds all rows.
+
+    The relay is several times as fast as a client, which would fall off a ring of the default
+    size. The first lap round a ring is its slowest: the system finds memory for each page.
+    """
+    if job.mode == "ring":
+        return _DEFAULT_RING_BYTES
+    return max(_DEFAULT_RING_BYTES, job.rows * _BYTES_PER_ROW)
+
+
 def settings_of(job: Job, folder: Path, start: str) -> PhysicalSourceSettings:
     """Return the settings of a physical source; the password goes to a file in the folder."""
     password_file = folder / "password"
@@ -136,7 +148,7 @@ def settings_of(job: Job, folder: Path, start: str) -> PhysicalSourceSettings:
         sources=(job.table,),
         password_file=password_file,
         start=start,
-        ring_bytes=max(64 << 20, job.rows * _BYTES_PER_ROW),
+        ring_bytes=ring_bytes_of(job),
     )
 
 

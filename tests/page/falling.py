@@ -16,7 +16,7 @@ from tests.page.scene import ConsumerProcess, Scene
 from tests.promises.running import wait_until
 
 SLOW_S = 1.0  # for each row: a hundredth of what is written
-READS_S = 0.003  # for each row of the snapshot, so that it can be looked at
+READS_S = 0.008  # for each row of the snapshot: 12 s, so that it can be looked at
 FALL_MS = 60_000
 MORE_THAN_ITS_BUFFER = 400  # rows, of about 200 bytes
 OFF_THE_RING = re.compile("fallen|bootstrapping")
@@ -26,13 +26,20 @@ _NOTE_STATES = """line => {
     const note = () => {
         const meter = line.querySelector(".distance [role=meter]");
         const state = line.dataset.state;
-        if (seen.at(-1)?.state !== state) seen.push({state});
+        if (seen.at(-1)?.state !== state) seen.push({state, words: []});
+        const words = line.querySelector(".words").textContent;
+        if (seen.at(-1).words.at(-1) !== words) seen.at(-1).words.push(words);
         seen.at(-1).share = Number(meter?.getAttribute("aria-valuenow"));
         seen.at(-1).colour = getComputedStyle(line.querySelector(".state")).color;
     };
     note();
-    new MutationObserver(note).observe(line, {attributes: true, subtree: true});
+    const changes = {attributes: true, characterData: true, childList: true, subtree: true};
+    new MutationObserver(note).observe(line, changes);
 }"""
+
+_BOOTSTRAPPED_FROM = """text => seen.some(
+    ({state, words}) => state === "bootstrapping" && words.some(words => words.includes(text))
+)"""
 
 
 def line_of(page: Page, name: str) -> Locator:
@@ -61,8 +68,7 @@ def play(
     rows = scene.writer.rows
     wait_until(lambda: scene.writer.rows > rows + MORE_THAN_ITS_BUFFER, "the ring to go on")
     consumer.set_pace(READS_S)
-    expect(line.locator(".state")).to_have_text("bootstrapping", timeout=FALL_MS)
-    expect(line.locator(".words")).to_contain_text("snapshot of shop.orders", timeout=FALL_MS)
+    page.wait_for_function(_BOOTSTRAPPED_FROM, arg="snapshot of shop.orders", timeout=FALL_MS)
     take("bootstrapping")
     consumer.set_pace(0)
     expect(line.locator(".state")).to_have_text("live", timeout=FALL_MS)

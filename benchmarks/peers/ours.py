@@ -127,13 +127,11 @@ def cpu_s_of(pid: int) -> float:
 
 
 def ring_bytes_of(job: Job) -> int:
-    """Return the size of the ring: the default, but one that a client reads holds all rows.
-
-    The relay is several times as fast as a client, which would fall off a ring of the default
-    size. The first lap round a ring is its slowest: the system finds memory for each page.
-    """
+    """Return the size of the ring: the default if nobody reads it, or else room for all rows."""
     if job.mode == "ring":
+        # Larger, the first lap would be measured, in which the system finds memory for each page.
         return _DEFAULT_RING_BYTES
+    # The relay is several times as fast as a client, which would fall off a smaller ring.
     return max(_DEFAULT_RING_BYTES, job.rows * _BYTES_PER_ROW)
 
 

@@ -1,7 +1,7 @@
 """A consumer that falls behind, lags out, bootstraps and is live again, in the page.
 
-Every state that the page shows of it is noted by the page itself, so that none
-is missed between two looks.
+Every state that the page shows of it is noted by the page itself, with its words,
+so that none is missed between two looks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOTE_STATES = """line => {
 }"""
 
 _BOOTSTRAPPED_FROM = """text => seen.some(
-    ({state, words}) => state === "bootstrapping" && words.some(words => words.includes(text))
+    ({state, words}) => state === "bootstrapping" && words.some(said => said.includes(text))
 )"""
 
 

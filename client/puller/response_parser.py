@@ -7,19 +7,15 @@ here: what ends a connection is the caller's one problem to report.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 
 import h11
 
+from databus.client.puller.chunked_body import ChunkedBody, MalformedResponseError
+
 MAX_HEADER_BYTES = 64 << 10
-
-_CHUNK_BEGIN = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
-
-
-class MalformedResponseError(Exception):
-    """The bytes are not a whole, well-formed response within the limits."""
+_HEAD_END = b"\r\n\r\n"
 
 
 class ResponseParser:
@@ -34,7 +30,8 @@ class ResponseParser:
         self.has_begun = False
         self._connection = connection
         self._max_body_bytes = max_body_bytes
-        self._is_between_chunks = False
+        # From the end of the headers on, as long as there are plain chunks; h11 reads the rest.
+        self._chunks: ChunkedBody | None = None
         # Of a body with a length, once h11 has read its begin: it would copy all of it twice.
         self._left_bytes = 0
         self._ends_kept = False  # whether the connection lasts behind such a body
@@ -53,18 +50,33 @@ class ResponseParser:
 
         Raises MalformedResponseError.
         """
+        head_bytes = 0 if self.has_begun else data.find(_HEAD_END) + len(_HEAD_END)
         self.has_begun = True
-        if self._is_between_chunks and (body := whole_chunks(data)):
-            self._check_size(self.body_bytes + len(body))
-            self.body_bytes += len(body)
-            return body
+        body = b""
+        # So that h11 knows of the headers, and has seen nothing of the body yet.
+        if len(_HEAD_END) <= head_bytes < len(data):
+            body, data = self._ask_h11(data[:head_bytes]), data[head_bytes:]
+        if self._chunks is not None and data:
+            return body + self._take_chunks(self._chunks, data)
         if self._left_bytes and data:
-            return self._take_body(data)
+            return body + self._take_body(data)
+        return body + self._ask_h11(data)
+
+    def _ask_h11(self, data: bytes) -> bytes:
         try:
             self._connection.receive_data(data)
             return b"".join(self._body_parts())
         except h11.RemoteProtocolError as error:
             raise MalformedResponseError(str(error)) from error
+
+    def _take_chunks(self, chunks: ChunkedBody, data: bytes) -> bytes:
+        body, rest = chunks.receive(data)
+        self._check_size(self.body_bytes + len(body))
+        self.body_bytes += len(body)
+        if not rest:
+            return body
+        self._chunks = None
+        return body + self._ask_h11(rest)
 
     def _take_body(self, data: bytes) -> bytes:
         """Take bytes of a body of which only a known length is missing."""
@@ -90,7 +102,6 @@ class ResponseParser:
             if isinstance(event, h11.Data):
                 self._check_size(self.body_bytes + len(event.data))
                 self.body_bytes += len(event.data)
-                self._is_between_chunks = event.chunk_end
                 yield event.data
             elif isinstance(event, h11.Response):
                 self.status = event.status_code
@@ -104,12 +115,19 @@ class ResponseParser:
                 self._add_headers(event.headers)
                 self.is_whole = True
             elif not isinstance(event, h11.InformationalResponse):
-                if self._connection.trailing_data[0]:
-                    self._is_between_chunks = False
-                elif self.body_bytes and "transfer-encoding" not in self.headers:
-                    length = int(self.headers.get("content-length", 0))
-                    self._left_bytes = max(0, length - self.body_bytes)
+                self._look_at_form()
                 return  # more bytes are needed
+
+    def _look_at_form(self) -> None:
+        """Find out whether what is missing of the body can be read without h11."""
+        if not self.status or self._connection.trailing_data[0]:
+            return
+        if "transfer-encoding" in self.headers:
+            if not self.body_bytes:
+                self._chunks = ChunkedBody()
+        elif self.body_bytes:
+            length = int(self.headers.get("content-length", 0))
+            self._left_bytes = max(0, length - self.body_bytes)
 
     @property
     def _closes(self) -> bool:
@@ -125,23 +143,3 @@ class ResponseParser:
     def _check_size(self, size_bytes: int) -> None:
         if size_bytes > self._max_body_bytes:
             raise MalformedResponseError(f"its body has more than {self._max_body_bytes} bytes")
-
-
-def whole_chunks(data: bytes) -> bytes:
-    """Return what is in chunks, if the bytes are some of them and nothing else; else b"".
-
-    A relay sends each part of an answer that goes on as one chunk. Mostly it arrives alone, or
-    with the next ones. Behind a whole chunk h11 needs to know nothing of the next one, and takes
-    much longer to read it.
-    """
-    found, at = [], 0
-    while at < len(data):
-        begin = _CHUNK_BEGIN.match(data, at)
-        size_bytes = 0 if begin is None else int(begin[1], 16)
-        if begin is None or not size_bytes:  # one without bytes ends the body
-            return b""
-        at = begin.end() + size_bytes + 2
-        if data[at - 2 : at] != b"\r\n":
-            return b""
-        found.append(data[begin.end() : at - 2])
-    return found[0] if len(found) == 1 else b"".join(found)

@@ -8,12 +8,8 @@ import h11
 import pytest
 from hypothesis import given, strategies as st
 
-from databus.client.puller.response_parser import (
-    MAX_HEADER_BYTES,
-    MalformedResponseError,
-    ResponseParser,
-    whole_chunks,
-)
+from databus.client.puller.chunked_body import MalformedResponseError
+from databus.client.puller.response_parser import MAX_HEADER_BYTES, ResponseParser
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=UTF-8\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -144,6 +140,7 @@ def test_a_chunk_extension_is_passed_over() -> None:
         # An error that is answered in the middle of a body.
         (CHUNKED + b"2\r\nab\r\nHTTP/1.1 500 Internal Server Error\r\n", "illegal chunk header"),
         (CHUNKED + b"2\r\nabHTTP/1.1 500", "malformed chunk footer"),
+        (CHUNKED + b"2\r\nab\rHTTP/1.1 500", "malformed chunk footer"),
         (CHUNKED + b"-2\r\nab\r\n", "illegal chunk header"),
         (CHUNKED + b"0\r\nHTTP/1.1 500 Internal Server Error\r\n\r\n", "illegal header line"),
         (CHUNKED + b"3e9\r\n" + bytes(1001), "more than 1000 bytes"),
@@ -159,19 +156,21 @@ def test_what_is_no_response_is_named(sent: bytes, problem: str) -> None:
         read(sent)
 
 
-@pytest.mark.parametrize(
-    ("data", "body"),
-    [
-        (b"2\r\nab\r\n", b"ab"),
-        (b"2\r\nab\r\n03\r\n\r\nc\r\n", b"ab\r\nc"),
-        (b"2\r\nab\r\n3\r\ncd", b""),
-        (b"2\r\nabc\r\n", b""),
-        (b"2\r\nab\r\n0\r\n\r\n", b""),
-        (b"2;name=value\r\nab\r\n", b""),
-        (b"ab", b""),
-    ],
-)
-def test_whole_chunks_are_read_at_once_and_all_else_is_left_to_h11(
-    data: bytes, body: bytes
-) -> None:
-    assert whole_chunks(data) == body
+def test_h11_reads_nothing_of_plain_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+    receive_data = h11.Connection.receive_data
+
+    def see(connection: h11.Connection, data: bytes) -> None:
+        seen.append(data)
+        receive_data(connection, data)
+
+    monkeypatch.setattr(h11.Connection, "receive_data", see)
+    parser, body = read(CHUNKED + b"2\r\na", b"b\r", b"\n3\r\ncde\r\n1", b"\r\nf\r\n0\r\n\r\n")
+    assert (body, parser.body_bytes, parser.may_be_kept) == (b"abcdef", 6, True)
+    assert seen == [CHUNKED, b"0\r\n\r\n"]
+
+
+def test_bare_line_ends_before_a_body_are_read_although_it_has_others() -> None:
+    head = b"HTTP/1.1 200 OK\nContent-Length: 9\n\n"
+    parser, body = read(head + b"ab\r\n\r\ncd", b"e")
+    assert (body, parser.may_be_kept) == (b"ab\r\n\r\ncde", True)

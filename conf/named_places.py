@@ -129,6 +129,15 @@ def parse_source_start(value: str | int) -> NamedPlace:
     return place
 
 
+def parse_restart(value: str | int) -> NamedPlace:
+    """Return the place after which a relay is to read its source's log again.
+
+    Raises SettingsError. That is a place as consumers name it, but none of tables.
+    """
+    parse_source_start(value)
+    return parse_place(value)
+
+
 def _named(value: str | int) -> NamedPlace:
     text = str(value).strip()
     try:

@@ -11,15 +11,17 @@ The methods block for up to some seconds: never call them on the event loop.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from threading import Lock
 
+from databus.conf.named_places import NamedPlace
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.capture import Capture
 from databus.relay.capture.status import State
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.sources.source import Source
-from databus.schemas.errors import ControlRefusedError, RingError, SourceError
+from databus.schemas.errors import ControlRefusedError, RingError, SettingsError, SourceError
 
 STOP_S = 10.0  # a read of a source takes about a second, a connection more
 SHUTDOWN_S = 5.0
@@ -68,17 +70,18 @@ class Control:
         """Stop capture until `resume`."""
         source.capture.stop(SHUTDOWN_S)
 
-    def restart(self, source: PhysicalSource, scn: int) -> None:
-        """Empty the ring and capture from `scn` on.
+    def restart(self, source: PhysicalSource, place: NamedPlace) -> None:
+        """Empty the ring and capture from a place in the source's log on.
 
-        Raises ControlRefusedError, and changes nothing, if the source does not have the
-        changes after `scn` or cannot be reached.
+        A place other than an SCN is looked for first, which takes as long as the log is read,
+        while capture goes on. Raises ControlRefusedError, and changes nothing, if the source
+        does not have the changes after the place, or cannot be reached.
         """
         lock = self._locks.setdefault(source.name, Lock())
         if not lock.acquire(blocking=False):
             raise ControlRefusedError(f"{source.name}: a restart is in progress; wait for its end")
         try:
-            self._restart(source, scn)
+            self._restart(source, self._scn_at(source, place))
         finally:
             lock.release()
 
@@ -107,18 +110,26 @@ class Control:
         capture.start()
         _wait_for(capture, State.RUNNING)
 
+    def _scn_at(self, source: PhysicalSource, place: NamedPlace) -> int:
+        """Return the SCN of a place in the source's log; raise ControlRefusedError."""
+        with self._asking(source, f"at {place}") as asked:
+            return asked.scn_at(place)
+
     def _check(self, source: PhysicalSource, scn: int) -> None:
         """Read from the source after `scn` once; raise ControlRefusedError if that fails."""
+        with self._asking(source, f"after scn {scn}") as asked:
+            asked.open(scn, None)
+            asked.read()  # some sources detect a missing position only here
+
+    @contextmanager
+    def _asking(self, source: PhysicalSource, where: str) -> Iterator[Source]:
+        """Yield another reader of a source's database; raise ControlRefusedError for its errors."""
         try:
-            asked = self._open_source(source.settings)
-            try:
-                asked.open(scn, None)
-                asked.read()  # some sources detect a missing position only here
-            finally:
-                asked.close()
-        except (SourceError, RingError) as error:
+            with closing(self._open_source(source.settings)) as asked:
+                yield asked
+        except (SourceError, RingError, SettingsError) as error:
             raise ControlRefusedError(
-                f"{source.name} cannot start after scn {scn}; nothing was changed: {error}"
+                f"{source.name} cannot start {where}; nothing was changed: {error}"
             ) from error
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from databus import __version__
-from databus.conf.named_places import parse_place
+from databus.conf.named_places import ScnPlace, parse_place, parse_restart
 from databus.daemon.access import Role
 from databus.daemon.client_report import ClientReport
 from databus.daemon.http.openapi import Call, Endpoint, with_document
@@ -152,7 +152,7 @@ class RelayApi:
                 self.drain,
             ),
         )
-        restart = "Empty the ring and capture again after an SCN"
+        restart = "Empty the ring and capture again from a place in the database's log on"
         return (
             *(
                 Endpoint(
@@ -174,7 +174,7 @@ class RelayApi:
                 self.restart,
                 role=Role.ADMIN,
                 body=Restart,
-                errors=_NO_SUCH | {409: "The source does not have the changes after that SCN"},
+                errors=_NO_SUCH | {409: "The source lacks the place, or the changes after it"},
             ),
         )
 
@@ -270,7 +270,9 @@ class RelayApi:
         src_ids = {src_id, *map(catalog.resolve, others)}
         first = physical.spans.of(src_ids).first
         epoch = physical.settings.epoch
-        job = PositionSearch(physical.history, place, physical.name, epoch, first)
+        nearest = call.query.nearest
+        reader, name = physical.history, physical.name
+        job = PositionSearch(reader, place, name, epoch, first, takes_nearest=nearest)
         found = await _in_steps(job.step)
         return position_view(catalog.name_of(src_id), physical, place, found)
 
@@ -287,9 +289,13 @@ class RelayApi:
         return await self._do(call, self._relay.control.drain)
 
     async def restart(self, call: Call) -> PhysicalSourceView:
-        """Empty the ring and capture again after an SCN."""
-        source = self._find(call)
-        await _in_thread(self._relay.control.restart, source, call.body.scn)
+        """Empty the ring and capture again from a place in the database's log on."""
+        source, body = self._find(call), call.body
+        try:
+            place = parse_restart(body.at) if body.scn is None else ScnPlace(body.scn)
+        except SettingsError as error:
+            raise InvalidParameterError("at", body.at, str(error)) from None
+        await _in_thread(self._relay.control.restart, source, place)
         # The ring was emptied: the reader must reopen it before it is asked again.
         source.reader.follow()
         self._relay.monitor.clients.forget_positions(source.name)

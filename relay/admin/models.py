@@ -7,9 +7,9 @@ last few seconds. None = unknown.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from databus.daemon.client_report import ClientReport
 from databus.daemon.http.openapi import ApiModel, Scn
@@ -359,7 +359,21 @@ class Problems(ApiModel):
 class Restart(ApiModel):
     """Where capture starts again, into an emptied ring."""
 
-    scn: Scn = Field(description="The first window captured is the one after it")
+    scn: Scn | None = Field(
+        default=None, description="The first window captured is the one after it"
+    )
+    at: str = Field(
+        default="",
+        max_length=300,
+        description="Instead of `scn`, a place in the database's log: `earliest`, `latest`, "
+        "`time:…`, `gtid:…` or `binlog:FILE:OFFSET`",
+    )
+
+    @model_validator(mode="after")
+    def _is_one_place(self) -> Self:
+        if (self.scn is None) == (not self.at):
+            raise ValueError("give scn or at, one of the two")
+        return self
 
 
 class PositionQuery(ApiModel):
@@ -373,6 +387,11 @@ class PositionQuery(ApiModel):
         default="",
         max_length=10_000,
         description="Other sources that are read with it, by id or name, separated by commas",
+    )
+    nearest: bool = Field(
+        default=False,
+        description="For a place before the oldest window or after the newest one: answer with "
+        "that end of what is held, not with an error",
     )
 
 
@@ -388,6 +407,12 @@ class PositionView(ApiModel):
     committed_at: float | None
     gtid: str | None
     binlog: str | None = Field(description="MySQL: file and offset at which the transaction ends")
+    rung: Literal["ring", "relayLog", "archive"] = Field(
+        description="Which one has what follows the place"
+    )
+    is_nearest: bool = Field(
+        description="The place itself is not held: it is the nearest that is, as was asked for"
+    )
     oldest_scn: Scn | None
     newest_scn: Scn | None
 

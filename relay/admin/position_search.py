@@ -7,7 +7,7 @@ the block of the index around them is walked.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from databus.conf.named_places import (
     BinlogPlace,
@@ -48,12 +48,14 @@ class FoundPosition(NamedTuple):
     """The window after which reading begins, and what is known of it.
 
     `timestamp_ns` is its commit time, `transaction` the metadata of its first row. Both are None
-    if the window is no longer held, and the second one if it has no row.
+    if the window is no longer held, and the second one if it has no row. With `is_nearest` the
+    place is not held, and this is the end of what is held that is nearest to it.
     """
 
     scn: int
     timestamp_ns: int | None = None
     transaction: EventMetadata | None = None
+    is_nearest: bool = False
 
 
 class PositionSearch:
@@ -66,13 +68,19 @@ class PositionSearch:
         physical_source: str,
         epoch: int,
         first: FirstScn,
+        *,
+        takes_nearest: bool = False,
     ) -> None:
-        """`first` is the first SCN of the source that is going to be read."""
+        """`first` is the first SCN of the source that is going to be read.
+
+        With `takes_nearest`, an end of what is held is found for a place outside of it.
+        """
         self._reader = reader
         self._place = place
         self._physical_source = physical_source
         self._epoch = epoch
         self._first = first
+        self._takes_nearest = takes_nearest
         self._steps = Steps(self._run)
 
     def step(self) -> FoundPosition | None:
@@ -84,6 +92,20 @@ class PositionSearch:
         return self._steps.step()
 
     def _run(self) -> Iterator[FoundPosition | SegmentAwayError | None]:
+        try:
+            yield from self._search()
+        except DamagedWindowsError:
+            raise
+        except ScnNotFoundError:
+            if not self._takes_nearest:
+                raise
+            yield self._earliest()._replace(is_nearest=True)
+        except ScnAheadError:
+            if not self._takes_nearest:
+                raise
+            yield self._described(self._reader.max_scn)._replace(is_nearest=True)
+
+    def _search(self) -> Iterator[FoundPosition | SegmentAwayError | None]:
         match self._place:
             case Word.BEGINNING:
                 rule = "beginning is a table's rows, which a bootstrap server has; use earliest"
@@ -98,10 +120,14 @@ class PositionSearch:
             case TimePlace(time_ns):
                 yield self._at_scn((yield from self._scn_before(time_ns)))
             case Word.EARLIEST:
-                begun = self._first.scn if self._first.scn > ALWAYS else UNKNOWN_SCN
-                yield self._described(max(self._reader.prev_scn, begun))
+                yield self._earliest()
             case Word.LATEST:
                 yield self._described(self._reader.max_scn)
+
+    def _earliest(self) -> FoundPosition:
+        """Return the window before the oldest one that the source has and that is held."""
+        begun = self._first.scn if self._first.scn > ALWAYS else UNKNOWN_SCN
+        return self._described(max(self._reader.prev_scn, begun))
 
     def _at_scn(self, scn: int) -> FoundPosition:
         """Return the newest window up to an SCN; raise ScnNotFoundError or ScnAheadError."""
@@ -260,7 +286,17 @@ def position_view(
         binlog=binlog,
         oldest_scn=_known(extent.min_scn),
         newest_scn=_known(newest),
+        rung=_rung_of(physical, found.scn),
+        is_nearest=found.is_nearest,
     )
+
+
+def _rung_of(physical: PhysicalSource, scn: int) -> Literal["ring", "relayLog", "archive"]:
+    """Return what has the window after an SCN."""
+    if scn >= physical.reader.prev_scn or physical.recorder is None:
+        return "ring"
+    on_disk = physical.recorder.on_disk
+    return "relayLog" if on_disk and scn >= on_disk[0].header.prev_scn else "archive"
 
 
 def _known(scn: int) -> int | None:

@@ -18,6 +18,7 @@ from random import Random
 from threading import Event
 from typing import Any
 
+from databus.conf.named_places import NamedPlace
 from databus.conf.settings import PhysicalSourceSettings
 from databus.doctor.checks import Check, ok
 from databus.relay.sources.kind import CheckRequest, SourceKind
@@ -86,6 +87,10 @@ class GeneratorSource(Source):
         self._scn = self._opened_scn = self._start if after_scn is None else after_scn
         self._opened_at = self._clock()
         self._writer = WindowWriter(self.name, self._encoder, newest)
+
+    def scn_at(self, place: NamedPlace) -> int:
+        """Return the SCN of a place; its transactions have one each, from 1 on."""
+        return _start(str(place))
 
     def tables(self) -> Sequence[Table]:
         """Return the tables."""

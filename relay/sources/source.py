@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from databus.conf.named_places import NamedPlace, ScnPlace
 from databus.conf.units import size_text
 from databus.schemas.avro_rows import RowCodec
-from databus.schemas.errors import DatabusError
+from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.event.metadata import Notes, Op
 from databus.schemas.log_mark import LogMark
 from databus.schemas.table import Table
@@ -290,6 +291,16 @@ class Source(ABC):
         Raises SourceUnavailableError (the capture loop retries with back-off)
         or SourceStoppedError (it does not).
         """
+
+    def scn_at(self, place: NamedPlace) -> int:
+        """Return the SCN after which the log goes on at a named place, without `open`.
+
+        Raises as `open` does, and SettingsError for a form that the source does not know. Whether
+        the log still has what follows is for `open` and `read` to find out.
+        """
+        if isinstance(place, ScnPlace):
+            return place.scn
+        raise SettingsError(f"{place}: this kind of source is read again after an SCN only")
 
     @property
     def findings(self) -> Findings:

@@ -17,6 +17,7 @@ from tests.page.fake_relay import (
     make_row,
     make_source,
 )
+from tests.promises.running import wait_until
 
 EVIL = '<img src="x" onerror="document.title=\'taken\'"><script>document.title="taken"</script>'
 STATES = ("live", "behind", "falling", "fallen", "bootstrapping", "silent")
@@ -336,7 +337,7 @@ def test_drain_is_done_when_the_newest_scn_is_typed(browser: Browser, fake: Fake
         expect(page.locator("#source-shop .state")).to_have_text("draining")
 
 
-def test_restart_is_done_from_the_scn_that_is_typed_or_not_at_all(
+def test_restart_is_done_from_the_place_that_is_typed_or_not_at_all(
     browser: Browser, fake: FakeRelay
 ) -> None:
     with visiting(browser, fake.url) as visit:
@@ -353,8 +354,12 @@ def test_restart_is_done_from_the_scn_that_is_typed_or_not_at_all(
         page.get_by_role("textbox").fill(str(2**63 - 1))
         page.keyboard.press("Enter")
         expect(page.locator(".answer")).to_contain_text("restart: the source is running")
-        ((verb, body),) = fake.asked
-        assert (verb, body.scn) == ("restart", 2**63 - 1)
+        restart.press("Enter")
+        page.keyboard.type("gtid:0-1-17")
+        page.keyboard.press("Enter")
+        wait_until(lambda: len(fake.asked) == 2)
+        asked = [(verb, body.at, body.scn) for verb, body in fake.asked]
+        assert asked == [("restart", str(2**63 - 1), None), ("restart", "gtid:0-1-17", None)]
 
 
 def test_figures_that_are_not_known_are_dashes(browser: Browser, fake: FakeRelay) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from databus.conf.named_places import ScnPlace
 from databus.relay.captured_spans import load_first_scns
 from databus.relay.ring.layout import GENERATION, NEVER_SEALED, SOURCES
 from databus.relay.ring.ring import Ring
@@ -170,7 +171,7 @@ def test_a_consumer_of_the_newest_window_is_served_at_once(tmp_path: Path) -> No
 
 def test_a_ring_that_begins_anew_has_all_changes_of_its_sources(folder: Path) -> None:
     with relay_of(folder) as relay:
-        relay.relay.control.restart(relay.relay.physical_source("shop"), 2)
+        relay.relay.control.restart(relay.relay.physical_source("shop"), ScnPlace(2))
         put(relay, BOTH, 3, 4)
         assert scns_of(ask(relay, 2, "shop.orders")) == [3, 4]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from databus.conf.named_places import ScnPlace
 from databus.daemon import files
 from databus.relay import captured_spans
 from databus.relay.capture.status import State
@@ -241,7 +242,7 @@ def test_a_restart_from_there_brings_the_table_back_and_nobody_goes_on_inside_a_
     # What was wrong with the row is mended.
     relay.source()._log[3] = of_both(4)
     physical = relay.relay.physical_sources["shop"]
-    relay.relay.control.restart(physical, 3)
+    relay.relay.control.restart(physical, ScnPlace(3))
     relay.wait_for_scn(6)
     physical.reader.follow()
     assert rows_of(ask(relay, 3, "shop.orders")) == [(4, 2), (5, 2), (6, 2)]
@@ -259,7 +260,7 @@ def full(*_: object) -> None:
 
 
 def restart(relay: ServedRelay, scn: int) -> None:
-    relay.relay.control.restart(relay.relay.physical_sources["shop"], scn)
+    relay.relay.control.restart(relay.relay.physical_sources["shop"], ScnPlace(scn))
 
 
 def test_a_restart_that_cannot_save_its_beginning_changes_nothing(

@@ -1,11 +1,11 @@
-// A confirmation dialog in which the user types an SCN.
+// A confirmation dialog in which the user types an SCN or a place.
 
 import { h, say, set } from "./dom.js";
 
 /** Show the dialog; return the SCN typed, or null if cancelled. `check` returns a problem. */
-export function confirmScn({ title, text, ask, verb, check }) {
+export function confirmTyped({ title, text, ask, verb, check }) {
   const wrong = h("p", { class: "wrong", id: "confirm-wrong", role: "alert" });
-  const input = h("input", { inputmode: "numeric", autocomplete: "off", spellcheck: "false", "aria-describedby": "confirm-wrong" });
+  const input = h("input", { autocomplete: "off", spellcheck: "false", "aria-describedby": "confirm-wrong" });
   const close = () => dialog.close();
   const form = h(
     "form",

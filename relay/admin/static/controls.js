@@ -2,7 +2,7 @@
 // discard data or take long, are confirmed by typing an SCN.
 
 import { GoneError, TokenError, post, sourcePath } from "./api.js";
-import { confirmScn } from "./confirm.js";
+import { confirmTyped } from "./confirm.js";
 import { h, say, set, show } from "./dom.js";
 import { clock, scn } from "./format.js";
 
@@ -45,7 +45,7 @@ export function makeControls(name, onAnswer) {
 
   async function askDrain() {
     const newest = scn(source.ring.maxScn);
-    const typed = await confirmScn({
+    const typed = await confirmTyped({
       title: `Drain ${name}?`,
       text: "Capture pauses while consumers read the rest of the ring. Nothing new is captured until you resume.",
       ask: `Type the newest SCN, ${newest}`,
@@ -56,14 +56,14 @@ export function makeControls(name, onAnswer) {
   }
 
   async function askRestart() {
-    const typed = await confirmScn({
+    const typed = await confirmTyped({
       title: `Restart ${name} from a position?`,
-      text: `The ring is emptied, and the windows after the SCN are read from the database again. The ring holds ${scn(source.ring.minScn)} to ${scn(source.ring.maxScn)} now.`,
-      ask: "SCN after which capture starts again",
+      text: `The ring is emptied, and the windows after a place in the database's log are read again. The ring holds ${scn(source.ring.minScn)} to ${scn(source.ring.maxScn)} now.`,
+      ask: "Place after which capture starts again: an SCN, earliest, latest, time:2026-11-21T10:00:00Z, gtid:… or binlog:FILE:OFFSET",
       verb: "Restart",
-      check: (value) => (isScn(value) ? "" : "An SCN is a number of at most 63 bits."),
+      check: placeProblem,
     });
-    if (typed !== null) await send("restart", { scn: typed });
+    if (typed !== null) await send("restart", { at: typed });
   }
 
   return {
@@ -85,8 +85,9 @@ function button(text, onclick) {
   return h("button", { type: "button", onclick }, text);
 }
 
-function isScn(text) {
-  return /^[0-9]{1,19}$/.test(text) && BigInt(text) < 1n << 63n;
+function placeProblem(text) {
+  if (/^[0-9]+$/.test(text)) return text.length < 20 && BigInt(text) < 1n << 63n ? "" : "An SCN is a number of at most 63 bits.";
+  return text ? "" : "Type a place.";  // all else is the relay's to judge
 }
 
 function drainWords(drain) {

@@ -36,7 +36,11 @@ from databus.relay.sources.mysql.server.log_retention import (
 )
 from databus.relay.sources.mysql.server.replica import clash_text, replica_host, replica_id
 from databus.relay.sources.mysql.server.start_position import LogFile, Start, start_at_setting
-from databus.relay.sources.mysql.server.variables import gtid_start_problem, read_facts
+from databus.relay.sources.mysql.server.variables import (
+    gtid_start_problem,
+    is_mariadb_of,
+    read_facts,
+)
 from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.source import tell_nobody
 from databus.schemas.errors import DatabusError, ProtocolError, SettingsError, SourceError
@@ -183,7 +187,7 @@ class _ServerCheck:
                 start,
                 replica_id(derived),
                 source=self._settings.name,
-                is_mariadb=_is_mariadb(variables),
+                is_mariadb=is_mariadb_of(variables),
                 follows=False,
             )
 
@@ -213,7 +217,7 @@ class _ServerCheck:
                 position = binlog_position(self._newest_scn)
         # A first start, or the first one on another server (`epoch`): the settings decide.
         if position is None or position.epoch != settings.epoch:
-            is_mariadb = _is_mariadb(variables)
+            is_mariadb = is_mariadb_of(variables)
             if isinstance(parse_source_start(settings.start), TimePlace):
                 text = "capture looks for it along the log, from the oldest file on"
                 self._add(ok(subject, f"{settings.start}: {text}"))
@@ -261,10 +265,6 @@ class _ServerCheck:
 
 def _is_about_grants(text: str) -> bool:
     return "ccess denied" in text or "privilege" in text
-
-
-def _is_mariadb(variables: Mapping[str, str]) -> bool:
-    return "mariadb" in variables.get("version", "").lower()
 
 
 def _table(source: str, definition: Definition) -> Table:

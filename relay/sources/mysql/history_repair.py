@@ -17,6 +17,7 @@ from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.initial_history import rules_of, table_versions
 from databus.relay.sources.mysql.server.replica import replica_id
 from databus.relay.sources.mysql.server.start_position import Start
+from databus.relay.sources.mysql.server.variables import is_mariadb_of
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.captured_tables import ScanLog
 from databus.relay.sources.mysql.tables.column_spec import Rules
@@ -43,7 +44,7 @@ def repair_history(
             fold_case = variables.get("lower_case_table_names", "0") != "0"
             names = catalog.names = Names(settings.source_names, fold_case=fold_case)
             history = _existing(path, scn)
-            is_mariadb = "mariadb" in variables.get("version", "").lower()
+            is_mariadb = is_mariadb_of(variables)
             dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=False)
             rules = rules_of(variables, dialect)
             if text is None:

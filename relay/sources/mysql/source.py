@@ -13,12 +13,14 @@ added to `acknowledged_scns`, and capture passes that one position.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from databus.conf.named_places import NamedPlace
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.faults import is_transient
 from databus.relay.sources.mysql.binlog.packets import SAME_ID, StreamBrokenError, StreamEnded
@@ -56,6 +58,7 @@ from databus.relay.sources.mysql.server.start_position import (
 )
 from databus.relay.sources.mysql.server.variables import (
     gtid_start_problem,
+    is_mariadb_of,
     read_facts,
     with_log_ends,
 )
@@ -72,7 +75,7 @@ from databus.relay.sources.source import (
 from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.log_mark import LogMark
-from databus.schemas.scn import binlog_position
+from databus.schemas.scn import BinlogPosition, binlog_position
 from databus.schemas.table import Table
 from databus.schemas.windows import WindowBatch, WindowPiece
 
@@ -137,8 +140,23 @@ class MysqlSource(Source):
         self._scn = after_scn or 0
         self._newest = newest
         self._writer = WindowWriter(self.name, self._encoder, newest)
-        try:
+        with self._errors():
             self._open(after_scn)
+
+    def scn_at(self, place: NamedPlace) -> int:
+        """Look for a place in the server's log; see `Source.scn_at`."""
+        catalog = ServerCatalog(self._address, self._settings, self._scn)
+        with self._errors(), catalog.session():
+            files = _files_of(catalog)
+            start = self._start_at(str(place), files, is_mariadb_of(catalog.variables()))
+            number = next(file.number for file in files if file.name == start.file)
+            return BinlogPosition(self._settings.epoch, number, start.offset).to_scn()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise what a server answers, or what its log does not have, as SourceError."""
+        try:
+            yield
         except ValueError as error:
             if is_transient(error):  # such as a full disk when the history is written
                 raise
@@ -314,7 +332,7 @@ class MysqlSource(Source):
 
     def _begin(self, catalog: ServerCatalog, after_scn: int | None) -> None:
         variables = catalog.variables()
-        is_mariadb = "mariadb" in variables.get("version", "").lower()
+        is_mariadb = is_mariadb_of(variables)
         self._check_server(variables)
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         names = catalog.names = Names(self._sources, fold_case=fold_case)
@@ -324,7 +342,7 @@ class MysqlSource(Source):
         self._stop_on([replication_problem(variables, facts.replication)])
         self._check_replica_id(catalog)
         dialect = self._dialect(catalog, is_mariadb)
-        files = catalog.log_files()
+        files = _files_of(catalog)
         self._is_mariadb = is_mariadb
         # MariaDB has no server_uuid.
         self._same_log.server = variables.get("server_uuid") or variables.get("server_id", "")
@@ -417,23 +435,19 @@ class MysqlSource(Source):
 
         The identities are None when the position comes from the settings.
         """
-        if not files:
-            raise ValueError("the server has no binlog files")
         epoch, setting = self._settings.epoch, self._settings.start
         if after_scn is None:
-            return self._start_at_setting(files, is_mariadb), None
+            return self._start_at(setting, files, is_mariadb), None
         position = binlog_position(after_scn)
         if position.epoch < epoch and setting not in ("latest", "earliest"):
             # The server was replaced: the settings give the position in the new one's log.
-            return self._start_at_setting(files, is_mariadb), None
+            return self._start_at(setting, files, is_mariadb), None
         return self._same_log.begin(after_scn, files, self._newest)
 
-    def _start_at_setting(self, files: Sequence[LogFile], is_mariadb: bool) -> Start:
+    def _start_at(self, start: str, files: Sequence[LogFile], is_mariadb: bool) -> Start:
         search = StartSearch(files, self._open_dump_to_scan(is_mariadb), self._tell_search)
-        settings = self._settings
-        return start_at_setting(
-            settings.start, settings.epoch, files, search.find, is_mariadb=is_mariadb
-        )
+        epoch = self._settings.epoch
+        return start_at_setting(start, epoch, files, search.find, is_mariadb=is_mariadb)
 
     def _check_replica_id(self, catalog: ServerCatalog) -> None:
         is_listed = CLASHES.is_listed(
@@ -465,6 +479,14 @@ class MysqlSource(Source):
         text = "; ".join(problem for problem in problems if problem)
         if text:
             raise SourceStoppedError(self.name, self._scn, text)
+
+
+def _files_of(catalog: ServerCatalog) -> Sequence[LogFile]:
+    """Return the files of a server's log, oldest first; raise ValueError if there are none."""
+    files = catalog.log_files()
+    if not files:
+        raise ValueError("the server has no binlog files")
+    return files
 
 
 def is_begin_of_file(item: ReadItem) -> bool:

@@ -59,7 +59,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 
-from databus.conf.named_places import ScnPlace, TimePlace, Word, parse_source_start
+from databus.conf.named_places import (
+    NamedPlace,
+    ScnPlace,
+    TimePlace,
+    Word,
+    parse_source_start,
+)
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import (
     Captured,
@@ -97,6 +103,8 @@ from databus.schemas.table import Table
 
 _log = logging.getLogger(__name__)
 
+_Place = Word | ScnPlace | TimePlace  # what a start may be
+
 _PARAMETERS = ("fsync",)
 _OPS = {"i": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE, "r": Op.UPDATE}
 _READ_WAIT_S = 0.5
@@ -131,7 +139,7 @@ class SqliteSource(Source):
         self._path = Path(uri.path)
         self._is_flushed = _on_or_off(uri.parameters.get("fsync", "off"))
         self._watched = _watched_tables(settings)
-        self._start = _start(settings.start)
+        self._start = _place(settings.start)
         self._clock = clock
         self._stop = stop or Event()
         self._connection: sqlite3.Connection | None = None
@@ -155,10 +163,20 @@ class SqliteSource(Source):
         self._writer = WindowWriter(self.name, self._encoder, newest)
         try:
             with self._errors():
-                self._scn = self._connect(after_scn, newest)
+                self._scn = self._connect(after_scn, newest, self._start)
         except BaseException:
             self.close()
             raise
+
+    def scn_at(self, place: NamedPlace) -> int:
+        """Look for a place in the change log; see `Source.scn_at`."""
+        self.close()
+        searched = _place(str(place))
+        try:
+            with self._errors():
+                return self._connect(None, None, searched)
+        finally:
+            self.close()
 
     def tables(self) -> Sequence[Table]:
         """Return the watched tables as they are now."""
@@ -228,8 +246,11 @@ class SqliteSource(Source):
             raise SourceUnavailableError(f"source {self.name}: not open")
         return self._log
 
-    def _connect(self, after_scn: int | None, newest: Newest | None) -> int:
-        """Open the files and find the position in the log; return the SCN to read after."""
+    def _connect(self, after_scn: int | None, newest: Newest | None, start: _Place) -> int:
+        """Open the files and find the position in the log; return the SCN to read after.
+
+        `start` is where to begin without `after_scn`.
+        """
         self._connection = connect(self._path)
         with waiting(self._connection, _LOCK_WAIT_S):
             self._use_wal(self._connection)
@@ -243,7 +264,9 @@ class SqliteSource(Source):
             if after_scn is not None:
                 self._resume(log, after_scn)
             log.follow_schema()
-            scn = self._first_scn(log, self._bounds) if after_scn is None else after_scn
+            scn = after_scn
+            if scn is None:
+                scn = self._first_scn(log, self._bounds, start)
         self._log = log
         self._files = self._present_files()
         return scn
@@ -269,35 +292,35 @@ class SqliteSource(Source):
             )
             log.restore_bound(after_scn)
 
-    def _first_scn(self, log: ChangeLog, bounds: WindowBounds) -> int:
+    def _first_scn(self, log: ChangeLog, bounds: WindowBounds, start: _Place) -> int:
         log.mark_beginning()
         log.close_all_windows()
-        match self._start:
+        match start:
             case ScnPlace(scn):
                 if scn > log.newest.scn:
                     raise self._stopped(_too_new(scn, log.newest.scn))
-            case TimePlace(time_ns):
-                scn = self._scn_before(time_ns, bounds)
+            case TimePlace():
+                scn = self._scn_before(start, bounds)
             case Word.LATEST:
                 scn = log.newest.scn
             case _:
                 scn = bounds.oldest().prev_scn
-        if self._start is Word.LATEST and scn:
+        if start is Word.LATEST and scn:
             # Otherwise there is no SCN before the first change.
             self._announced = _transaction(LoggedWindow(log.newest, []))
         return scn
 
-    def _scn_before(self, time_ns: int, bounds: WindowBounds) -> int:
+    def _scn_before(self, start: TimePlace, bounds: WindowBounds) -> int:
         """Return the SCN before the first window of a time or later."""
-        oldest, found = bounds.oldest(), bounds.since(time_ns)
+        oldest, found = bounds.oldest(), bounds.since(start.time_ns)
         if found == NO_BOUND:
             raise self._stopped(
-                f"start = {self._start} is after the newest window of the log; use latest, or an "
+                f"start = {start} is after the newest window of the log; use latest, or an "
                 "earlier time"
             )
         if found == oldest and oldest.prev_scn:
             raise self._stopped(
-                f"start = {self._start} is before the oldest window of the log, which was trimmed "
+                f"start = {start} is before the oldest window of the log, which was trimmed "
                 "since; use earliest, or a later time"
             )
         return found.prev_scn
@@ -398,7 +421,7 @@ def _watched_tables(settings: PhysicalSourceSettings) -> dict[str, str]:
     return watched
 
 
-def _start(text: str) -> Word | ScnPlace | TimePlace:
+def _place(text: str) -> _Place:
     place = parse_source_start(text)
     if isinstance(place, Word | ScnPlace | TimePlace):
         return place

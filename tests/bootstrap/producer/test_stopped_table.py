@@ -13,6 +13,7 @@ from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.server.checks import check_served
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceStatus
+from databus.conf.named_places import ScnPlace
 from databus.relay.sources.source import RowChange
 from databus.schemas.errors import BootstrapTooOldError
 from databus.schemas.event.metadata import Op
@@ -62,7 +63,7 @@ def test_the_others_are_read_on_and_the_table_is_seeded_again(
         assert "shop.orders is stopped after scn 2" in producer.problem
         # The row is mended, and capture begins again there.
         relay.source()._log[2] = of_both(3)
-        relay.relay.control.restart(relay.relay.physical_sources["shop"], 2)
+        relay.relay.control.restart(relay.relay.physical_sources["shop"], ScnPlace(2))
         wait_until(lambda: status_of(store, "shop.orders") is SourceStatus.NEW)
         relay.put(of_both(5))
         wait_until(lambda: store.position().scn == 5)

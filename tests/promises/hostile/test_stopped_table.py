@@ -24,7 +24,7 @@ from tests.promises.running import (
     running,
     wait_until,
 )
-from tests.promises.test_restart_from_scn import restart
+from tests.promises.test_rewind import restart
 
 pytestmark = pytest.mark.mariadb
 

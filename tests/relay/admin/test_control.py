@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -205,3 +206,53 @@ def test_an_sqlite_log_says_what_it_does_not_have(tmp_path: Path) -> None:
         wait_until(lambda: int(the_source(here)["ring"]["maxScn"]) > newest)
         rows = asked(here, f"{ONE}/rows?source=shop.orders&limit=200")["rows"]
         assert [row["row"]["id"] for row in rows] == [6, 7, 8, 9, 10, 100]
+
+
+def test_an_sqlite_log_is_read_again_from_a_place_of_any_form_that_it_has(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "shop.db")
+    with contextlib.closing(shop), sqlite_relay(tmp_path, shop) as url:
+        here: Any = SimpleNamespace(url=url, get=lambda path: get(url, path))
+        wait_until(lambda: asked(here, "/relay")["isReady"])
+        for count in range(1, 6):
+            shop.insert(count)
+            wait_until(lambda: the_source(here)["events"] == count)  # noqa: B023
+        newest = int(the_source(here)["ring"]["maxScn"])
+        third = asked(here, f"/sources/shop.orders/position?at={newest - 2}")["committedAt"]
+        since = datetime.fromtimestamp(third, UTC) - timedelta(milliseconds=1)
+        for at, prev_scn in (
+            ("latest", newest),
+            (f"time:{since:%Y-%m-%dT%H:%M:%S.%fZ}", newest - 3),
+            (f"scn:{newest - 1}", newest - 1),
+        ):
+            assert do(here, "restart", {"at": at})["state"] == "running"
+            wait_until(lambda: the_source(here)["ring"]["maxScn"] == str(newest))
+            assert the_source(here)["ring"]["prevScn"] == str(prev_scn), at
+        for at in ("gtid:0-1-17", "binlog:bin.000001:4", "time:2100-01-01"):
+            refused = post(here, f"{ONE}/restart", {"at": at})
+            assert (refused.status, b"nothing was changed" in refused.body) == (409, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"scn": "1", "at": "latest"},
+        {"at": "soon"},
+        {"at": "beginning"},
+        {"at": "gtid-set:0-1-5"},
+    ],
+)
+def test_a_restart_is_at_one_place_of_the_log(relay: ServedRelay, body: dict[str, str]) -> None:
+    put_some(relay, 2)
+    refused = post(relay, f"{ONE}/restart", body)
+    assert refused.status == 400, refused.body
+    assert the_source(relay)["ring"]["minScn"] == "1"
+
+
+def test_a_source_without_names_for_places_is_read_again_after_an_scn_only(
+    relay: ServedRelay,
+) -> None:
+    put_some(relay, 2)
+    refused = post(relay, f"{ONE}/restart", {"at": "time:2026-11-21"})
+    assert (refused.status, b"after an SCN only" in refused.body) == (409, True)
+    assert do(relay, "restart", {"at": "scn:1"})["ring"]["prevScn"] == "1"

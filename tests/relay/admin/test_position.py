@@ -86,6 +86,8 @@ def test_the_transaction_at_the_place_is_described(log: ServedRelay) -> None:
         "binlog": "bin.000002:300",
         "oldestScn": str(scn_of(1, 200)),
         "newestScn": str(scn_of(2, 800)),
+        "rung": "ring",
+        "isNearest": False,
     }
 
 
@@ -123,6 +125,30 @@ def test_each_place_that_is_not_there_has_its_own_error(
     told = json.loads(answer.body)
     named = told.get("cause") or told["error"]
     assert (answer.status, named.rpartition(".")[2]) == (status, error)
+
+
+@pytest.mark.parametrize(
+    ("at", "scn"),
+    [
+        ("time:2026-11-21T10:00:31Z", scn_of(2, 800)),
+        (str(scn_of(2, 801)), scn_of(2, 800)),
+        ("time:2026-11-21T09:00:00Z", None),  # the window before the oldest is not known
+        ("binlog:bin.000002:300", scn_of(2, 300)),
+    ],
+)
+def test_the_nearest_end_is_found_for_who_asks_for_it(
+    log: ServedRelay, at: str, scn: int | None
+) -> None:
+    answer = log.get("/api/v1/sources/shop.person/position", at=at, nearest="true")
+    found = json.loads(answer.body)
+    assert found["scn"] == (None if scn is None else str(scn))
+    assert found["isNearest"] == (scn != scn_of(2, 300))
+
+
+def test_what_never_was_has_nothing_nearest_to_it(log: ServedRelay) -> None:
+    for at, status in (("gtid:0-1-3", 404), ("binlog:other.000001:4", 404), ("beginning", 400)):
+        answer = log.get("/api/v1/sources/shop.person/position", at=at, nearest="true")
+        assert answer.status == status, answer.body
 
 
 def test_a_time_is_found_in_the_order_of_the_log_however_times_jump(relay: ServedRelay) -> None:

@@ -35,6 +35,11 @@ def read_facts(
     )
 
 
+def is_mariadb_of(variables: Mapping[str, str]) -> bool:
+    """Return whether a server's variables are those of MariaDB, not of MySQL."""
+    return "mariadb" in variables.get("version", "").lower()
+
+
 def gtid_start_problem(catalog: ServerCatalog, start: Start, is_mariadb: bool) -> str:
     """Return why a dump cannot begin after a GTID set; empty if it can, or on MariaDB."""
     if not start.gtids or is_mariadb:

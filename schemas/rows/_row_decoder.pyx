@@ -7,7 +7,9 @@ branch that the schema has not, text that is not UTF-8, a value that its Python 
 allow. So the values and the errors are the Python decoder's. No byte beyond the given ones is read.
 
 The dict is a copy of a dict that has all columns: its size and its keys are right from the start.
-It has only values that the garbage collector need not follow, so it is not tracked.
+A value is put where the copy keeps it, which is the same place in each copy, instead of looking for
+its key. The place is found out when the decoder is made, and tried; if that fails, keys are looked
+for. It has only values that the garbage collector need not follow, so it is not tracked.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -16,7 +18,7 @@ from cpython.dict cimport PyDict_Copy, PyDict_SetItem
 from cpython.float cimport PyFloat_FromDouble
 from cpython.long cimport PyLong_FromLongLong
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
 from datetime import timezone
@@ -27,6 +29,23 @@ from libc.string cimport memcpy
 include "avro_numbers.pxi"
 
 import_datetime()
+
+cdef extern from *:
+    """
+    /* Where a dict has its keys, and behind them, in a layout of its own, the values. */
+    #define KEYS_OF(row) ((char*)((PyDictObject*)(row))->ma_keys)
+
+    static inline void put_at(PyObject** place, PyObject* value) {
+        PyObject* former = *place;
+        Py_INCREF(value);
+        *place = value;
+        Py_DECREF(former);
+    }
+    """
+    char* KEYS_OF(object row)
+    void put_at(PyObject** place, object value)
+    bint PyType_IS_GC(PyTypeObject* kind)
+    PyTypeObject* Py_TYPE(object value)
 
 cdef enum Code:
     NOTHING
@@ -66,8 +85,8 @@ cdef enum:
     # Python's dates, in days since 1970.
     FIRST_DAY = -719162
     LAST_DAY = 2932896
-
-cdef int64_t _DAY_US = 86400000000
+    DAY_S = 86400
+    SECOND_US = 1000000
 
 cdef struct Branch:
     int code
@@ -100,6 +119,7 @@ cdef class RowDecoder:
 
     cdef Column* _columns
     cdef Branch* _branches
+    cdef Py_ssize_t* _places  # by column: of its value, behind a copy's keys; NULL = not known
     cdef Py_ssize_t _count
     cdef tuple _names
     cdef tuple _details  # by branch: symbols of an enum, or a logical type's reader and schema
@@ -128,10 +148,40 @@ cdef class RowDecoder:
         self._details = tuple(details)
         self._empty = dict.fromkeys(names)
         self._fallback = fallback
+        self._find_places()
 
     def __dealloc__(self):
         PyMem_Free(self._columns)
         PyMem_Free(self._branches)
+        PyMem_Free(self._places)
+
+    cdef _find_places(self):
+        """Find out where copies of `_empty` keep their values, and try whether they are there."""
+        cdef dict marked = dict.fromkeys(self._names), copied
+        cdef Py_ssize_t at, column, size
+        cdef dict columns = {}
+        for column in range(self._count):
+            marked[self._names[column]] = marker = object()
+            columns[<size_t><PyObject*>marker] = column
+        copied = PyDict_Copy(marked)
+        size = copied.__sizeof__() - dict.__basicsize__
+        self._places = <Py_ssize_t*>PyMem_Calloc(self._count + 1, sizeof(Py_ssize_t))
+        if self._places == NULL:
+            raise MemoryError
+        for at in range(0, size - <Py_ssize_t>sizeof(PyObject*) + 1, sizeof(PyObject*)):
+            found = columns.pop(<size_t>(<PyObject**>(KEYS_OF(copied) + at))[0], None)
+            if found is not None:
+                self._places[<Py_ssize_t>found] = at
+        if columns or not self._are_places_right():
+            PyMem_Free(self._places)
+            self._places = NULL
+
+    cdef bint _are_places_right(self) except -1:
+        cdef dict tried = PyDict_Copy(self._empty)
+        cdef Py_ssize_t column
+        for column in range(self._count):
+            put_at(<PyObject**>(KEYS_OF(tried) + self._places[column]), column)
+        return list(tried.items()) == [(name, at) for at, name in enumerate(self._names)]
 
     cdef object _plan(self, Branch* branch, planned):
         branch.code = _CODES[planned.code]
@@ -175,7 +225,12 @@ cdef class RowDecoder:
             value = self._value(planned.first + index, &at, end)
             if value is _OTHER:
                 return None
-            if value is not None:  # as in the copy
+            if value is None:  # as in the copy
+                continue
+            # A dict with a value that the garbage collector must follow is tracked by its own code.
+            if self._places != NULL and not PyType_IS_GC(Py_TYPE(value)):
+                put_at(<PyObject**>(KEYS_OF(row) + self._places[column]), value)
+            else:
                 PyDict_SetItem(row, <object>PyTuple_GET_ITEM(self._names, column), value)
         return row if at == end else None
 
@@ -272,18 +327,24 @@ cdef object _decimal(const Branch* branch, const uint8_t* data, int64_t size):
 
 
 cdef Day _civil(int64_t days) noexcept nogil:
-    """Return the date of a number of days since 1970 that `date` allows."""
-    # Eras of 400 years that begin on the first of March, so that a leap day ends its year.
-    cdef int64_t shifted = days + 719468  # since 0000-03-01
-    cdef int64_t era = shifted // 146097
-    cdef int64_t of_era = shifted - era * 146097
-    cdef int64_t year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
-    cdef int64_t of_year = of_era - (365 * year + year // 4 - year // 100)
-    cdef int64_t month = (5 * of_year + 2) // 153
+    """Return the date of a number of days since 1970 that `date` allows.
+
+    By multiplications and shifts for the divisions (Neri and Schneider, "Euclidean affine functions
+    and their application to calendar algorithms", 2022). A year begins on the first of March, so
+    that a leap day ends it.
+    """
+    cdef uint32_t shifted = 4 * <uint32_t>(days + 719468) + 3  # since 0000-03-01
+    cdef uint32_t century = shifted // 146097
+    cdef uint32_t of_century = (shifted % 146097) | 3
+    cdef uint64_t product = <uint64_t>2939745 * of_century
+    cdef uint32_t year = 100 * century + <uint32_t>(product >> 32)
+    cdef uint32_t of_year = <uint32_t>product // 2939745 // 4
+    cdef uint32_t months = 2141 * of_year + 197913
+    cdef uint32_t month = months >> 16
     cdef Day found
-    found.day = <int>(of_year - (153 * month + 2) // 5 + 1)
-    found.month = <int>(month + 3 if month < 10 else month - 9)
-    found.year = <int>(year + era * 400 + (1 if found.month <= 2 else 0))
+    found.day = <int>((months & 0xFFFF) // 2141 + 1)
+    found.month = <int>(month - 12 if of_year >= 306 else month)
+    found.year = <int>(year + (1 if of_year >= 306 else 0))
     return found
 
 
@@ -295,23 +356,27 @@ cdef object _date(int64_t days):
 
 
 cdef object _datetime(int64_t micros, object zone):
-    cdef int64_t days = micros // _DAY_US
-    cdef int64_t rest = micros % _DAY_US
-    # The division is C's, which rounds to zero.
-    if rest < 0:
+    cdef int64_t seconds = micros // SECOND_US, fraction = micros % SECOND_US, days
+    cdef int of_day
+    # The divisions are C's, which round to zero.
+    if fraction < 0:
+        seconds -= 1
+        fraction += SECOND_US
+    days = seconds // DAY_S
+    of_day = <int>(seconds % DAY_S)
+    if of_day < 0:
         days -= 1
-        rest += _DAY_US
+        of_day += DAY_S
     if not FIRST_DAY <= days <= LAST_DAY:
         return _OTHER
     cdef Day day = _civil(days)
-    cdef int seconds = <int>(rest // 1000000)
     return datetime_new(
         day.year,
         day.month,
         day.day,
-        seconds // 3600,
-        seconds // 60 % 60,
-        seconds % 60,
-        <int>(rest % 1000000),
+        of_day // 3600,
+        of_day // 60 % 60,
+        of_day % 60,
+        <int>fraction,
         zone,
     )

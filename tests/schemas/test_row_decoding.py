@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+from datetime import date
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -162,6 +163,47 @@ def test_rows_cost_the_garbage_collector_nothing() -> None:
     codec = RowCodec(avro_schema(Table("t", (Column("a", "int", 0), Column("b", "datetime", 1)))))
     row = codec.decode(codec.encode({"a": 7, "b": None}))
     assert not gc.is_tracked(row)
+
+
+def test_dates_are_those_of_python_for_all_of_400_years_and_at_both_ends() -> None:
+    field = {"name": "f", "type": {"type": "int", "logicalType": "date"}}
+    text = json.dumps({"type": "record", "name": "r", "fields": [field]})
+    decode = RowCodec(text).decode_from
+    epoch, last = date(1970, 1, 1).toordinal(), date.max.toordinal()
+    for number in (
+        *range(1, 400),
+        *range(700_000, 700_000 + 146_098),
+        *range(last - 400, last + 1),
+    ):
+        assert decode(zigzag(number - epoch), 0) == {"f": date.fromordinal(number)}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 30, 31, 400])
+def test_values_have_their_names_in_tables_of_any_width(count: int) -> None:
+    names = [f"c{number}" for number in range(count)]
+    fields = [{"name": name, "type": ["null", "int"]} for name in names]
+    codec = RowCodec(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    rows = [{name: at if at % 3 else None for at, name in enumerate(names, n)} for n in range(3)]
+    decoded = [codec.decode(codec.encode(row)) for row in rows]
+    assert [[*row.items()] for row in decoded] == [[*row.items()] for row in rows]
+
+
+def test_where_no_place_is_known_a_value_is_put_by_its_name() -> None:
+    codec = RowCodec(avro_schema(Table("t", (Column("a", "int", 0, False),))))
+    plans = plan_columns(codec._schema)
+    assert plans is not None
+    decoder = row_decoding.RowDecoder(("a", "a"), plans * 2, codec._read)
+    assert decoder.decode(codec.encode({"a": 1}) + codec.encode({"a": 2})) == {"a": 2}
+
+
+def test_what_is_done_to_a_row_is_not_done_to_the_next_one() -> None:
+    codec = RowCodec(avro_schema(Table("t", (Column("a", "int", 0), Column("b", "text", 1)))))
+    data = codec.encode({"a": 1, "b": "x"})
+    first = codec.decode(data)
+    first |= {"a": [first], "new": 2}
+    del first["b"]
+    assert gc.is_tracked(first)
+    assert codec.decode(data) == {"a": 1, "b": "x"}
 
 
 def test_damaged_rows_are_the_same_rows_or_the_same_errors() -> None:

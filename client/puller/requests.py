@@ -76,6 +76,9 @@ class ServerRequests:
         self._page_decoder = page_decoder
         self._on_items = on_items
         self._transport = make_transport(settings, client_id)
+        # A relay sends history as it lies on disk. If that was no good, it is asked for the events
+        # themselves, and names those that are damaged.
+        self._takes_zstd = True
 
     def close(self) -> None:
         """Close the connection."""
@@ -119,9 +122,17 @@ class ServerRequests:
         max_bytes: int,
         on_chunk: OnChunk | None = None,
         scn: int = -1,
+        *,
+        takes_zstd: bool = False,
     ) -> Answer:
         answer = await self._transport.get(
-            server, path, parameters, timeout_s=timeout_s, max_bytes=max_bytes, on_chunk=on_chunk
+            server,
+            path,
+            parameters,
+            timeout_s=timeout_s,
+            max_bytes=max_bytes,
+            on_chunk=on_chunk,
+            takes_zstd=takes_zstd,
         )
         error = read_error(server, scn, answer.status, answer.headers)
         # Raised also for status 200: Databus puts some errors into headers only.
@@ -182,6 +193,7 @@ class ServerRequests:
     async def _get_stream(self, request: GetStream) -> StreamAnswered:
         server, started_s = request.server, asyncio.get_running_loop().time()
         self._window_decoder.begin(request.position)
+        takes_zstd, self._takes_zstd = self._takes_zstd, False
         answer = await self._ask(
             server,
             "/stream",
@@ -191,8 +203,10 @@ class ServerRequests:
             _most_bytes(request.size_bytes),
             self._take_chunk,
             request.checkpoint.window_scn,
+            takes_zstd=takes_zstd,
         )
         self._window_decoder.end()
+        self._takes_zstd = True
         elapsed_s = asyncio.get_running_loop().time() - started_s
         headers = read_stream_headers(server, answer.headers)
         return StreamAnswered(answer.body_bytes, elapsed_s, headers, self._window_decoder.progress)

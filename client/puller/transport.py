@@ -27,6 +27,7 @@ from databus.client.puller.chunked_body import MalformedResponseError
 from databus.client.puller.response_parser import MAX_HEADER_BYTES, ResponseParser
 from databus.conf.settings import ClientSettings
 from databus.daemon.credentials import ServerAccess
+from databus.daemon.http.decoding import ZSTD, BodyDecoder, DecodingError, is_zstd
 from databus.daemon.tls import NO_TLS, explain_tls
 from databus.schemas.errors import ServerError, SettingsError, UnauthorizedError
 from databus.schemas.protocol import Header
@@ -39,7 +40,10 @@ RECEIVED_BYTES = 96 << 10
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer; `body` is empty if `on_chunk` took its chunks."""
+    """A whole answer; `body` is empty if `on_chunk` took its chunks.
+
+    `body_bytes` is the size of the body, decoded.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -56,6 +60,7 @@ class _Request:
     path: str
     target: str
     body: bytes = b""
+    takes_zstd: bool = False
 
 
 class Transport:
@@ -86,15 +91,17 @@ class Transport:
         timeout_s: float,
         max_bytes: int,
         on_chunk: OnChunk | None = None,
+        takes_zstd: bool = False,
     ) -> Answer:
         """Send a GET request and return the answer, whatever its status.
 
         The chunks of a successful answer's body go to `on_chunk` as they arrive. An
         exception of `on_chunk` closes the connection and is raised here. Raises
-        ServerError without a whole answer within `timeout_s`.
+        ServerError without a whole answer within `timeout_s`. With `takes_zstd` the server may
+        send the body compressed; `max_bytes` is then the limit of what it decodes to, too.
         """
         target = f"{path}?{urlencode(parameters)}" if parameters else path
-        request = _Request(server, "GET", path, target)
+        request = _Request(server, "GET", path, target, takes_zstd=takes_zstd)
         return await self._in_time(request, timeout_s, max_bytes, on_chunk)
 
     async def post(
@@ -121,7 +128,7 @@ class Transport:
             why = error.__cause__
             cause = f": {explain_tls(why) or why}" if why else ""
             raise ServerError(server, f"closed the connection in {path}{cause}") from error
-        except MalformedResponseError as error:
+        except (MalformedResponseError, DecodingError) as error:
             raise ServerError(server, f"the answer to {path} is malformed: {error}") from error
         finally:
             if self._is_broken:
@@ -160,6 +167,8 @@ class Transport:
         headers = {"Host": url.netloc, "User-Agent": f"databus/{__version__}"}
         headers |= self._headers
         headers |= self._shown
+        if request.takes_zstd:
+            headers["Accept-Encoding"] = ZSTD
         if request.method == "POST":
             headers["Content-Type"] = "application/json"
             headers["Content-Length"] = str(len(request.body))
@@ -324,16 +333,26 @@ class _Reading:
         self.http = h11.Connection(h11.CLIENT, MAX_HEADER_BYTES)
         self.parser = ResponseParser(self.http, max_bytes)
         self._chunks: list[bytes] = []
+        self._max_bytes = max_bytes
+        self._take: Callable[[bytes], object] | None = None  # once the headers are known
+        self._decoder: BodyDecoder | None = None
 
     def receive(self, data: bytes) -> None:
-        """Take bytes; raises MalformedResponseError, and what `on_chunk` raises."""
+        """Take bytes; raises MalformedResponseError, DecodingError, and what `on_chunk` raises."""
         chunk = self.parser.receive(data)
-        if not chunk:
-            return
+        if chunk:
+            take = self._take = self._take or self._begin()
+            take(chunk)
+
+    def _begin(self) -> Callable[[bytes], object]:
+        """Return what takes the body."""
+        take: Callable[[bytes], object] = self._chunks.append
         if self._on_chunk is not None and self._is_good:
-            self._on_chunk(chunk)
-        else:
-            self._chunks.append(chunk)
+            take = self._on_chunk
+        if not is_zstd(self.parser.headers):
+            return take
+        self._decoder = BodyDecoder(take, self._max_bytes)
+        return self._decoder.receive
 
     @property
     def _is_good(self) -> bool:
@@ -341,8 +360,9 @@ class _Reading:
 
     def answer(self) -> Answer:
         """Return the whole answer."""
-        parser = self.parser
-        return Answer(parser.status, parser.headers, b"".join(self._chunks), parser.body_bytes)
+        parser, decoder = self.parser, self._decoder
+        body_bytes = parser.body_bytes if decoder is None else decoder.decoded_bytes
+        return Answer(parser.status, parser.headers, b"".join(self._chunks), body_bytes)
 
 
 def make_transport(settings: ClientSettings, client_id: str = "") -> Transport:

@@ -28,6 +28,20 @@ _OF_OTHERS = 0o077
 _OURS = re.compile(r"\.(ring|scn|db|history|json|lock|segment)\b")
 
 
+class OpenFile:
+    """A descriptor that is closed as soon as nobody holds this any more.
+
+    A reader goes on to its next file while a part of this one is still being sent.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Take over a descriptor."""
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
 def make_folder(path: Path) -> None:
     """Create a private folder and its missing parents; raises OSError."""
     for missing in [p for p in (*reversed(path.parents), path) if not p.exists()]:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 from databus.relay.log.archive.away import SegmentAwayError
+from databus.relay.log.frames.stored_windows import StoredWindows
 from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.log.reader import LogReader, SegmentList
 from databus.relay.ring.event_selector import EventSelector, Position, SelectedEvents, has_optional
@@ -246,6 +247,28 @@ class HistoryReader:
             at = position - shift
             end = self._reader.end_of_windows(at, most_bytes, slack_bytes)
         return end + shift
+
+    def stored_windows(self, position: int, max_bytes: int) -> StoredWindows | None:
+        """Return windows of the log that begin with a compressed frame, for a client of zstd.
+
+        None if the ring has them, or no such frame begins there.
+        """
+        most_bytes = self._bounded(position, max_bytes)
+        if position >= self._ring.head or most_bytes <= 0:
+            return None
+        with self._in_log() as shift:
+            found = self._reader.stored_windows(position - shift, most_bytes)
+        if found is None:
+            return None
+        self.read_bytes += found.plain_bytes
+        return found._replace(end=found.end + shift)
+
+    def rest_of_frame(self, position: int) -> int:
+        """Return how many bytes of a compressed frame of the log follow a position in it; or 0."""
+        if position >= self._ring.head:
+            return 0
+        with self._in_log() as shift:
+            return max(0, self._bounded(position, self._reader.rest_of_frame(position - shift)))
 
     def has_optional(self, position: int, windows: bytes) -> bool:
         """Return whether whole windows contain a DDL event or a truncate."""

@@ -1,7 +1,7 @@
 """The bytes of a segment, one file of a relay log. Pure.
 
     header     2048 bytes: the ring that the log follows, and where the segment begins
-    frames     a header of 92 bytes and whole version 2 events, compressed or not
+    frames     a header of 96 bytes and whole version 2 events, compressed or not
     index      one entry of 56 bytes for each frame        } only once the segment is sealed:
     footer     96 bytes                                    } nothing is written after that
 
@@ -18,6 +18,9 @@ begins and ends with whole windows.
 Each frame says what came before it: its position, and the SCN of the last whole window. So a
 frame that is missing, repeated or in another's place is noticed. It also says how much of the file
 was on disk when it was written: what is not whole before that is damaged, and after it torn.
+
+A frame's header is a skippable frame of zstd (RFC 8878, 3.1.2): compressed frames are, with their
+headers, one stream of zstd, which is sent to clients as it lies on disk.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from zlib import crc32
 from databus.schemas.errors import RelayLogDamagedError
 from databus.schemas.log_mark import LogMark
 
-VERSION = 2
+VERSION = 3
 UNKNOWN_SCN = -1
 
 # Header: magic, version, header bytes, ring id, position of the first event, newest SCN before
@@ -45,14 +48,16 @@ _NAME_AT, _NAME_BYTES = 512, 256
 _MARK_AT, _MARK_BYTES = 1020, 1024
 _CRC = struct.Struct("<I")
 
-# Frame: magic, flags, bytes in the file, bytes of events, events of the first window before the
-# frame, CRC32 of the bytes in the file; first SCN, last SCN, SCN of the last whole window before
+# Frame: magic of a skippable frame of zstd, bytes of the header after this number; flags, bytes in
+# the file, bytes of events, events of the first window before the frame, CRC32 of the bytes in the
+# file; first SCN, last SCN, SCN of the last whole window before
 # the frame, commit times (ns) of the first and the last window, the newest commit time of the log
 # up to the frame's end, position, offset in the file up to which it was synced before the frame was
 # written; CRC32 of the fields before it.
-_FRAME = struct.Struct("<4sIIIII qqqqqqQQ")
-FRAME_MAGIC = b"FRAM"
+_FRAME = struct.Struct("<8sIIIII qqqqqqQQ")
 FRAME_HEADER_BYTES = _FRAME.size + _CRC.size
+# One of zstd's 16 magic numbers for what is no data of zstd's.
+FRAME_MAGIC = struct.pack("<II", 0x184D2A5D, FRAME_HEADER_BYTES - 8)
 COMPRESSED = 1
 GOES_ON = 2
 _FLAGS = COMPRESSED | GOES_ON

@@ -12,15 +12,21 @@ from __future__ import annotations
 import fcntl
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from zstandard import ZstdDecompressor
 
-from databus.relay.log.frame_events import FrameEvents
+from databus.daemon.files import OpenFile
+from databus.relay.log.frames.frame_events import FrameEvents
+from databus.relay.log.frames.open_segment import OpenSegment, position_of
+from databus.relay.log.frames.stored_windows import (
+    StoredWindows,
+    find_stored,
+    rest_of_frame,
+)
 from databus.relay.log.layout import GOES_ON, UNKNOWN_SCN, IndexEntry
-from databus.relay.log.segment import FrameIndex, Segment, read_frame, read_index
+from databus.relay.log.segment import Segment, read_frame, read_index
 from databus.relay.ring.event_selector import (
     WINDOW_DONE,
     EventSelector,
@@ -62,28 +68,6 @@ class SegmentTuple(NamedTuple):
     openings: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """A segment that is open: its descriptor and its index."""
-
-    segment: Segment
-    fd: int
-    index: FrameIndex
-
-    @property
-    def count(self) -> int:
-        """Number of frames of windows that are whole and synced."""
-        return self.index.last(_position, self.segment.end.position - 1) + 1
-
-    def frames_from(self, position: int) -> Iterator[tuple[IndexEntry, int]]:
-        """Yield the frames from the one that holds a position on, and their ends."""
-        count = self.count
-        for number in range(self.index.last(_position, position, count), count):
-            is_last = number + 1 == count
-            end = self.segment.end.position if is_last else self.index[number + 1].position
-            yield self.index[number], end
-
-
 class LogReader:
     """Reads one log. One thread at a time may call it; `close` must follow.
 
@@ -92,17 +76,15 @@ class LogReader:
 
     def __init__(self, log: SegmentList) -> None:
         self._log = log
-        self._open: _Open | None = None
+        self._open: OpenSegment | None = None
         self._frame: tuple[int, FrameEvents] | None = None  # with its position
         self._decompressor = ZstdDecompressor()
         self.decompressed = 0  # frames, for tests and statistics
 
     def close(self) -> None:
-        """Close the open segment; may be called twice."""
+        """Close the open segment, unless a part of it is being sent; may be called twice."""
         self._forget_frame()
-        if self._open is not None:
-            os.close(self._open.fd)
-            self._open = None
+        self._open = None
 
     @property
     def opening(self) -> int:
@@ -299,9 +281,9 @@ class LogReader:
         if not self.head < end <= self.tail:
             return None
         opened = self._use_at(end - 1)
-        return self._window_frame(opened, opened.index.last(_position, end - 1, opened.count))
+        return self._window_frame(opened, opened.index.last(position_of, end - 1, opened.count))
 
-    def _window_frame(self, opened: _Open, number: int) -> IndexEntry | None:
+    def _window_frame(self, opened: OpenSegment, number: int) -> IndexEntry | None:
         """Return a frame, or the one in which its first window begins."""
         if number < 0:
             return None
@@ -329,6 +311,22 @@ class LogReader:
                 found = end
         return found
 
+    def stored_windows(self, position: int, max_bytes: int) -> StoredWindows | None:
+        """Return windows of at most `max_bytes` that begin with a compressed frame; else None.
+
+        Raises ScnNotFoundError.
+        """
+        if position >= self.tail:
+            return None
+        return find_stored(self._use_at(position), position, max_bytes)
+
+    def rest_of_frame(self, position: int) -> int:
+        """Return how many bytes of a compressed frame follow a position in its middle; else 0.
+
+        Raises ScnNotFoundError.
+        """
+        return rest_of_frame(self._use_at(position), position) if position < self.tail else 0
+
     def has_optional(self, _position: int, windows: bytes) -> bool:
         """Return whether whole windows contain a DDL event or a truncate."""
         return has_optional(windows)
@@ -336,7 +334,7 @@ class LogReader:
     def remember_end(self, scn: int, position: int) -> None:
         """Do nothing: the index leads to every window."""
 
-    def _find_in(self, opened: _Open, scn: int, window_offset: int) -> int:
+    def _find_in(self, opened: OpenSegment, scn: int, window_offset: int) -> int:
         """Return the position after (scn, window_offset), which the segment has."""
         count, to_skip = opened.count, window_offset
         if window_offset == WINDOW_DONE:
@@ -356,7 +354,7 @@ class LogReader:
             raise self._damaged(base) from error
         return base + found
 
-    def _find_time_in(self, opened: _Open, timestamp_ns: int) -> int:
+    def _find_time_in(self, opened: OpenSegment, timestamp_ns: int) -> int:
         """Return the position of the first window of a segment committed at or after a time."""
         count = opened.count
         number = opened.index.last(_newest_timestamp, timestamp_ns - 1, count) + 1
@@ -380,7 +378,7 @@ class LogReader:
         entry, _ = next(opened.frames_from(position))
         path = opened.segment.path
         try:
-            header, data = read_frame(opened.fd, path, entry.offset, self._decompressor)
+            header, data = read_frame(opened.file.fd, path, entry.offset, self._decompressor)
         except RelayLogDamagedError as error:
             raise self._damaged(position) from error
         except OSError as error:  # the disk may be there again later
@@ -392,7 +390,7 @@ class LogReader:
         self._frame = header.position, FrameEvents(data)
         return self._frame
 
-    def _use_at(self, position: int) -> _Open:
+    def _use_at(self, position: int) -> OpenSegment:
         """Open the segment that holds a position; raise ScnNotFoundError."""
         opened = self._open
         if opened is not None:
@@ -405,7 +403,7 @@ class LogReader:
             raise ScnNotFoundError(self.prev_scn, self.min_scn)
         return self._use(segments[number])
 
-    def _use(self, segment: Segment) -> _Open:
+    def _use(self, segment: Segment) -> OpenSegment:
         """Open a segment, unless it is open; raise ScnNotFoundError, SegmentAwayError."""
         if self._open is not None and self._open.segment is segment:
             return self._open
@@ -434,7 +432,7 @@ class LogReader:
         except BaseException:
             os.close(fd)
             raise
-        self._open = _Open(segment, fd, index)
+        self._open = OpenSegment(segment, OpenFile(fd), index)
         return self._open
 
     def _forget_frame(self) -> None:
@@ -467,10 +465,6 @@ def _position_of(segment: Segment) -> int:
 
 def _newest_timestamp_of(segment: Segment) -> int:
     return segment.end.newest_timestamp_ns
-
-
-def _position(entry: IndexEntry) -> int:
-    return entry.position
 
 
 def _first_scn(entry: IndexEntry) -> int:

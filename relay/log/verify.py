@@ -8,7 +8,7 @@ from zlib import crc32
 
 from zstandard import ZstdDecompressor
 
-from databus.relay.log.frame_events import FrameEvents
+from databus.relay.log.frames.frame_events import FrameEvents
 from databus.relay.log.layout import HEADER_BYTES, IndexEntry, SegmentHeader
 from databus.relay.log.segment import (
     FrameIndex,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from databus.relay.log.frame_events import FrameEvents
+from databus.relay.log.frames.frame_events import FrameEvents
 from databus.relay.ring.events import sound_windows
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.crc import event_crc

@@ -73,7 +73,9 @@ class LogWriter:
         """
         self.folder, self._source = folder, source
         self._segment_bytes, self._segment_ns = segment_bytes, int(segment_s * 1e9)
-        self._compressor = ZstdCompressor(level=_LEVEL) if is_compressed else None
+        self._compressor = (
+            ZstdCompressor(level=_LEVEL, write_checksum=True) if is_compressed else None
+        )
         self._wall_ns = wall_ns
         self.segments: tuple[Segment, ...] = ()
         self.lost = ""  # what was found not to be part of it, in words

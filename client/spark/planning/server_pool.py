@@ -83,6 +83,7 @@ class Server:
             connect_timeout_s=CONNECT_TIMEOUT_S,
             response_timeout_s=ANSWER_TIMEOUT_S,
             max_bytes=MAX_ANSWER_BYTES,
+            takes_zstd=True,
             headers={
                 "User-Agent": f"databus-spark/{__version__}",
                 # One client id per process: the tasks of an executor run one after another in it.

@@ -25,14 +25,14 @@ from tornado.web import Application, RequestHandler
 from databus.daemon.access import Access
 from databus.daemon.fair_queue import FairQueue
 from databus.daemon.http.requests import SERVER, Request
-from databus.daemon.http.sending import Sender, batches_of, send_at_once
+from databus.daemon.http.sending import Batch, FilePart, Sender, batches_of, send_at_once, size_of
 
 
 class ReadyAnswer(Protocol):
     """An answer that only has to be sent."""
 
     @property
-    def parts(self) -> Sequence[bytes]:
+    def parts(self) -> Sequence[bytes | FilePart]:
         """All its bytes, headers first."""
         ...
 
@@ -43,7 +43,6 @@ class ReadyAnswer(Protocol):
 
 CHUNK_END = b"\r\n0\r\n\r\n"  # after the bytes of an answer of one chunk
 
-Batch = Sequence[memoryview]
 # Given the tokens and the arguments of the handler's route.
 AtOnce = Callable[[Request, Access, Mapping[str, Any]], ReadyAnswer | None]
 
@@ -123,7 +122,7 @@ class _Receiver(HTTPMessageDelegate):
         first, *others = batches_of(answer.parts)
         sent_bytes = send_at_once(self._connection.stream, first)
         self._queue.spent(time.perf_counter() - began)
-        if not others and sent_bytes == sum(map(len, first)):
+        if not others and sent_bytes == size_of(first):
             answer.end()
             self._finish()
             return

@@ -23,6 +23,7 @@ from typing import Protocol
 from urllib.parse import urlencode, urlsplit
 
 from databus import __version__
+from databus.daemon.http.decoding import ZSTD, decode_body, is_zstd
 from databus.schemas.errors import UnauthorizedError
 
 # What `HttpClient.get` raises when there is no whole response.
@@ -69,14 +70,20 @@ class HttpClient:
         response_timeout_s: float,
         max_bytes: int,
         headers: Mapping[str, str] = MappingProxyType({}),
+        takes_zstd: bool = False,
     ) -> None:
-        """Send `headers` with each request; refuse responses of more than `max_bytes`."""
+        """Send `headers` with each request; refuse responses of more than `max_bytes`.
+
+        With `takes_zstd` the server may send bodies compressed: not in the next request after a
+        failure, so that it can say what is wrong with them.
+        """
         self._url = url
         self._credentials = credentials
         self._connect_timeout_s = connect_timeout_s
         self._response_timeout_s = response_timeout_s
         self._max_bytes = max_bytes
         self._headers = {"User-Agent": f"databus/{__version__}", **headers}
+        self._takes_zstd, self._is_plain = takes_zstd, not takes_zstd
         self._shown: Mapping[str, str] = {}  # the credentials of this connection
         self._connection: HTTPConnection | None = None
 
@@ -101,20 +108,27 @@ class HttpClient:
                 response = self._exchange(target)
             except FAILURES as error:
                 self.close()
+                self._is_plain = True
                 if not was_kept or not isinstance(error, ConnectionError | HTTPException):
                     raise
                 was_kept = False
                 continue
             if response.status == UnauthorizedError.status:
                 self.close()  # the next connection reads the token again
+            self._is_plain = not self._takes_zstd
             return response
 
     def _exchange(self, target: str) -> Response:
         connection = self._connection = self._connection or self._connect()
-        connection.request("GET", target, headers={**self._headers, **self._shown})
+        sent = {**self._headers, **self._shown}
+        if not self._is_plain:
+            sent["Accept-Encoding"] = ZSTD
+        connection.request("GET", target, headers=sent)
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         body = _read_body(response, self._max_bytes)
+        if is_zstd(headers):
+            body = decode_body(body, self._max_bytes)
         if isinstance(response, _StrictResponse):
             headers |= response.trailers
         if response.will_close:

@@ -35,7 +35,7 @@ from databus.daemon.http.requests import (
     parameters_of,
     versions_sent_on,
 )
-from databus.daemon.http.sending import Sender, send_at_once
+from databus.daemon.http.sending import FilePart, Sender, send_at_once
 from databus.daemon.log_setup import about
 from databus.schemas.error_headers import error_headers, wire_names
 from databus.schemas.errors import (
@@ -214,6 +214,14 @@ class ApiHandler(RequestHandler):
         if size_bytes <= FIRST_BYTES:
             await self._sender.within_idle_time(self._finish_with(b"".join(parts)))
             return
+        await self._send_framed(parts, size_bytes)
+
+    async def send_file(self, part: FilePart, content_type: str) -> None:
+        """Answer with a part of a file, as it is, at the pace the client reads."""
+        self.set_header("Content-Type", content_type)
+        await self._send_framed((part,), part.size_bytes)
+
+    async def _send_framed(self, parts: Iterable[bytes | FilePart], size_bytes: int) -> None:
         begin, end = self._frame(size_bytes)
         await self._sender.send(chain((begin,), parts, (end,)))
         if not self._sender.is_gone:

@@ -86,9 +86,19 @@ def versions_sent_on(request: Request) -> dict[int, int]:
 
 
 def accepts_gzip(header: str) -> bool:
-    """Return whether an Accept-Encoding header accepts gzip (`q=0` forbids it)."""
+    """Return whether an Accept-Encoding header accepts gzip."""
+    return _accepts(header, "gzip")
+
+
+def accepts_zstd(header: str) -> bool:
+    """Return whether an Accept-Encoding header accepts zstd."""
+    return _accepts(header, "zstd")
+
+
+def _accepts(header: str, wanted: str) -> bool:
+    """Return whether a header names a coding (`q=0` forbids it)."""
     for item in header.lower().split(","):
         coding, _, quality = item.partition(";")
-        if coding.strip() == "gzip":
+        if coding.strip() == wanted:
             return not re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", quality)
     return False

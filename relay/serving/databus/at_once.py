@@ -16,11 +16,14 @@ from databus.daemon.http.at_once import CHUNK_END, head_of
 from databus.daemon.http.requests import (
     Request,
     accepts_gzip,
+    accepts_zstd,
     access_headers_of,
     event_parameters_of,
     versions_sent_on,
 )
+from databus.daemon.http.sending import FilePart
 from databus.relay.log.archive.away import SegmentAwayError
+from databus.relay.log.history import HistoryReader
 from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.parameters import StreamRequest, StreamRequests
@@ -38,15 +41,23 @@ def caller_of_request(request: Request) -> Caller:
     return caller_of(headers.get(Header.CLIENT_ID), address, agent)
 
 
-def make_jobs(request: StreamRequest, relay: Relay) -> list[StreamJob]:
-    """Return what reads the rings; raise UnknownSourceError, UnusableSourceError."""
+def make_jobs(
+    request: StreamRequest, relay: Relay, *, takes_stored: bool = False
+) -> list[StreamJob]:
+    """Return what reads the rings; raise UnknownSourceError, UnusableSourceError.
+
+    With `takes_stored` the client takes windows as they lie on disk.
+    """
     registry = relay.registry
     render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
     size_bytes = request.form.size_bytes
+    takes_stored = takes_stored and not request.is_together
     jobs = []
     for selection in request.selections:
         source = relay.physical_source(selection.physical_source)
-        jobs.append(StreamJob(source.history, selection, size_bytes, render, source.spans))
+        history = source.history
+        stored = history if takes_stored and isinstance(history, HistoryReader) else None
+        jobs.append(StreamJob(history, selection, size_bytes, render, source.spans, stored))
     return jobs
 
 
@@ -54,14 +65,20 @@ class StreamAnswer:
     """An answer that was read, and is recorded from its start to its end."""
 
     def __init__(
-        self, relay: Relay, caller: Caller, filters: str, job: StreamJob, parts: Sequence[bytes]
+        self,
+        relay: Relay,
+        caller: Caller,
+        filters: str,
+        job: StreamJob,
+        parts: Sequence[bytes | FilePart],
+        size_bytes: int,
     ) -> None:
-        """`parts` are headers, body and the end of a chunk."""
+        """`parts` are headers, body and the end of a chunk; `size_bytes` are those of events."""
         self.parts = parts
         self._tracker = RequestTracker(relay, caller)
         self._tracker.asks(filters)
         self._tracker.looks([job])
-        self._tracker.serves(len(parts[1]))
+        self._tracker.serves(size_bytes)
 
     def end(self) -> None:
         """Record that it was sent, or that the connection is closed."""
@@ -75,13 +92,14 @@ def answer_at_once(
     limits: HttpSettings = arguments["limits"]
     relay: Relay = arguments["relay"]
     check_permission(access_headers_of(request), Role.READER, access, limits)
-    is_packed = accepts_gzip(request.headers.get("Accept-Encoding", ""))
+    encodings = request.headers.get("Accept-Encoding", "")
+    is_packed = accepts_gzip(encodings)
     if request.version != "HTTP/1.1" or is_packed or versions_sent_on(request):
         return None
     parameters = event_parameters_of(request, limits)
     requests: StreamRequests = arguments["requests"]
     wanted = requests.parse(parameters)
-    job, *others = make_jobs(wanted, relay)
+    job, *others = make_jobs(wanted, relay, takes_stored=accepts_zstd(encodings))
     if wanted.is_together or others or not job.copies_bytes:
         return None
     caller, filters = caller_of_request(request), parameters.get(Parameter.FILTERS, "")
@@ -94,9 +112,11 @@ def answer_at_once(
         return None
     if response is None or not _is_complete(response, wanted, job, relay):
         return None
-    size_bytes = len(response.body)
-    head = head_of(request, wanted.form.content_type, response_headers(response), size_bytes)
-    return StreamAnswer(relay, caller, filters, job, (head, response.body, CHUNK_END))
+    body = response.body if response.stored is None else response.stored.file
+    sent_bytes = len(body) if isinstance(body, bytes) else body.size_bytes
+    head = head_of(request, wanted.form.content_type, response_headers(response), sent_bytes)
+    parts = (head, body, CHUNK_END)
+    return StreamAnswer(relay, caller, filters, job, parts, response.size_bytes)
 
 
 def _repeats(relay: Relay, caller: Caller, filters: str, job: StreamJob) -> bool:

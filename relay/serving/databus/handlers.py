@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.http.requests import accepts_gzip
+from databus.daemon.http.requests import accepts_gzip, accepts_zstd
 from databus.relay.log.archive.away import once_here
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
@@ -131,8 +131,13 @@ class StreamHandler(RelayHandler):
             for name, value in response_headers(response).items():
                 self.set_header(name, value)
             # Before the send, which may fail: what was read may have reached the client.
-            self._tracker.serves(len(response.body))
-            await self.send(response.body, request.form.content_type)
+            stored = response.stored if isinstance(response, StreamResponse) else None
+            if stored is not None:
+                self._tracker.serves(stored.plain_bytes)
+                await self.send_file(stored.file, request.form.content_type)
+            else:
+                self._tracker.serves(len(response.body))
+                await self.send(response.body, request.form.content_type)
             if is_last:
                 await self.close_connection()
 
@@ -152,7 +157,8 @@ class StreamHandler(RelayHandler):
                 return response, reaches_end(response, ends)
 
     async def _respond(self, request: StreamRequest) -> Response:
-        jobs = make_jobs(request, self.relay)
+        encodings = self.request.headers.get("Accept-Encoding", "")
+        jobs = make_jobs(request, self.relay, takes_stored=accepts_zstd(encodings))
         # Without waiting no subscription is needed.
         if not request.wait_ms:
             return await self.in_time(self._read(jobs, request))
@@ -173,6 +179,7 @@ class StreamHandler(RelayHandler):
         is_packed = accepts_gzip(self.request.headers.get("Accept-Encoding", ""))
         has_frames = self.request.version == "HTTP/1.1" and not is_packed
         may_follow = request.may_follow and not self.versions_sent
+        may_follow = may_follow and not response.is_followed_by_stored
         return may_follow and has_frames and response.has_whole_windows
 
     async def _follow(self, request: StreamRequest, first: StreamResponse, end: float) -> None:

@@ -20,6 +20,8 @@ def response_headers(response: StreamResponse | MultiSourceResponse) -> dict[str
         headers[Header.PENDING_EVENT_BYTES] = str(response.pending_event_bytes)
     if response.is_ahead:
         headers[Header.AHEAD] = "true"
+    if isinstance(response, StreamResponse) and response.stored is not None:
+        headers["Content-Encoding"] = "zstd"
     return headers
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from databus.relay.captured_spans import NoLimits, Span, Spans, TableStop
+from databus.relay.log.frames.stored_windows import StoredReader, StoredWindows
 from databus.relay.ring.event_selector import (
     NOTHING,
     WINDOW_DONE,
@@ -52,7 +53,8 @@ class StreamResponse:
     """The response to a stream request.
 
     `resume` is None only if no SCN was requested and nothing is sent. `is_caught_up`: there
-    was nothing to read, so the request may be held.
+    was nothing to read, so the request may be held. `stored` are windows to send as they lie on
+    disk, in place of a body; with `is_followed_by_stored` the next request may get such.
     """
 
     body: bytes
@@ -60,6 +62,13 @@ class StreamResponse:
     pending_event_bytes: int | None = None
     is_ahead: bool = False
     is_caught_up: bool = False
+    stored: StoredWindows | None = None
+    is_followed_by_stored: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its events, before compression."""
+        return len(self.body) if self.stored is None else self.stored.plain_bytes
 
     @property
     def is_cut(self) -> bool:
@@ -69,7 +78,7 @@ class StreamResponse:
     @property
     def has_whole_windows(self) -> bool:
         """Whether the body has windows, and ends with one."""
-        return bool(self.body) and self.resume is not None and self.resume[1] == WINDOW_DONE
+        return bool(self.size_bytes) and self.resume is not None and self.resume[1] == WINDOW_DONE
 
 
 class StreamJob:
@@ -87,14 +96,19 @@ class StreamJob:
         size_bytes: int,
         render: Render | None,
         spans: Spans = NO_LIMITS,
+        stored: StoredReader | None = None,
     ) -> None:
-        """`spans` are those of the ring's sources."""
+        """`spans` are those of the ring's sources.
+
+        `stored` is the reader, if the client takes windows as they lie on disk.
+        """
         self._reader = reader
         self._spans, self._revision, self._span = spans, spans.revision - 1, Span()
         self._selection = selection
         self._until_scn = selection.until_scn
         self._selector = EventSelector(selection, render)
         self._copies_bytes = render is None and self._selector.takes_all_rows
+        self._stored = stored if self._copies_bytes and self._selector.wants_optional else None
         self._place: tuple[int, Position | None] | None = None
         self._walk: _Walk | None = None
         self._size_bytes = size_bytes
@@ -240,17 +254,38 @@ class StreamJob:
         if self._end is not None and position >= self._end.position:
             return StreamResponse(b"", self._end.resume)
         if self._copies_bytes and self._walk is None:
-            response = _copy_windows(
-                self._reader, position, begin, self._selector, self._size_bytes, self._end
-            )
+            response = self._read_stored(position, begin)
+            if response is None:
+                response = _copy_windows(
+                    self._reader, position, begin, self._selector, self._size_bytes, self._end
+                )
             if response is not None:
-                self._copied_until = position + len(response.body)
+                self._copied_until = position + response.size_bytes
                 return response
         if self._walk is None:
             self._walk = _Walk(
                 self._reader, position, begin, self._selector, self._size_bytes, self._end
             )
         return self._walk.step()
+
+    def _read_stored(self, position: int, begin: Position | None) -> StreamResponse | None:
+        """Return windows as they lie on disk, or those up to where such begin; None without any."""
+        if self._stored is None:
+            return None
+        size_bytes, last = self._size_bytes, self._end
+        if last is not None:
+            size_bytes = min(size_bytes, last.position - position)
+        found = self._stored.stored_windows(position, size_bytes)
+        if found is not None:
+            is_rest = last is not None and found.end == last.position
+            resume = last.resume if last and is_rest else (found.scn, WINDOW_DONE)
+            return StreamResponse(b"", resume, stored=found, is_followed_by_stored=True)
+        rest_bytes = self._stored.rest_of_frame(position)
+        if not 0 < rest_bytes <= size_bytes:
+            return None
+        # The rest of a frame, so that the next request begins with a whole one.
+        response = _copy_windows(self._reader, position, begin, self._selector, rest_bytes, last)
+        return None if response is None else replace(response, is_followed_by_stored=True)
 
     def _find_place(self) -> tuple[int, Position | None] | None:
         if self._is_from_latest:

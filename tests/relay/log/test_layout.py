@@ -36,7 +36,7 @@ HEADER = SegmentHeader(
 def test_a_header_has_the_bytes_that_are_documented() -> None:
     data = HEADER._replace(mark=LogMark(41, '{"file":"a"}')).encode()
     assert len(data) == HEADER_BYTES == 2048
-    assert data[:16] == b"DBUSRLOG\x02\x00\x00\x00\x00\x08\x00\x00"
+    assert data[:16] == b"DBUSRLOG\x03\x00\x00\x00\x00\x08\x00\x00"
     assert data[16:48].hex() == ("0807060504030201001000000000000029000000000000002a00000000000000")
     assert data[48:72] == b"".join(
         ns.to_bytes(8, "little") for ns in (START_NS, START_NS - 1, START_NS + 5)
@@ -48,8 +48,9 @@ def test_a_header_has_the_bytes_that_are_documented() -> None:
 
 def test_a_frame_header_an_entry_and_a_footer_have_the_bytes_that_are_documented() -> None:
     frame = FrameHeader(COMPRESSED | GOES_ON, 3, 7, 2, 0xAABBCCDD, 5, 6, 4, 50, 60, 61, 256, 2048)
-    assert frame.encode()[:24].hex() == "4652414d03000000030000000700000002000000ddccbbaa"
-    assert len(frame.encode()) == FRAME_HEADER_BYTES == 92
+    assert frame.encode()[:8].hex() == "5d2a4d1858000000"
+    assert frame.encode()[8:28].hex() == "03000000030000000700000002000000ddccbbaa"
+    assert len(frame.encode()) == FRAME_HEADER_BYTES == 96
     entry = IndexEntry.of(frame, 2048).encode()
     numbers = [int.from_bytes(entry[at : at + 8], "little") for at in range(0, 48, 8)]
     assert (len(entry), numbers) == (ENTRY_BYTES, [5, 4, 50, 61, 256, 2048])
@@ -112,7 +113,7 @@ def test_every_flipped_bit_of_a_header_is_noticed(tmp_path: Path) -> None:
         SegmentHeader.decode(str(tmp_path), data[:-1])
 
 
-@given(st.integers(0, 91), st.integers(0, 7))
+@given(st.integers(0, 95), st.integers(0, 7))
 def test_every_flipped_bit_of_a_frame_header_is_noticed(at: int, bit: int) -> None:
     data = bytearray(FrameHeader(1, 3, 7, 2, 9, 5, 6, 4, 50, 60, 61, 256, 2048).encode())
     data[at] ^= 1 << bit

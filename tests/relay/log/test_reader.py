@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from databus.relay.log.layout import FRAME_MAGIC
 from databus.relay.log.reader import LogReader
 from databus.relay.log.segment import segment_paths
 from databus.relay.ring.event_selector import WINDOW_DONE, EventSelector
@@ -171,7 +172,7 @@ def test_a_damaged_frame_is_refused_and_those_around_it_are_read(tmp_path: Path)
     writer.seal()
     (path,) = segment_paths(tmp_path)
     data = bytearray(path.read_bytes())
-    second = data.index(b"FRAM", 2048 + 4)
+    second = data.index(FRAME_MAGIC, 2048 + 8)
     data[second + 100] ^= 1
     path.write_bytes(data)
     writer.close()

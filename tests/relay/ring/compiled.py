@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from databus.relay.log import frame_events, windows
+from databus.relay.log import windows
+from databus.relay.log.frames import frame_events
 from databus.relay.ring import (
     _core as ring_core,
     event_selector,

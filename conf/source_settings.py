@@ -122,6 +122,19 @@ class PhysicalSourceSettings(Settings):
     log: RelayLogSettings | None = Field(
         default=None, description="The relay log behind the ring; none = no log"
     )
+    catch_ups: int = Field(
+        default=1,
+        ge=0,
+        le=16,
+        description="MySQL: most second readings of the source's log at once, for consumers whose "
+        "position is in neither ring nor relay log; 0 = none",
+    )
+    catch_up_bytes: SizeBytes = Field(
+        default=10 << 30, ge=1 << 20, description="Most bytes on disk of one such catch-up"
+    )
+    catch_up_idle_s: float = Field(
+        default=300.0, gt=0, description="Time without a request after which a catch-up is dropped"
+    )
     before_images: bool = Field(
         default=True, description="Keep the row before an update in the event's metadata"
     )

@@ -299,6 +299,13 @@ class CapturedSpans:
             return {}
         return {n: scn for n, scn in content.first_scns.items() if n not in content.stops}
 
+    def has_all(self, src_id: int, scn: int) -> bool:
+        """Return whether window `scn` has all rows of a source."""
+        if src_id not in self._ids.values():
+            return False
+        first, stop, *_ = self.of({src_id})
+        return first.scn < scn and (stop is None or scn <= stop.scn)
+
     def of(self, src_ids: Collection[int] | None) -> Span:
         """Return the span of some sources, from the newest first SCN to the oldest stop."""
         content = self._content

@@ -13,12 +13,15 @@ from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.status import RESTING, CaptureStatus, State
 from databus.relay.captured_spans import CapturedSpans
+from databus.relay.catch_up.catch_ups import CatchUps
+from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.recorder import LogRecorder
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.clients import ClientTable
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
+from databus.relay.ring.selection import Selection
 from databus.relay.source_status import RingStatus, SourceStatus
 from databus.relay.sources.log_status import LogStatus
 
@@ -37,11 +40,20 @@ class PhysicalSource:
     spans: CapturedSpans
     recorder: LogRecorder | None  # of the relay log; None without one
     history: HistoryReader | RingReader  # ring and log as one, on the loop's thread
+    catch_ups: CatchUps | None = None  # None where its log cannot be read a second time
 
     @property
     def name(self) -> str:
         """Its name in the settings."""
         return self.settings.name
+
+    def reader_for(self, selection: Selection) -> HistoryReader | RingReader | CatchUpReader:
+        """Return the reader of the rung that has what comes after a place.
+
+        Raises ScnNotFoundError if the source's own log is known not to have it either.
+        """
+        found = None if self.catch_ups is None else self.catch_ups.reader_for(selection)
+        return self.history if found is None else found
 
     def status(
         self, damage: str, readers: Callable[[], Sequence[str]], *, is_draining: bool
@@ -59,6 +71,7 @@ class PhysicalSource:
             waiting_consumers=tuple(readers()) if in_error else (),
             is_draining=is_draining,
             stops=tuple(sorted(self.spans.stops.values())),
+            catch_ups=() if self.catch_ups is None else self.catch_ups.statuses(),
         )
 
     def _relay_log_status(self) -> RelayLogStatus | None:
@@ -70,6 +83,8 @@ class PhysicalSource:
         """Close what nobody reads any more, and note what is read; once a second, on the loop."""
         if isinstance(self.history, HistoryReader):
             self.history.rest()
+        if self.catch_ups is not None:
+            self.catch_ups.tick()
         if self.recorder is not None and self.recorder.hold.names:
             self.recorder.hold.note(clients.kept_scns(self.name))
 

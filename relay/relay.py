@@ -30,6 +30,8 @@ from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.captured_spans import SPANS_SUFFIX, CapturedSpans
 from databus.relay.catalog import Catalog, check_tables, make_catalog
+from databus.relay.catch_up.catch_up import MainHistory, Reread
+from databus.relay.catch_up.catch_ups import FOLDER_SUFFIX, CatchUps
 from databus.relay.clock import Clock
 from databus.relay.control import Control
 from databus.relay.log.archive.archiver import Archiver, Sources
@@ -46,7 +48,11 @@ from databus.relay.ring.shared_copies import SharedCopies
 from databus.relay.ring.watch import RingWatch
 from databus.relay.schema_check import check_schemas
 from databus.relay.source_status import SourceStatus, Trouble, status_json
-from databus.relay.sources.kind import open_log_probe, open_source as open_kept_source
+from databus.relay.sources.kind import (
+    kind_of,
+    open_log_probe,
+    open_source as open_kept_source,
+)
 from databus.relay.sources.log_status import LogProbe
 from databus.relay.sources.source import Source
 from databus.schemas.errors import (
@@ -64,6 +70,7 @@ MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
 OpenLogProbe = Callable[[PhysicalSourceSettings], LogProbe | None]
+RereadOf = Callable[[PhysicalSourceSettings], Reread | None]
 CLOCK = Clock()
 
 
@@ -82,11 +89,15 @@ class Relay:
         open_source: OpenSource | None = None,
         clock: Clock = CLOCK,
         open_log_probe: OpenLogProbe = open_log_probe,
+        reread_of: RereadOf | None = None,
     ) -> None:
         self.settings = settings
         self.traffic = Traffic()
         self.monitor = Monitor.of(p.name for p in settings.physical_sources)
         self.is_closing = False
+        if reread_of is None:
+            reread_of = _no_reread if open_source else _reread_of_kind
+        self._reread_of = reread_of
         self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)
         self._open_log_probe = open_log_probe
         self._clock = clock
@@ -142,6 +153,8 @@ class Relay:
         ended += [one.stop(max(0.0, end - time.monotonic())) for one in recorders if one]
         for source in self.physical_sources.values():
             source.log_monitor.stop(max(0.0, end - time.monotonic()))
+            if source.catch_ups is not None:
+                ended.append(source.catch_ups.close(max(0.0, end - time.monotonic())))
         self.ring_watch.stop(max(0.0, end - time.monotonic()))
         if all(ended):
             # Otherwise a thread may still write to them; the process's end closes them.
@@ -264,13 +277,7 @@ class Relay:
         reader = RingReader.open(path, follows=True, copies=self._copies)
         opened.callback(reader.close)
         check_schemas(reader, path, self.registry)
-        encoder = WindowEncoder(
-            self.registry,
-            ids,
-            settings.before_images,
-            settings.acknowledged_scns,
-            settings.names,
-        )
+        encoder = self._make_encoder(settings)
         notifier = Notifier(AppendedSources(reader))
         recorder = self._make_recorder(path, settings, lambda: capture.is_to_rest, spans, opened)
         if recorder is not None:
@@ -279,6 +286,7 @@ class Relay:
         on_append = notifier.notify if recorder is None else partial(_notify, notifier, recorder)
         capture = self._make_capture(settings, ring, encoder, max_scn, on_append, spans, notifier)
         log_monitor = self._make_log_monitor(settings, capture)
+        catch_ups = self._make_catch_ups(settings, ring, max_scn, recorder, spans, history)
         return PhysicalSource(
             settings,
             ring,
@@ -290,6 +298,44 @@ class Relay:
             spans,
             recorder,
             history,
+            catch_ups,
+        )
+
+    def _make_catch_ups(
+        self,
+        settings: PhysicalSourceSettings,
+        ring: Ring,
+        max_scn: MaxScnStore,
+        recorder: LogRecorder | None,
+        spans: CapturedSpans,
+        history: HistoryReader | RingReader,
+    ) -> CatchUps | None:
+        """Return the catch-ups of a source; None if its log cannot be read a second time."""
+        reread, folder, name = self._reread_of(settings), self.settings.data_dir, settings.name
+        if reread is None:
+            return None
+        main = MainHistory(
+            settings,
+            folder,
+            folder / f"{name}.ring",
+            ring,
+            max_scn,
+            recorder,
+            reread,
+            partial(self._make_encoder, settings),
+            spans.has_all,
+            partial(self._note_problem, name),
+            self._clock,
+        )
+        return CatchUps(main, history, folder / f"{name}{FOLDER_SUFFIX}")
+
+    def _make_encoder(self, settings: PhysicalSourceSettings) -> WindowEncoder:
+        return WindowEncoder(
+            self.registry,
+            self.catalog.src_ids_of(settings.name),
+            settings.before_images,
+            settings.acknowledged_scns,
+            settings.names,
         )
 
     def _make_capture(
@@ -386,6 +432,18 @@ def _make_history(
     history = HistoryReader(reader, recorder)
     opened.callback(history.close)
     return history
+
+
+def _reread_of_kind(settings: PhysicalSourceSettings) -> Reread | None:
+    """Return how a kind of source reads its log a second time; None if it does not."""
+    prepare = kind_of(settings.uri).prepare_reread
+    if prepare is None:
+        return None
+    return Reread(lambda given, wanted: prepare(given.by_table(), wanted), open_kept_source)
+
+
+def _no_reread(_settings: PhysicalSourceSettings) -> Reread | None:
+    return None
 
 
 def _notify(notifier: Notifier, recorder: LogRecorder) -> None:

@@ -73,5 +73,6 @@ def make_service(relay: Relay) -> Service:
         start=start,
         let_go=let_go,
         stop=relay.stop,
-        own_files=OWN_FILES + FILES_OF_A_SOURCE * len(relay.settings.physical_sources),
+        own_files=OWN_FILES
+        + sum(FILES_OF_A_SOURCE * (1 + p.catch_ups) for p in relay.settings.physical_sources),
     )

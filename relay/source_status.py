@@ -12,6 +12,7 @@ from typing import Any
 
 from databus.relay.capture.status import CaptureStatus, State
 from databus.relay.captured_spans import TableStop
+from databus.relay.catch_up.status import CatchUpStatus
 from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.history import Sample
@@ -83,6 +84,7 @@ class SourceStatus:
     waiting_consumers: tuple[str, ...]  # that cannot continue until an error is fixed
     is_draining: bool
     stops: tuple[TableStop, ...] = ()  # of tables that are stopped alone
+    catch_ups: tuple[CatchUpStatus, ...] = ()  # the queued ones last
 
     @property
     def capture_problem(self) -> str:
@@ -183,6 +185,23 @@ def status_json(status: SourceStatus) -> dict[str, Any]:
             {"source": s.source, "afterScn": s.scn, "since": s.since, "problem": s.problem}
             for s in status.stops
         ],
+        "catchUps": [_catch_up_json(one) for one in status.catch_ups],
+    }
+
+
+def _catch_up_json(one: CatchUpStatus) -> dict[str, Any]:
+    return {
+        "state": one.state.value,
+        "askedScn": one.asked_scn,
+        "beginScn": one.begin_scn,
+        "scn": one.scn,
+        "timestampNs": one.timestamp_ns,
+        "untilScn": one.until_scn,
+        "bytes": one.size_bytes,
+        "windows": one.windows,
+        "readBytes": one.read_bytes,
+        "idleSeconds": round(one.idle_s, 3),
+        "problem": one.problem,
     }
 
 

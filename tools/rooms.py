@@ -62,6 +62,7 @@ relay/monitoring: clients, errors, history
 relay/ring: the ring and its index
 relay/log: the relay log, behind the ring
 relay/capture: source to ring
+relay/catch_up: older windows, from the source's log again
 relay: one relay
 relay/serving/databus: the Databus protocol
 relay/admin: admin API, page, metrics

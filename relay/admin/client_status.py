@@ -84,6 +84,7 @@ def _position(
 ) -> ClientPosition:
     scn = stream.scn
     return ClientPosition(
+        is_in_source_log=stream.is_in_catch_up,
         physical_source=name,
         by="kept" if stream.is_kept else "asked",
         is_gone=is_gone,

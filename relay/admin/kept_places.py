@@ -58,6 +58,7 @@ def _find(stream: Stream, relay: Relay, client: Client, name: str, one: Registra
     if source is None:
         return False
     stream.scn, stream.position, stream.is_gone = one.kept_scn, None, False
+    stream.is_in_catch_up = False
     if one.kept_scn is None:
         ids = relay.catalog.src_ids_of(name)
         stream.position = client.began_in(name, frozenset(ids[source] for source in one.sources))
@@ -65,7 +66,9 @@ def _find(stream: Stream, relay: Relay, client: Client, name: str, one: Registra
     try:
         stream.position = source.history.find(one.kept_scn, WINDOW_DONE)
     except ScnNotFoundError:
-        stream.is_gone = True
+        asked = [s for key, s in client.streams.items() if key.physical_source == name]
+        stream.is_in_catch_up = any(one.is_in_catch_up for one in asked)
+        stream.is_gone = not stream.is_in_catch_up
     except (RingError, RelayLogError):
         return False
     return True

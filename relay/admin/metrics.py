@@ -24,6 +24,7 @@ from databus.relay.admin.client_status import client_view
 from databus.relay.admin.models import ClientState, ClientView
 from databus.relay.admin.source_status import ring_marks
 from databus.relay.capture.status import State
+from databus.relay.catch_up.status import Catching
 from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.relay import Relay
@@ -122,6 +123,23 @@ _RELAY_LOG_COUNTERS: tuple[tuple[str, str, Callable[[RelayLogStatus], float]], .
     ("waited_seconds", "Time that capture has waited for the relay log", lambda s: s.waited_s),
 )
 
+# Of physical sources whose log can be read a second time.
+_CATCH_UP_GAUGES: tuple[tuple[str, str, Callable[[Catching], float | None]], ...] = (
+    ("running", "Catch-ups that read the source's log a second time", lambda s: s.running),
+    ("queued", "Catch-ups that wait until others are dropped", lambda s: s.queued),
+    ("used_bytes", "Bytes of catch-ups on disk", lambda s: s.size_bytes),
+    (
+        "scn",
+        "SCN of the newest window of the catch-up that is furthest behind",
+        lambda s: _known(s.scn),
+    ),
+)
+_CATCH_UP_COUNTERS: tuple[tuple[str, str, Callable[[Catching], float]], ...] = (
+    ("opened", "Catch-ups begun", lambda s: s.opened),
+    ("failed", "Catch-ups that ended with an error", lambda s: s.failed),
+    ("read_bytes", "Bytes of events that consumers have read from catch-ups", lambda s: s.read),
+)
+
 # Of relay logs that have an archive.
 _ARCHIVE_GAUGES: tuple[tuple[str, str, Callable[[ArchiveStatus], float | None]], ...] = (
     ("min_scn", "SCN of the oldest archived window", lambda s: _known(s.min_scn)),
@@ -170,6 +188,7 @@ class RelayCollector(Collector):
             yield gauge
         yield from _relay_logs(statuses)
         yield from _archives(statuses)
+        yield from _catch_ups(self._relay)
         yield from self._of_late(statuses)
         yield from self._checked(statuses)
         yield self._states(statuses)
@@ -255,6 +274,16 @@ def _archives(statuses: Sequence[SourceStatus]) -> Iterator[Metric]:
     logs = {status.name: status.relay_log for status in statuses}
     found = {n: log.archive for n, log in logs.items() if log is not None and log.archive}
     yield from _metrics_of("archive", found, _ARCHIVE_GAUGES, _ARCHIVE_COUNTERS)
+
+
+def _catch_ups(relay: Relay) -> Iterator[Metric]:
+    """Yield the metrics of catch-ups, of the sources that can have any."""
+    found = {
+        name: source.catch_ups.summary()
+        for name, source in relay.physical_sources.items()
+        if source.catch_ups is not None
+    }
+    yield from _metrics_of("catch_up", found, _CATCH_UP_GAUGES, _CATCH_UP_COUNTERS)
 
 
 def _metrics_of(

@@ -134,6 +134,23 @@ class RelayLogView(ApiModel):
     archive: ArchiveView | None = Field(description="None without one")
 
 
+class CatchUpView(ApiModel):
+    """A second reading of the source's log, for consumers of what the relay no longer holds."""
+
+    state: Literal["queued", "opening", "reading", "held_back", "joined", "failed"]
+    asked_scn: Scn = Field(description="The place that it was begun for")
+    begin_scn: Scn | None = Field(description="It reads the windows after this one")
+    scn: Scn | None = Field(description="The newest window that it has read")
+    at: float | None = Field(description="Commit time of that window")
+    until_scn: Scn | None = Field(description="The relay holds the windows after this one")
+    size_bytes: int = Field(description="On disk")
+    windows: int
+    read_bytes: int = Field(description="Bytes of events that consumers have read from it")
+    readers: list[str] = Field(description="Clients whose last request was served from catch-ups")
+    idle_s: float = Field(description="Time since the last request")
+    problem: str = Field(description="The problem that is retried, or that ended it")
+
+
 class PhysicalSourceView(ApiModel):
     """One physical source: its capture, its ring and its relay log."""
 
@@ -154,6 +171,9 @@ class PhysicalSourceView(ApiModel):
     )
     ring: RingView
     relay_log: RelayLogView | None = Field(description="None without one")
+    catch_ups: list[CatchUpView] = Field(
+        default=[], description="Running and queued ones; see `catch_ups` in the settings"
+    )
     log: LogView
     delay_s: float | None = Field(
         description="From commit to ring, of the newest window with rows; None = not connected"
@@ -302,6 +322,9 @@ class ClientPosition(ApiModel):
     edge_share: float | None = Field(
         description="Share of the ring left until its position is overwritten: 1 = at the newest "
         "window, 0 = lagged out"
+    )
+    is_in_source_log: bool = Field(
+        default=False, description="It is served from the source's own log, by a catch-up"
     )
     is_in_log: bool = Field(
         default=False, description="The ring no longer has it: it is read from the relay log"

@@ -8,6 +8,7 @@ from databus.relay.admin.client_status import RingMark
 from databus.relay.admin.models import (
     ArchiveView,
     AwaitedSource,
+    CatchUpView,
     DrainView,
     LogView,
     PhysicalSourceView,
@@ -17,6 +18,7 @@ from databus.relay.admin.models import (
     StoppedTable,
 )
 from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.catch_up.status import CatchUpStatus
 from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.clients import ClientTable
@@ -94,6 +96,7 @@ def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
         ],
         ring=ring_view(status.ring, history.rate_of_minutes(sample)),
         relay_log=None if status.relay_log is None else relay_log_view(status.relay_log),
+        catch_ups=[catch_up_view(one, catch_up_readers(relay, name)) for one in status.catch_ups],
         log=log_view(status.log),
         delay_s=capture.known_delay_s,
         events=capture.events,
@@ -160,6 +163,38 @@ def relay_log_view(log: RelayLogStatus) -> RelayLogView:
         unread=log.unread,
         capture_waits_s=log.waiting_s,
         archive=None if log.archive is None else archive_view(log.archive),
+    )
+
+
+def catch_up_readers(relay: Relay, name: str) -> list[str]:
+    """Return the names of recent clients that are served from a source's catch-ups."""
+    now_s = relay.clock.monotonic_s()
+    return sorted(
+        client.name
+        for client in relay.monitor.clients
+        if client.is_heard(now_s)
+        and any(
+            key.physical_source == name and stream.is_in_catch_up
+            for key, stream in client.streams.items()
+        )
+    )
+
+
+def catch_up_view(one: CatchUpStatus, readers: list[str]) -> CatchUpView:
+    """Return what a catch-up has read, and for whom."""
+    return CatchUpView(
+        state=one.state.value,
+        asked_scn=one.asked_scn,
+        begin_scn=_scn(one.begin_scn),
+        scn=_scn(one.scn),
+        at=_seconds(one.timestamp_ns),
+        until_scn=_scn(one.until_scn),
+        size_bytes=one.size_bytes,
+        windows=one.windows,
+        read_bytes=one.read_bytes,
+        readers=readers,
+        idle_s=one.idle_s,
+        problem=one.problem,
     )
 
 

@@ -81,6 +81,7 @@ class Stream:
     read_until: int = -1
     is_inside: bool = False  # it has only a part of window `scn`
     is_gone: bool = False  # the answer was ScnNotFound, or would be after a restart
+    is_in_catch_up: bool = False  # it reads the source's own log, behind ring and relay log
     is_kept: bool = False
     began: int | None = None
     asked_s: float = 0.0

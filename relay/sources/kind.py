@@ -26,6 +26,7 @@ from databus.relay.sources.source import Source
 from databus.relay.sources.table_scan import TableScan
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
+from databus.schemas.log_mark import LogMark
 from databus.schemas.table import Table
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,20 @@ class RepairRequest(NamedTuple):
     create_table: str | None
 
 
+class RereadRequest(NamedTuple):
+    """A second reading of a source's log, under another name, of what comes after an SCN.
+
+    `mark` is the newest identity of the log that is known. `data_dir` has what the source keeps,
+    and `folder` is for what the second reading keeps.
+    """
+
+    scn: int
+    mark: LogMark | None
+    name: str
+    data_dir: Path
+    folder: Path
+
+
 class Repaired(NamedTuple):
     """The definition that was written; `doubt` tells what could not be verified about it."""
 
@@ -84,6 +99,8 @@ class SourceKind:
     scan            the reader of tables, for bootstrap servers and Spark
     probe_log       the probe of the database's log, where the database purges it by itself
     repair_history  writes a table's definition into the history in the folder
+    prepare_reread  copies what a second reading of the log needs, and returns the SCN after which
+                    it is to begin, the asked one or an earlier one; raises SourceStoppedError
     digest          `module:class` of a `SourceTable`, which compares a table with its copy.
                     A name, because it needs Spark, and a source does not import Spark.
     """
@@ -94,6 +111,7 @@ class SourceKind:
     scan: Callable[[PhysicalSourceSettings], TableScan] | None = None
     probe_log: Callable[[PhysicalSourceSettings], LogProbe] | None = None
     repair_history: Callable[[PhysicalSourceSettings, Path, RepairRequest], Repaired] | None = None
+    prepare_reread: Callable[[PhysicalSourceSettings, RereadRequest], int] | None = None
     digest: str = ""
 
 

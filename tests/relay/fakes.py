@@ -15,6 +15,7 @@ from databus.conf.loading import build_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.daemon.http.server import BoundedServer
 from databus.daemon.service import Service, serve
+from databus.relay.catch_up.catch_up import Reread
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.relay.sources.log_status import LogProbe, LogStatus
@@ -79,6 +80,7 @@ class FakeSource(Source):
         self._log: list[ReadItem] = []
         self._errors: list[Exception] = []
         self._read_errors: list[Exception] = []
+        self.reread_errors: list[Exception] = []  # of those that share its log
         self._next = 0
         self._writer = WindowWriter(self.name)
         self.opened_after: list[int | None] = []
@@ -93,6 +95,10 @@ class FakeSource(Source):
         with self._arrived:
             self._log.extend(captured)
             self._arrived.notify_all()
+
+    def share(self, other: FakeSource) -> None:
+        """Have the log and the failures of another one."""
+        self._log, self._read_errors = other._log, list(other.reread_errors)
 
     def fail(self, *errors: Exception) -> None:
         """Raise these, one for each `read` or `open` from now on."""
@@ -186,19 +192,33 @@ class ServedRelay:
         log_probe: LogProbe | None = None,
         *,
         is_frozen: bool = False,
+        is_reread: bool = False,
         **changes: Any,
     ) -> None:
+        """`is_reread`: the logs of its sources can be read a second time, all of them."""
+        self.rereads: list[FakeSource] = []
         self.sources: dict[str, FakeSource] = {}
         self._is_frozen = is_frozen  # the databases, until `source().answers` is set
         self.settings = relay_settings(folder, **changes)
+        reread = Reread(lambda _settings, wanted: wanted.scn, self._open_again)
         self.relay = Relay(
-            self.settings, self._open_source, open_log_probe=lambda _settings: log_probe
+            self.settings,
+            self._open_source,
+            open_log_probe=lambda _settings: log_probe,
+            reread_of=lambda _settings: reread if is_reread else None,
         )
         self.server = ServiceThread(make_service(self.relay))
         self.url = self.server.url
 
     def _open_source(self, settings: PhysicalSourceSettings) -> FakeSource:
         return self.source(settings.name)
+
+    def _open_again(self, settings: PhysicalSourceSettings, _folder: Path) -> FakeSource:
+        first = self.source(settings.name.removesuffix(".catch-up"))
+        again = FakeSource(settings, first.tables())
+        again.share(first)
+        self.rereads.append(again)
+        return again
 
     def source(self, name: str = "shop") -> FakeSource:
         if name not in self.sources:

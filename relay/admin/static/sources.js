@@ -141,6 +141,11 @@ function factsOf(source) {
     }
     if (relayLog.captureWaitsS !== null) facts.push(["Capture waits for the log", duration(relayLog.captureWaitsS)]);
   }
+  for (const one of source.catchUps) {
+    const reach = one.scn === null ? `from ${span(one.askedScn)}` : `at ${span(one.scn)}, ${clock(one.at, now)}`;
+    const readers = one.readers.length ? ` · for ${one.readers.join(", ")}` : "";
+    facts.push(["Catch-up", `${one.state.replace("_", " ")} · ${reach} · ${bytes(one.sizeBytes)}${readers}`]);
+  }
   if (log.hoursLeft !== null) facts.push(["Database may purge in", duration(log.hoursLeft * 3600)]);
   return facts;
 }

@@ -2,7 +2,7 @@
 
 That is nearly every answer of a client that catches up. Everything else is declined, for the
 handler to answer: what must be held, rendered, packed or filtered, what goes on with windows to
-come, what is to be fetched from an archive, and every error.
+come, what is to be fetched from an archive or read again from the source's log, and every error.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from databus.daemon.http.requests import (
     versions_sent_on,
 )
 from databus.daemon.http.sending import FilePart
+from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.log.archive.away import SegmentAwayError
 from databus.relay.log.history import HistoryReader
 from databus.relay.monitoring.clients import Caller, caller_of
@@ -30,6 +31,7 @@ from databus.relay.serving.databus.parameters import StreamRequest, StreamReques
 from databus.relay.serving.databus.request_tracker import RequestTracker, stream_key
 from databus.relay.serving.databus.response_headers import response_headers
 from databus.relay.serving.databus.stream import StreamJob, StreamResponse
+from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.protocol import Header, Parameter
 from databus.schemas.rendering import choose_render
 
@@ -42,11 +44,13 @@ def caller_of_request(request: Request) -> Caller:
 
 
 def make_jobs(
-    request: StreamRequest, relay: Relay, *, takes_stored: bool = False
+    request: StreamRequest, relay: Relay, *, takes_stored: bool = False, from_ring: bool = False
 ) -> list[StreamJob]:
-    """Return what reads the rings; raise UnknownSourceError, UnusableSourceError.
+    """Return what reads each place's rung.
 
-    With `takes_stored` the client takes windows as they lie on disk.
+    With `takes_stored` the client takes windows as they lie on disk; with `from_ring` no rung
+    below the relay log is read. Raises UnknownSourceError, UnusableSourceError, and
+    ScnNotFoundError if it is known that no rung has a place.
     """
     registry = relay.registry
     render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
@@ -55,9 +59,9 @@ def make_jobs(
     jobs = []
     for selection in request.selections:
         source = relay.physical_source(selection.physical_source)
-        history = source.history
-        stored = history if takes_stored and isinstance(history, HistoryReader) else None
-        jobs.append(StreamJob(history, selection, size_bytes, render, source.spans, stored))
+        reader = source.history if from_ring else source.reader_for(selection)
+        stored = reader if takes_stored and isinstance(reader, HistoryReader) else None
+        jobs.append(StreamJob(reader, selection, size_bytes, render, source.spans, stored))
     return jobs
 
 
@@ -102,13 +106,15 @@ def answer_at_once(
     job, *others = make_jobs(wanted, relay, takes_stored=accepts_zstd(encodings))
     if wanted.is_together or others or not job.copies_bytes:
         return None
+    if isinstance(job.reader, CatchUpReader):
+        return None
     caller, filters = caller_of_request(request), parameters.get(Parameter.FILTERS, "")
     try:
         job.start()
         if job.position is None or _repeats(relay, caller, filters, job):
             return None
         response = job.step()
-    except SegmentAwayError:
+    except (SegmentAwayError, ScnNotFoundError):
         return None
     if response is None or not _is_complete(response, wanted, job, relay):
         return None

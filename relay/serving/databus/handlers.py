@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
 from databus.daemon.http.requests import accepts_gzip, accepts_zstd
+from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.log.archive.away import once_here
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
-from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.at_once import answer_at_once, caller_of_request, make_jobs
 from databus.relay.serving.databus.follower import Follower
 from databus.relay.serving.databus.known_schemas import (
@@ -43,6 +43,7 @@ from databus.relay.serving.databus.stream import StreamJob, StreamResponse
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
+    ScnNotFoundError,
     UnknownCommandError,
 )
 from databus.schemas.event.metadata import with_metadata_schemas
@@ -103,6 +104,7 @@ class StreamHandler(RelayHandler):
         """Take the relay to serve."""
         super().initialize(limits, relay, requests)
         self._is_disconnected = False
+        self._is_in_catch_up = False  # the answer comes from the source's own log
         self._held: asyncio.Future[None] | None = None  # completes when there is something to do
 
     def on_connection_close(self) -> None:
@@ -157,16 +159,22 @@ class StreamHandler(RelayHandler):
                 return response, reaches_end(response, ends)
 
     async def _respond(self, request: StreamRequest) -> Response:
-        encodings = self.request.headers.get("Accept-Encoding", "")
-        jobs = make_jobs(request, self.relay, takes_stored=accepts_zstd(encodings))
-        # Without waiting no subscription is needed.
-        if not request.wait_ms:
-            return await self.in_time(self._read(jobs, request))
+        takes_stored = accepts_zstd(self.request.headers.get("Accept-Encoding", ""))
+        jobs = make_jobs(request, self.relay, takes_stored=takes_stored)
         end = time.monotonic() + request.wait_ms / 1000
         while True:
+            self._is_in_catch_up = any(isinstance(job.reader, CatchUpReader) for job in jobs)
             # Before reading the ring, so that no window is missed in between.
-            with self._subscribed(request.selections) as news:
-                response = await self.in_time(self._read(jobs, request))
+            with self._subscribed(jobs) as news:
+                try:
+                    response = await self.in_time(self._read(jobs, request))
+                except ScnNotFoundError:
+                    # Overwritten meanwhile: another rung may have it.
+                    before = jobs
+                    jobs = make_jobs(request, self.relay, takes_stored=takes_stored)
+                    if [job.reader for job in jobs] == [job.reader for job in before]:
+                        raise
+                    continue
                 left_s = end - time.monotonic()
                 if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
                     return response
@@ -178,7 +186,7 @@ class StreamHandler(RelayHandler):
         """Return whether the response may be followed by the windows to come."""
         is_packed = accepts_gzip(self.request.headers.get("Accept-Encoding", ""))
         has_frames = self.request.version == "HTTP/1.1" and not is_packed
-        may_follow = request.may_follow and not self.versions_sent
+        may_follow = request.may_follow and not self.versions_sent and not self._is_in_catch_up
         may_follow = may_follow and not response.is_followed_by_stored
         return may_follow and has_frames and response.has_whole_windows
 
@@ -187,7 +195,7 @@ class StreamHandler(RelayHandler):
 
         What is no whole window, and every error, is left to the client's next request.
         """
-        (job,) = make_jobs(request, self.relay)
+        (job,) = make_jobs(request, self.relay, from_ring=True)
         source = self.relay.physical_source(job.selection.physical_source)
         tail, size_bytes, response = lambda: source.reader.tail, request.form.size_bytes, first
         follower = Follower(job, tail, self._tracker, size_bytes, self.send_part_at_once)
@@ -231,13 +239,17 @@ class StreamHandler(RelayHandler):
         return response if response.is_caught_up or response.has_whole_windows else None
 
     @contextlib.contextmanager
-    def _subscribed(self, selections: Iterable[Selection]) -> Iterator[asyncio.Future[None]]:
-        """Yield a future that completes when one of the rings has new windows."""
+    def _subscribed(self, jobs: Iterable[StreamJob]) -> Iterator[asyncio.Future[None]]:
+        """Yield a future that completes when there are new windows for one of the jobs."""
         news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with contextlib.ExitStack() as subscribed:
-            for selection in selections:
-                notifier = self.relay.physical_source(selection.physical_source).notifier
-                subscribed.enter_context(notifier.subscribe(news, selection.src_ids))
+            for job in jobs:
+                source, reader = (
+                    self.relay.physical_source(job.selection.physical_source),
+                    job.reader,
+                )
+                read = reader if isinstance(reader, CatchUpReader) else source
+                subscribed.enter_context(read.notifier.subscribe(news, job.selection.src_ids))
             yield news
 
     async def _read(self, jobs: Sequence[StreamJob], request: StreamRequest) -> Response:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
 from typing import Any
 
+from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.log.archive.manifest import Manifest
 from databus.relay.serving.databus.measure import Measured, MeasureJob
 from databus.relay.serving.databus.parameters import parse_measure_request, parse_source_list
 from databus.relay.serving.databus.relay_handler import RelayHandler
-from databus.schemas.errors import InvalidParameterError, ScnNotFoundError
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import InvalidParameterError, RelayLogError, ScnNotFoundError
 from databus.schemas.parameters import parse_number
 from databus.schemas.protocol import Header, Parameter
 from databus.schemas.scn import MAX_SCN
+
+MOST_WAIT_S = 10.0
+_LOOK_EVERY_S = 0.5
 
 
 class MeasureHandler(RelayHandler):
@@ -23,7 +31,10 @@ class MeasureHandler(RelayHandler):
         source = self.relay.physical_source(request.selection.physical_source)
         span = source.spans.of(request.selection.src_ids)
         try:
-            job = MeasureJob(source.history, request, span)
+            reader = source.reader_for(request.selection)
+            if isinstance(reader, CatchUpReader):
+                await self._until_read(reader, request.selection.checkpoint)
+            job = MeasureJob(reader, request, span)
             measured = await self.in_time(self.in_steps(job.step))
         except ScnNotFoundError:
             self.relay.traffic.not_found()
@@ -31,6 +42,21 @@ class MeasureHandler(RelayHandler):
         if measured.is_ahead:
             self.set_header(Header.AHEAD, "true")
         await self.send_json(_measured_json(measured))
+
+    async def _until_read(self, reader: CatchUpReader, checkpoint: Checkpoint) -> None:
+        """Wait until a catch-up has something after a place; raise RelayLogError if it takes long.
+
+        Otherwise the answer would be that there is nothing.
+        """
+        end_s = time.monotonic() + MOST_WAIT_S
+        while not reader.has_after(checkpoint.window_scn, checkpoint.window_offset):
+            with reader.notifier.subscribe() as news, contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(news, max(0.0, min(_LOOK_EVERY_S, end_s - time.monotonic())))
+            if time.monotonic() >= end_s:
+                raise RelayLogError(
+                    f"what comes after scn {checkpoint.window_scn} is still being read again from "
+                    "the source's log; ask again"
+                )
 
 
 class SegmentsHandler(RelayHandler):

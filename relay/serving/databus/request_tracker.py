@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import TracebackType
 
+from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.monitoring.clients import MOST_FILTER_TEXT, Caller, Stream, StreamKey
 from databus.relay.relay import Relay
 from databus.relay.ring.selection import Selection
@@ -59,14 +60,17 @@ class RequestTracker:
             if is_first:
                 self._doubt(job, stream)
                 stream.read_from = None
+            stream.is_in_catch_up = isinstance(job.reader, CatchUpReader)
+            # Positions in a catch-up are not those of the ring.
+            position = None if stream.is_in_catch_up else job.position
             if stream.read_from is None:
-                stream.read_from = job.position
+                stream.read_from = position
             begin = job.begin
             stream.scn, offset = (None, -1) if begin is None else begin
             stream.is_inside = offset >= 0
             if stream.began is None or stream.is_gone:
-                stream.began = job.position
-            stream.position = job.position
+                stream.began = position
+            stream.position = position
             stream.is_gone = False
 
     def serves(self, size_bytes: int) -> None:
@@ -74,7 +78,7 @@ class RequestTracker:
         self._relay.traffic.served(size_bytes)
         self._client.served_bytes += size_bytes
         for job, stream in zip(self._jobs, self._streams, strict=True):
-            stream.read_until = job.read_until
+            stream.read_until = -1 if stream.is_in_catch_up else job.read_until
 
     def goes_on(self, job: StreamJob) -> None:
         """Record where the answer, which has one job, is continued."""
@@ -90,9 +94,10 @@ class RequestTracker:
         Their bytes may be damaged: windows written since the start, or checked once, are
         normally sent without another check.
         """
-        if job.position is not None and stream.comes_back(job.position, self._now_s()):
+        position = None if isinstance(job.reader, CatchUpReader) else job.position
+        if position is not None and stream.comes_back(position, self._now_s()):
             reader = self._relay.physical_source(job.selection.physical_source).reader
-            reader.check.distrust(job.position, stream.read_until)
+            reader.check.distrust(position, stream.read_until)
         stream.read_until = -1
 
     def _fell(self) -> None:

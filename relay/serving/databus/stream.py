@@ -128,6 +128,11 @@ class StreamJob:
         return self._copies_bytes
 
     @property
+    def reader(self) -> WindowReader:
+        """The reader of the rung that it reads."""
+        return self._reader
+
+    @property
     def selection(self) -> Selection:
         """The selection being read."""
         return self._selection
@@ -147,7 +152,7 @@ class StreamJob:
             self._opening = self._reader.opening
         if self._place is None:
             self._place = self._find_place()
-        if self._place is not None and self._end is None:
+        if self._place is not None and (self._end is None or self._end.is_open):
             self._end = self._find_end(self._place[0])
 
     def _take_span(self) -> None:
@@ -252,6 +257,8 @@ class StreamJob:
 
     def _read_on(self, position: int, begin: Position | None) -> StreamResponse | None:
         if self._end is not None and position >= self._end.position:
+            if self._end.is_open:
+                return StreamResponse(b"", begin, is_caught_up=True)
             return StreamResponse(b"", self._end.resume)
         if self._copies_bytes and self._walk is None:
             response = self._read_stored(position, begin)
@@ -335,8 +342,9 @@ class StreamJob:
         return asked[0] > until_scn or asked == (until_scn, WINDOW_DONE)
 
     def _find_end(self, begin: int) -> _End | None:
-        """Return the end of the last window to read; None if not in the ring yet.
+        """Return the end of the last window to read; None if there is none.
 
+        If that window is not in the ring yet, the end is open, and that of the newest window.
         Raises ScnNotFoundError if it is overwritten, also if the oldest window was
         requested: an empty answer would claim that there was nothing. TableStoppedError if
         the oldest window is one without the rows of a stopped source.
@@ -344,10 +352,12 @@ class StreamJob:
         until_scn = self._until_scn
         if until_scn == MAX_SCN:
             return None
+        # Before it is looked for: a window that comes meanwhile may lie after the end.
+        newest_scn, tail = self._reader.newest()
         try:
             end = self._reader.find(until_scn, WINDOW_DONE)
             if end is None:
-                return None
+                return _End(tail, (newest_scn, WINDOW_DONE), is_open=True)
             if end <= begin and self._asked is None and not self._is_from_latest:
                 raise ScnNotFoundError(until_scn, self._reader.min_scn)
         except DamagedWindowsError:
@@ -374,6 +384,7 @@ class _End(NamedTuple):
 
     position: int
     resume: Position
+    is_open: bool = False  # the selection goes on after it
 
 
 def _copy_windows(

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.kind import CheckRequest, Repaired, RepairRequest, SourceKind
+from databus.relay.sources.kind import (
+    CheckRequest,
+    Repaired,
+    RepairRequest,
+    RereadRequest,
+    SourceKind,
+)
 from databus.schemas.errors import UnknownSourceError
 from databus.schemas.table import Table
 
@@ -73,6 +79,14 @@ def _repair_history(
     return repair_history(settings, history_path(settings, data_dir), source, scn, create_table)
 
 
+def _prepare_reread(settings: PhysicalSourceSettings, request: RereadRequest) -> int:
+    from databus.relay.sources.mysql.reread import prepare_reread
+
+    second = settings.model_copy(update={"name": request.name})
+    kept = history_path(settings, request.data_dir)
+    return prepare_reread(settings, request, kept, history_path(second, request.folder))
+
+
 KIND = SourceKind(
     open=_open,
     check=_check,
@@ -80,5 +94,6 @@ KIND = SourceKind(
     scan=_scan,
     probe_log=_probe_log,
     repair_history=_repair_history,
+    prepare_reread=_prepare_reread,
     digest="databus.client.spark.verify.mysql_table:MysqlTable",
 )

@@ -442,7 +442,10 @@ class MysqlSource(Source):
         if position.epoch < epoch and setting not in ("latest", "earliest"):
             # The server was replaced: the settings give the position in the new one's log.
             return self._start_at(setting, files, is_mariadb), None
-        return self._same_log.begin(after_scn, files, self._newest)
+        begin = self._same_log.begin(after_scn, files, self._newest)
+        open_dump = self._open_dump_to_scan(is_mariadb)
+        self._same_log.prove_newest(after_scn, files, open_dump)
+        return begin
 
     def _start_at(self, start: str, files: Sequence[LogFile], is_mariadb: bool) -> Start:
         search = StartSearch(files, self._open_dump_to_scan(is_mariadb), self._tell_search)

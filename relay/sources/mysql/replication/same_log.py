@@ -91,6 +91,26 @@ class SameLog:
         start = Start(names[kept.place.file_number], kept.begin)
         return start, Identities(self.server, proof, expected)
 
+    def prove_newest(
+        self,
+        after_scn: int,
+        files: Sequence[LogFile],
+        open_dump: Callable[[Start], BinlogDump],
+    ) -> None:
+        """Prove the newest stored identity, if none is there to begin with at an SCN.
+
+        Otherwise transactions would be yielded before one was compared. Raises SourceStoppedError
+        for another log, and other errors as `look_behind`.
+        """
+        held = {file.number for file in files}
+        earlier = [kept for kept in self._kept if kept.scn <= after_scn]
+        is_proved = bool(earlier) and earlier[-1].place.file_number in held
+        if self.newest is not None and not is_proved:
+            try:
+                self.look_behind(self.newest, files, open_dump)
+            except AnotherLogError as error:
+                raise self.another(error, after_scn) from error
+
     def not_there(self, problem: str, files: Sequence[LogFile] = ()) -> str:
         """Return the text of an error: the log does not have a position."""
         kept = self.newest

@@ -13,6 +13,7 @@ import pytest
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import peek
 from tests.mariadb_server import Database
+from tests.promises.history.test_relay_log import log_status
 from tests.promises.running import (
     Remembering,
     RunningRelay,
@@ -23,7 +24,6 @@ from tests.promises.running import (
     sources_of,
     wait_until,
 )
-from tests.promises.test_relay_log import log_status
 from tests.relay.ring.model import split_events
 
 SEED = 20261125

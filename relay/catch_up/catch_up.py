@@ -1,0 +1,341 @@
+"""One catch-up: the source's log, read a second time from an older place.
+
+The capture loop, the ring and the relay log are those of a physical source, in a folder of their
+own that is removed at the end. A thread looks after them: it compares what both have where the
+catch-up meets the relay's history (`junction`), and lets capture rest while it is joined, or far
+ahead of its slowest reader.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from databus.conf.settings import PhysicalSourceSettings, RelayLogSettings
+from databus.daemon.files import make_folder
+from databus.daemon.log_setup import about
+from databus.relay.capture.capture import Capture
+from databus.relay.capture.max_scn import MaxScnStore
+from databus.relay.capture.status import State
+from databus.relay.capture.window_encoder import WindowEncoder
+from databus.relay.catch_up.junction import bound_of, compare
+from databus.relay.catch_up.start_mark import StartMark
+from databus.relay.catch_up.status import CatchUpState
+from databus.relay.clock import Clock
+from databus.relay.log.archive.away import SegmentAwayError
+from databus.relay.log.history import HistoryReader
+from databus.relay.log.recorder import LogRecorder
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring
+from databus.relay.ring.scn_index import Extent
+from databus.relay.sources.kind import RereadRequest
+from databus.relay.sources.source import Source
+from databus.schemas.errors import (
+    DamagedWindowsError,
+    DatabusError,
+    RelayLogError,
+    ScnNotFoundError,
+)
+from databus.schemas.event.event import Event
+from databus.schemas.event.v2 import SMALLEST_BYTES, peek
+from databus.schemas.log_mark import LogMark
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.2
+_STOP_S = 60.0
+_MOST_SEGMENT_BYTES = 64 << 20
+_FOR_EVER_HOURS = 24.0 * 365_000
+_OVERLAP_PART = 4  # of what the relay holds, which a joined catch-up has, too
+
+
+class Reread(NamedTuple):
+    """How a source's log is read a second time; see `SourceKind`.
+
+    `open_source` opens a source that keeps what it must remember in a folder.
+    """
+
+    prepare: Callable[[PhysicalSourceSettings, RereadRequest], int]
+    open_source: Callable[[PhysicalSourceSettings, Path], Source]
+
+
+@dataclass(frozen=True, slots=True)
+class MainHistory:
+    """A physical source's own history, and how its log is read from another place.
+
+    `reread` is how the source's log is read a second time. `is_complete` tells whether the relay
+    has all rows of a source in a window.
+    """
+
+    settings: PhysicalSourceSettings
+    data_dir: Path
+    ring_path: Path
+    ring: Ring
+    max_scn: MaxScnStore
+    recorder: LogRecorder | None
+    reread: Reread
+    make_encoder: Callable[[], WindowEncoder]
+    is_complete: Callable[[int, int], bool]
+    on_problem: Callable[[Exception], None]
+    clock: Clock
+
+    def newest_mark(self) -> LogMark | None:
+        """Return the newest known identity of the source's log."""
+        saved = self.max_scn.mark()
+        return max([*self.ring.log_marks(), *([] if saved is None else [saved])], default=None)
+
+    def counts(self, event: Event) -> bool:
+        """Return whether the relay has all rows of an event's source in its window."""
+        return self.is_complete(event.src_id, event.scn)
+
+
+class CatchUp:
+    """Reads the log from a place on, on a thread of its own; the loop's thread calls the methods.
+
+    `ahead_bytes` is how far it is ahead of its slowest reader, as the loop found last.
+    """
+
+    def __init__(
+        self, main: MainHistory, folder: Path, asked_scn: int, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called on its threads when there is more to read; it must not block."""
+        self._main, self._folder, self._on_change = main, folder, on_change
+        self.asked_scn = asked_scn
+        self.name = f"{main.settings.name}.catch-up"
+        self.begin_scn = -1
+        self.proved_scn = -1  # up to which both histories are proved to be the same
+        self.ahead_bytes = 0
+        self.problem = ""
+        self.capture: Capture | None = None
+        self.recorder: LogRecorder | None = None
+        self._is_opened = self._is_held_back = False
+        self._enough_scn = -1
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it is no longer queued."""
+        return self._thread is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its thread has ended, and its folder is removed."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `open_reader` may be called."""
+        return self._is_opened and not self.problem and not self._ended.is_set()
+
+    @property
+    def state(self) -> CatchUpState:
+        """Its state."""
+        if self.problem:
+            return CatchUpState.FAILED
+        if self.capture is None:
+            return CatchUpState.OPENING if self.is_started else CatchUpState.QUEUED
+        if self.proved_scn >= 0:
+            return CatchUpState.JOINED
+        if self._is_held_back:
+            return CatchUpState.HELD_BACK
+        was_opened = self.capture.status.was_opened
+        return CatchUpState.READING if was_opened else CatchUpState.OPENING
+
+    def start(self) -> None:
+        """Start reading."""
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop reading and remove the folder, soon."""
+        self._ended.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end; return whether it came in time."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return self._thread is None or not self._thread.is_alive()
+
+    def open_reader(self) -> HistoryReader:
+        """Return a reader of what it has read, for one thread; raise RingError."""
+        assert self.recorder is not None
+        return _OwnedHistory(RingReader.open(self._ring_path), self.recorder)
+
+    @property
+    def _ring_path(self) -> Path:
+        return self._folder / f"{self.name}.ring"
+
+    def _run(self) -> None:
+        try:
+            with ExitStack() as opened:
+                own, read = self._open(opened)
+                self._is_opened = True
+                self._on_change()
+                ring_id = own.ring_id
+                held = self._held_by(own, opened)
+                while not self._ended.wait(LOOK_EVERY_S):
+                    self._look(own, held, read, ring_id)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._on_change()
+
+    def _fail(self, error: Exception) -> None:
+        is_known = isinstance(error, DatabusError | OSError)
+        self.problem = str(error) if is_known else f"internal error: {error!r}; see the log"
+        text = "%s from scn %d failed: %s"
+        trace = None if is_known else error
+        known = about(physical_source=self._main.settings.name, scn=self.asked_scn)
+        log.error(text, self.name, self.asked_scn, self.problem, exc_info=trace, extra=known)
+        self._main.on_problem(error)
+
+    def _open(self, opened: ExitStack) -> tuple[RingReader, HistoryReader]:
+        """Open everything; return readers of the relay's ring and of this history."""
+        main, mark = self._main, self._main.newest_mark()
+        make_folder(self._folder)
+        wanted = RereadRequest(self.asked_scn, mark, self.name, main.data_dir, self._folder)
+        self.begin_scn = begin_scn = main.reread.prepare(main.settings, wanted)
+        settings = self._settings()
+        ring = Ring.open(
+            self._ring_path, self.name, settings.ring_bytes, start_scn=max(begin_scn, 0)
+        )
+        opened.callback(ring.close)
+        assert settings.log is not None
+        recorder = LogRecorder(
+            self._ring_path,
+            self._folder / "log",
+            self.name,
+            settings.log,
+            lambda: capture.is_to_rest,
+            main.on_problem,
+            main.clock,
+        )
+        opened.callback(recorder.close)
+        recorder.open()
+        ring.gate, ring.large = recorder.gate, recorder.large
+
+        def on_append() -> None:
+            recorder.notify()
+            self._on_change()
+
+        capture = Capture(
+            settings,
+            lambda of_table: main.reread.open_source(of_table, self._folder),
+            ring,
+            main.make_encoder(),
+            StartMark(begin_scn, mark),
+            on_append,
+            clock=main.clock,
+            on_problem=main.on_problem,
+        )
+        own = RingReader.open(main.ring_path, follows=True)
+        opened.callback(own.close)
+        self.recorder = recorder
+        read = self.open_reader()
+        opened.callback(read.close)
+        opened.callback(recorder.stop, _STOP_S)
+        recorder.start()
+        opened.callback(capture.stop)  # however long it takes: it writes to the ring
+        capture.start()
+        self.capture = capture
+        return own, read
+
+    def _settings(self) -> PhysicalSourceSettings:
+        settings = self._main.settings
+        most_bytes = settings.catch_up_bytes
+        kept = RelayLogSettings(
+            segment_bytes=max(64 << 10, min(_MOST_SEGMENT_BYTES, most_bytes // 16)),
+            retention_bytes=most_bytes,
+            retention_hours=_FOR_EVER_HOURS,
+            compression="zstd" if settings.log is None else settings.log.compression,
+        )
+        # Two connections of one replica id would disconnect each other.
+        return settings.model_copy(update={"name": self.name, "log": kept, "server_id": 0})
+
+    def _held_by(self, own: RingReader, opened: ExitStack) -> HistoryReader | RingReader:
+        """Return a reader of all that the relay holds."""
+        if self._main.recorder is None:
+            return own
+        held = HistoryReader(own, self._main.recorder)
+        opened.callback(held.close)
+        return held
+
+    def _look(
+        self,
+        own: RingReader,
+        held: HistoryReader | RingReader,
+        read: HistoryReader,
+        ring_id: int,
+    ) -> None:
+        """Compare, if there is something to compare, and let capture read on or rest."""
+        capture = self.capture
+        assert capture is not None
+        status = capture.status
+        if status.state is State.ERROR:
+            raise RelayLogError(status.problem)
+        own.follow()
+        if own.ring_id != ring_id:
+            raise RelayLogError("the relay's ring began anew meanwhile; ask again")
+        extent = held.extent()
+        bound = bound_of(extent)
+        if self.proved_scn < bound:
+            self._prove(extent, held, read)
+        self._steer(capture, is_enough=bound <= self.proved_scn and status.scn >= self._enough_scn)
+
+    def _prove(self, extent: Extent, held: HistoryReader | RingReader, read: HistoryReader) -> None:
+        """Compare where both meet; raise RelayLogError if they differ."""
+        self.proved_scn = -1
+        try:
+            proved = compare(extent, held, read, self._main.counts)
+            if proved is None:
+                return
+            self._enough_scn = max(proved.scn, _overlap_end(extent, held))
+        except DamagedWindowsError:
+            raise
+        except (ScnNotFoundError, SegmentAwayError):
+            return  # overwritten meanwhile; or fetched soon, by readers
+        self.proved_scn = proved.scn
+        name = self._main.settings.name
+        log.info("%s leads to what %s holds after scn %d", self.name, name, bound_of(extent))
+        self._on_change()
+
+    def _steer(self, capture: Capture, *, is_enough: bool) -> None:
+        most_bytes = self._main.settings.catch_up_bytes // 2
+        if self.ahead_bytes > most_bytes:
+            self._is_held_back = True
+        elif self.ahead_bytes < most_bytes // 2:
+            self._is_held_back = False
+        if is_enough or self._is_held_back:
+            capture.pause()
+        elif capture.is_to_rest:
+            capture.start()
+
+
+class _OwnedHistory(HistoryReader):
+    """A reader of a ring and its log that closes the ring's reader, too."""
+
+    def close(self) -> None:
+        """Close all files."""
+        super().close()
+        self._ring.close()
+
+
+def _overlap_end(extent: Extent, held: HistoryReader | RingReader) -> int:
+    """Return the SCN at a part of what the relay holds; -1 if that is not known now.
+
+    Without an overlap, each window that the relay evicts would put the two apart again.
+    """
+    part = extent.head + (extent.tail - extent.head) // _OVERLAP_PART
+    with suppress(SegmentAwayError):
+        position = held.block_before_position(part)
+        data = b"" if position is None else held.read(position, SMALLEST_BYTES)
+        return peek(data).scn if len(data) >= SMALLEST_BYTES else -1
+    return -1

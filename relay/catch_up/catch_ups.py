@@ -1,0 +1,236 @@
+"""The catch-ups of one physical source: which one serves whom, the queue, and their end.
+
+A request for a place that neither ring nor log has is served from a catch-up that began at or
+before it. If there is none, one begins, or waits in a queue until one of those that run has been
+idle for long enough. What could not be read is not tried again at once: then the request goes to
+the next rung.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from databus.relay.catch_up.catch_up import CatchUp, MainHistory
+from databus.relay.catch_up.junction import bound_of, lacks
+from databus.relay.catch_up.reader import CatchUpReader
+from databus.relay.catch_up.status import Catching, CatchUpState, CatchUpStatus
+from databus.relay.log.history import HistoryReader
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.selection import Selection
+from databus.schemas.errors import RelayLogError, RingError, ScnNotFoundError
+
+FOLDER_SUFFIX = ".catch-up"  # after the name of the physical source
+FAILED_FOR_S = 60.0
+_SLOWEST_OVER_S = 10.0  # after which a reader that was not heard of is no longer the slowest
+_MOST_QUEUED = 100
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A catch-up, its reader on the loop's thread, and when it was used last."""
+
+    catch_up: CatchUp
+    reader: CatchUpReader
+    used_s: float
+    is_ended: bool = False
+    # The lowest positions of the last two spans of time.
+    lows: deque[int] = field(default_factory=lambda: deque(maxlen=2))
+    low_since_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why what comes after an SCN cannot be read."""
+
+    asked_scn: int
+    problem: str
+    until_s: float
+
+
+class CatchUps:
+    """All catch-ups of one physical source. On the loop's thread."""
+
+    def __init__(
+        self, main: MainHistory, history: HistoryReader | RingReader, folder: Path
+    ) -> None:
+        """Remove what an earlier relay has left in the folder."""
+        self._main, self._history, self._folder = main, history, folder
+        self._running: list[_Running] = []
+        self._failures: list[_Failure] = []
+        self._made = 0
+        self._opened = self._failed = 0
+        self._read_bytes = 0  # by those that are gone
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def reader_for(self, selection: Selection) -> CatchUpReader | None:
+        """Return the reader of a catch-up for a place that the relay no longer holds, or None.
+
+        Raises ScnNotFoundError, with the reason, if the source's log does not have it either.
+        """
+        asked, settings = selection.checkpoint, self._main.settings
+        if selection.from_latest or asked.is_flexible or not settings.catch_ups:
+            return None
+        scn, offset = asked.window_scn, asked.window_offset
+        if not self._is_known or not lacks(self._history.extent(), (scn, offset)):
+            return None
+        self._update()
+        for one in self._failures:
+            if scn <= one.asked_scn:
+                raise self._not_found(scn, one.problem)
+        # The rest of a window needs the whole window.
+        scn -= offset >= 0
+        found = self._find(scn) or self._add(scn)
+        found.used_s = self._now_s()
+        return found.reader
+
+    def tick(self) -> None:
+        """Start, drop and forget what is due; once a second."""
+        self._update()
+        for one in self._running:
+            one.reader.rest()
+            self._note_slowest(one)
+
+    def statuses(self) -> tuple[CatchUpStatus, ...]:
+        """Return their current status, the queued ones last."""
+        return tuple(self._status(one) for one in self._running)
+
+    def summary(self) -> Catching:
+        """Return a summary of them."""
+        found = self.statuses()
+        queued = sum(one.state is CatchUpState.QUEUED for one in found)
+        return Catching(
+            running=len(found) - queued,
+            queued=queued,
+            size_bytes=sum(one.size_bytes for one in found),
+            scn=min((one.scn for one in found if one.scn >= 0), default=-1),
+            opened=self._opened,
+            failed=self._failed,
+            read=self._read_bytes + sum(one.read_bytes for one in found),
+        )
+
+    def close(self, timeout_s: float) -> bool:
+        """End all of them; return whether that was done in time."""
+        for one in self._running:
+            self._end(one, RelayLogError(f"{one.catch_up.name}: the relay is being stopped"))
+        ended = [one.catch_up.join(timeout_s) for one in self._running]
+        return all(ended)
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether it is known how far the relay's own history reaches back."""
+        recorder = self._main.recorder
+        return recorder is None or (recorder.join is not None and recorder.is_complete)
+
+    def _find(self, scn: int) -> _Running | None:
+        """Return a catch-up that has what comes after an SCN, or will have it."""
+        for one in self._running:
+            if one.is_ended:
+                continue
+            after_scn = one.catch_up.asked_scn
+            if one.reader.is_open:  # its oldest segments may be deleted
+                after_scn = max(one.reader.prev_scn, one.catch_up.begin_scn)
+            if after_scn <= scn:
+                return one
+        return None
+
+    def _add(self, scn: int) -> _Running:
+        if len(self._running) >= _MOST_QUEUED:
+            raise RelayLogError(
+                f"{self._main.settings.name}: {_MOST_QUEUED} catch-ups are queued; ask again later"
+            )
+        self._made += 1
+        name, newest = self._main.settings.name, lambda: self._history.max_scn
+        reader = CatchUpReader(f"the catch-up of {name}", lambda: self._limit(catch_up), newest)
+        folder = self._folder / str(self._made)
+        catch_up = CatchUp(self._main, folder, scn, reader.notifier.notify_all)
+        added = _Running(catch_up, reader, self._now_s())
+        self._running.append(added)
+        self._update()
+        return added
+
+    def _limit(self, catch_up: CatchUp) -> int | None:
+        """Return the first SCN of a catch-up that must not be read yet."""
+        bound = bound_of(self._history.extent())
+        return None if catch_up.proved_scn >= bound else bound
+
+    def _update(self) -> None:
+        """Take note of what has happened, and start what may start."""
+        now_s = self._now_s()
+        self._failures = [one for one in self._failures if one.until_s > now_s]
+        for one in self._running:
+            self._update_one(one, now_s)
+        gone = [one for one in self._running if self._is_gone(one)]
+        self._read_bytes += sum(one.reader.read_bytes for one in gone)
+        self._running = [one for one in self._running if one not in gone]
+        free = self._main.settings.catch_ups - sum(r.catch_up.is_started for r in self._running)
+        for one in self._running:
+            if free > 0 and not one.catch_up.is_started:
+                one.catch_up.start()
+                self._opened += 1
+                free -= 1
+
+    def _update_one(self, one: _Running, now_s: float) -> None:
+        catch_up = one.catch_up
+        if one.is_ended:
+            return
+        if one.reader.notifier.waiting:
+            one.used_s = now_s
+        if catch_up.problem:
+            failure = _Failure(catch_up.asked_scn, catch_up.problem, now_s + FAILED_FOR_S)
+            self._failures.append(failure)
+            self._failed += 1
+            self._end(one, self._not_found(catch_up.asked_scn, catch_up.problem))
+        elif now_s - one.used_s > self._main.settings.catch_up_idle_s:
+            self._end(one, RelayLogError(f"{catch_up.name} was idle, and is dropped; ask again"))
+        elif catch_up.is_open and not one.reader.is_open:
+            with suppress(RingError):  # it has just ended
+                one.reader.use(catch_up.open_reader())
+
+    def _not_found(self, scn: int, problem: str) -> ScnNotFoundError:
+        advice = f"the source's own log cannot be read from there: {problem}"
+        return ScnNotFoundError(scn, self._history.min_scn, advice)
+
+    def _end(self, one: _Running, error: Exception) -> None:
+        one.is_ended = True
+        one.catch_up.end()
+        one.reader.close(error)
+
+    def _is_gone(self, one: _Running) -> bool:
+        return one.is_ended and (one.catch_up.is_over or not one.catch_up.is_started)
+
+    def _note_slowest(self, one: _Running) -> None:
+        """Tell a catch-up how far it is ahead of its slowest reader."""
+        now_s, reader = self._now_s(), one.reader
+        if not reader.is_open:
+            return
+        if now_s - one.low_since_s >= _SLOWEST_OVER_S and reader.lowest is not None:
+            one.lows.append(reader.lowest)
+            one.low_since_s, reader.lowest = now_s, None
+        known = [*one.lows, *([] if reader.lowest is None else [reader.lowest])]
+        slowest = min(known, default=reader.head)
+        one.catch_up.ahead_bytes = max(0, reader.extent().tail - slowest)
+
+    def _status(self, one: _Running) -> CatchUpStatus:
+        catch_up, reader = one.catch_up, one.reader
+        capture = None if catch_up.capture is None else catch_up.capture.status
+        recorder = catch_up.recorder
+        return CatchUpStatus(
+            catch_up.state,
+            catch_up.asked_scn,
+            catch_up.begin_scn,
+            -1 if capture is None else capture.scn,
+            0 if capture is None else capture.timestamp_ns,
+            bound_of(self._history.extent()),
+            0 if recorder is None else recorder.status.size_bytes,
+            0 if capture is None else capture.windows,
+            reader.read_bytes,
+            max(0.0, self._now_s() - one.used_s),
+            catch_up.problem or ("" if capture is None else capture.problem),
+        )
+
+    def _now_s(self) -> float:
+        return self._main.clock.monotonic_s()

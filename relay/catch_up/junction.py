@@ -1,0 +1,119 @@
+"""Where a catch-up meets what the relay holds, and the proof that both are one history. Pure.
+
+The *bound* is the newest SCN that the relay no longer holds. A reader behind it reads on in the
+relay's own history, so a catch-up hands out no window from the bound on before the windows that
+both have are proved to be equal, by their digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from databus.relay.catch_up.window_digests import BytesReader, WindowDigest, window_digests
+from databus.relay.ring.event_selector import WINDOW_DONE, Position
+from databus.schemas.errors import RelayLogError
+from databus.schemas.event.event import Event
+
+# Windows that are compared, those without rows included.
+COMPARED_WINDOWS = 64
+
+
+class Bounds(Protocol):
+    """The bounds of what the relay holds; see `scn_index.Extent`."""
+
+    @property
+    def head(self) -> int:
+        """Position of the oldest window."""
+        ...
+
+    @property
+    def min_scn(self) -> int:
+        """SCN of the oldest window; negative without one."""
+        ...
+
+    @property
+    def prev_scn(self) -> int:
+        """Newest SCN no longer held; negative if unknown."""
+        ...
+
+
+class Overlapping(BytesReader, Protocol):
+    """A reader of windows."""
+
+    @property
+    def max_scn(self) -> int:
+        """SCN of the newest window."""
+        ...
+
+    def find(self, scn: int, window_offset: int) -> int | None:
+        """Return the position after (scn, window_offset); None if it is not there yet."""
+        ...
+
+
+class Proved(NamedTuple):
+    """Both have the same windows up to `scn`, where the compared ones end."""
+
+    scn: int
+
+
+def bound_of(held: Bounds) -> int:
+    """Return the SCN after which the relay holds everything; -1 if it holds nothing.
+
+    If the window before the oldest one is unknown, it is that of the oldest one.
+    """
+    return held.prev_scn if held.prev_scn >= 0 else held.min_scn
+
+
+def lacks(held: Bounds, asked: Position) -> bool:
+    """Return whether the relay no longer holds what comes after a place.
+
+    Not for the beginning of the source, which no log can prove to have.
+    """
+    scn, offset = asked
+    bound = bound_of(held)
+    if scn <= 0 or bound < 0:
+        return False
+    return scn < bound or (scn == held.prev_scn and offset >= 0)
+
+
+def compare(
+    held: Bounds, own: Overlapping, read: Overlapping, counts: Callable[[Event], bool]
+) -> Proved | None:
+    """Compare the relay's oldest windows with those of a catch-up.
+
+    `own` reads the relay's history, `read` the catch-up. Returns None as long as the catch-up is
+    not that far. Raises RelayLogError if a window differs; ScnNotFoundError if `own` has lost the
+    windows meanwhile.
+    """
+    bound = bound_of(held)
+    if read.max_scn < bound:
+        return None
+    expected = list(islice(window_digests(own, held.head, counts), COMPARED_WINDOWS))
+    with_rows = [window for window in expected if window.digest]
+    # Each reading writes empty windows of its own.
+    last_scn = with_rows[-1].scn if with_rows else bound
+    if read.max_scn < last_scn:
+        return None
+    after_scn = bound if held.prev_scn >= 0 else bound - 1
+    position = read.find(after_scn, WINDOW_DONE)
+    found: list[WindowDigest] = []
+    if position is not None:
+        for window in window_digests(read, position, counts):
+            if window.scn > last_scn:
+                break
+            if window.digest:
+                found.append(window)
+    _check_same(with_rows, found)
+    return Proved(max(last_scn, bound))
+
+
+def _check_same(expected: list[WindowDigest], found: list[WindowDigest]) -> None:
+    if expected == found:
+        return
+    scns = [window.scn for window in {*expected} ^ {*found}]
+    raise RelayLogError(
+        f"the source's log now has other rows at scn {min(scns)} than the relay captured: the two "
+        "are not one history"
+    )

@@ -1,0 +1,177 @@
+"""A consumer older than ring and relay log gets every change from the binlogs of a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databus.demo.private_mariadb import PrivateMariaDB
+from databus.schemas.checkpoint import Checkpoint
+from tests.mariadb_server import Database
+from tests.promises.running import (
+    Remembering,
+    RunningRelay,
+    consuming,
+    cut_windows,
+    mysql_source,
+    new_database,
+    running,
+    sources_of,
+    wait_until,
+)
+
+RING_BYTES = 64 << 10
+ROWS = 3000
+NOTE = "x" * 100
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    """A database on a server of its own, which a test may purge or replace."""
+    options = {"binlog-row-metadata": "FULL", "max-binlog-size": "262144"}
+    with PrivateMariaDB(options=options) as server, new_database(server, "shop") as database:
+        yield database
+
+
+@pytest.fixture
+def relay(database: Database, tmp_path: Path) -> Iterator[RunningRelay]:
+    """A relay with a small ring, not started."""
+    settings = mysql_source(database, tmp_path, ring_bytes=RING_BYTES, catch_up_idle_s=60.0)
+    with running(RunningRelay(tmp_path, settings)) as relay:
+        yield relay
+
+
+def insert(database: Database, ids: range, each: int = 5) -> None:
+    """Insert rows, so many in a transaction."""
+    for begin in range(ids.start, ids.stop, each):
+        wanted = range(begin, min(begin + each, ids.stop))
+        values = ", ".join(f"({n}, '{NOTE}{n}', {n % 1000})" for n in wanted)
+        database.run(f"INSERT INTO orders (id, note, price) VALUES {values}")
+
+
+def catch_ups(relay: RunningRelay) -> Sequence[dict[str, Any]]:
+    """Return what the relay says of its catch-ups."""
+    found: Sequence[dict[str, Any]]
+    found = relay.get("/controlSources/status").json()["shop"]["catchUps"]
+    return found
+
+
+def begun(relay: RunningRelay, database: Database) -> int:
+    """Start the relay with a few rows; return the SCN of their last window, which is evicted."""
+    relay.start()
+    insert(database, range(10))
+    wait_until(lambda: len(relay.windows()) >= 2, "the first rows", relay.tell)
+    scn = max(relay.windows())
+    insert(database, range(10, ROWS))
+    wait_until(
+        lambda: relay.get("/bufferInfo/inbound/shop/0").json()["minScn"] > scn + (1 << 32),
+        "the first binlog file to be out of the ring",
+        relay.tell,
+    )
+    return scn
+
+
+def ids_of(consumer: Remembering) -> list[int]:
+    """Return the keys of the rows in the order in which they came."""
+    return [event.row["id"] for event in consumer.events if event.source.endswith(".orders")]
+
+
+def test_a_consumer_that_was_away_gets_every_row_in_order_though_the_relay_is_killed(
+    database: Database, relay: RunningRelay, tmp_path: Path
+) -> None:
+    consumer, sources = Remembering(), sources_of(database)
+    options = {"checkpoint_dir": tmp_path / "checkpoints", "fetch_bytes": 16 << 10}
+    relay.start()
+    insert(database, range(20))
+    with consuming([relay.url], sources, consumer, **options):
+        wait_until(lambda: len(consumer.events) == 20, "the consumer", relay.tell)
+    left_at = consumer.scn
+    insert(database, range(20, 1000))
+    database.run("ALTER TABLE orders ADD COLUMN place VARCHAR(20) DEFAULT 'here'")
+    insert(database, range(1000, ROWS))
+    wait_until(lambda: relay.get("/bufferInfo/inbound/shop/0").json()["minScn"] > left_at)
+    with consuming([relay.url], sources, consumer, **options):
+        wait_until(lambda: len(consumer.events) > 200, "a part", relay.tell)
+        assert catch_ups(relay)
+        relay.child.kill()
+        relay.start()
+        wait_until(lambda: len(consumer.events) >= ROWS, "the rest", relay.tell)
+        insert(database, range(ROWS, ROWS + 100))
+        wait_until(lambda: len(consumer.events) >= ROWS + 100, "what is new", relay.tell)
+    assert ids_of(consumer) == list(range(ROWS + 100))
+    assert consumer.errors == []
+    assert consumer.rollbacks == []
+    rows = {event.row["id"]: event.row for event in consumer.events}
+    assert ("place" in rows[999], rows[1000]["place"]) == (False, "here")
+
+
+def test_two_consumers_share_one_catch_up(database: Database, relay: RunningRelay) -> None:
+    scn = begun(relay, database)
+    consumers, sources = [Remembering(), Remembering()], sources_of(database)
+    with ExitStack() as clients:
+        for consumer in consumers:
+            more = {"start": f"scn:{scn}", "fetch_bytes": 16 << 10}
+            clients.enter_context(consuming([relay.url], sources, consumer, **more))
+        wait_until(
+            lambda: all(len(one.events) >= ROWS - 10 for one in consumers), "all rows", relay.tell
+        )
+    for consumer in consumers:
+        assert ids_of(consumer) == list(range(10, ROWS))
+        assert consumer.errors == []
+    metrics = relay.get("/metrics").body.decode()
+    assert 'databus_relay_catch_up_opened_total{physical_source="shop"} 1.0' in metrics
+
+
+def test_a_frozen_consumers_catch_up_is_dropped_and_it_goes_on_with_another_one(
+    database: Database, relay: RunningRelay
+) -> None:
+    relay.change(catch_up_idle_s=0.5)
+    scn = begun(relay, database)
+    first = relay.stream(Checkpoint.at(scn), wait=10_000, size=8192)
+    assert cut_windows(first.body)
+    scn = max(cut_windows(first.body))
+    folder = relay.data_dir / "shop.catch-up"
+    wait_until(lambda: not catch_ups(relay) and not list(folder.iterdir()), "its end", relay.tell)
+    again = relay.stream(Checkpoint.at(scn), wait=10_000, size=8192)
+    assert min(cut_windows(again.body)) > scn
+
+
+def test_purged_binlogs_are_the_end_of_the_rung_and_the_reason_is_told(
+    database: Database, relay: RunningRelay
+) -> None:
+    scn = begun(relay, database)
+    database.run("FLUSH BINARY LOGS")
+    files = [row[0] for row in database.run("SHOW BINARY LOGS")]
+    wait_until(lambda: relay.max_scn() >> 32 >= len(files) - 1, "the newest file", relay.tell)
+
+    def is_purged() -> bool:
+        database.run(f"PURGE BINARY LOGS TO '{files[-1]}'")
+        return len(database.run("SHOW BINARY LOGS")) < len(files) - 1
+
+    wait_until(is_purged, "the purge", relay.tell)
+    answer = relay.stream(Checkpoint.at(scn), wait=20_000)
+    assert answer.status == 404
+    text = answer.headers["x-dbus-error-cause-message"]
+    oldest = relay.get("/bufferInfo/inbound/shop/0").json()["minScn"]
+    assert f"scn {scn} is gone; the oldest held is {oldest}" in text
+    assert "files were purged" in text
+    consumer, sources = Remembering(), sources_of(database)
+    with consuming([relay.url], sources, consumer, start=f"scn:{scn}"):
+        wait_until(lambda: consumer.errors, "the error", relay.tell)
+    assert consumer.events == []
+
+
+def test_another_log_in_the_place_of_the_captured_one_is_never_read(
+    database: Database, relay: RunningRelay
+) -> None:
+    scn = begun(relay, database)
+    relay.post("/controlSources/pause")
+    database.run("DELETE FROM orders", "RESET MASTER")
+    insert(database, range(ROWS + 1000))
+    answer = relay.stream(Checkpoint.at(scn), wait=20_000)
+    assert (answer.status, cut_windows(answer.body) if answer.status == 200 else {}) == (404, {})
+    assert "not the one that was read" in answer.headers["x-dbus-error-cause-message"]

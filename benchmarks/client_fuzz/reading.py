@@ -7,7 +7,7 @@ other exception leaves it, and is a finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,9 +16,12 @@ from unittest.mock import patch
 from benchmarks.client_fuzz.making import SCHEMAS, SRC_IDS
 from databus.client import subscription
 from databus.client.arrow import tables
-from databus.client.dispatcher.data_window import one_by_one
-from databus.client.events.data_event import DataEvent, make_runs
-from databus.client.events.event_fields import PythonEventFields, make_runs_in_python
+from databus.client.events.data_event import DataEvent, make_rows, make_runs
+from databus.client.events.event_fields import (
+    PythonEventFields,
+    make_rows_in_python,
+    make_runs_in_python,
+)
 from databus.client.subscription import Bindings, Subscription, bind, schemas_of
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import DatabusError
@@ -114,7 +117,13 @@ class Way:
         kind = DataEvent if self._is_compiled else _PythonDataEvent
         whole = made(kind, events, self._bindings, True)
         each = made(kind, events, self._bindings, True, are_one_by_one=True)
-        return [(name, [_fields(event) for event in one_by_one(run)]) for name, run in whole + each]
+        shown = [(name, [_fields(event) for event in _in_turn(run)]) for name, run in whole + each]
+        return [*shown, _tried(partial(self._rows, kind, events))]
+
+    def _rows(self, kind: Any, events: Sequence[RowEvent]) -> str:
+        made: Any = make_rows if self._is_compiled else make_rows_in_python
+        some = [made(kind, events, self._bindings, src_id) for src_id in self._bindings]
+        return repr((made(kind, events, self._bindings), some))
 
     def _tables(self, rows: list[RowEvent]) -> list[Any]:
         def table(src_id: int) -> str:
@@ -124,6 +133,11 @@ class Way:
             return repr((made.schema, made.to_pylist()))
 
         return [_tried(partial(table, src_id)) for src_id in sorted({e[SRC_ID] for e in rows})]
+
+
+def _in_turn(run: Any) -> Iterable[Any]:
+    """Return the events of a run, each of which may end when the next one is taken."""
+    return run if isinstance(run, list) else run.one_by_one()
 
 
 def _field(event: Any, name: str) -> str:

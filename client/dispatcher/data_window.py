@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from databus.client.events.data_event import DataEvent, DdlEvent, make_runs
+from databus.client.events.data_event import (
+    DataEvent,
+    DdlEvent,
+    LentEvents,
+    make_rows,
+    make_runs,
+)
 from databus.client.puller.buffer_items import BootstrapPage, Phase, ReadWindow
 from databus.client.subscription import SourceBinding
 from databus.schemas.errors import UnknownSourceError
@@ -29,11 +35,11 @@ class DataWindow:
     again, and those deleted since the first attempt come as deletes.
     """
 
-    __slots__ = ("_events", "_read", "begins_bootstrap")
+    __slots__ = ("_lent", "_read", "begins_bootstrap")
 
     def __init__(self, read: ReadWindow | BootstrapPage, begins_bootstrap: bool = False) -> None:
         self._read = read
-        self._events: tuple[DataEvent, ...] | None = None
+        self._lent: LentEvents | None = None
         self.begins_bootstrap = begins_bootstrap
 
     @property
@@ -59,31 +65,24 @@ class DataWindow:
     @property
     def events(self) -> tuple[DataEvent, ...]:
         """The events in order. Made at the first access: an Arrow table needs none."""
-        if self._events is None:
+        if self._lent is None:
             runs = group_events(self._read)
-            self._events = (
+            self._lent = LentEvents(
                 tuple(runs[0][1])
                 if len(runs) == 1
-                else tuple(event for _, run in runs for event in run)
+                else tuple([event for _, run in runs for event in run])
             )
-        return self._events
+        return self._lent.events
 
     def to_pylist(self, source: str | None = None) -> list[dict[str, Any]]:
         """Return the rows, those of one source only if it is given: `row` of each event.
 
         Raises UnknownSourceError for a source that is not read.
         """
-        if source is not None:
-            source = self._source(source).name
-        if self._events is not None:
-            return [e.row for e in self._events if source is None or e.source == source]
-        runs = group_events(self._read, are_one_by_one=True)
-        return [
-            event.row
-            for name, run in runs
-            if source is None or name == source
-            for event in one_by_one(run)
-        ]
+        src_id = None if source is None else self._source(source).src_id
+        if self._lent is not None:
+            return [e.row for e in self._lent.events if src_id is None or e.src_id == src_id]
+        return make_rows(DataEvent, self._read.window.events, self._read.bindings, src_id)
 
     def to_arrow(self, source: str | None = None) -> pa.Table:
         """Return the rows of one source as a pyarrow Table, of types as the Spark reader's.
@@ -136,11 +135,6 @@ def group_events(
     is_batch = isinstance(read, ReadWindow) and read.transactions > 1
     events, bindings = read.window.events, read.bindings
     return make_runs(DataEvent, events, bindings, is_batch, are_tracked_later, are_one_by_one)  # type: ignore[return-value]
-
-
-def one_by_one(run: Any) -> Iterable[Any]:
-    """Return the events of a run, each to be dropped before the next one is taken."""
-    return run if isinstance(run, list) else run.one_by_one()
 
 
 def add_ddl(groups: Iterable[Group], read: ReadWindow | BootstrapPage) -> list[Group]:

@@ -6,9 +6,11 @@ track an event until its row is read: only then can an application put the event
 While callbacks run it tracks none, and then those that somebody has kept, by `track_kept`. Of a
 page of thousands of rows it would otherwise look at every event several times.
 
-A callback for each event needs only one of them at a time. `EventRun.one_by_one` makes it of the
-response's bytes, and it ends before the next one is made: the same memory, still in the
-processor's cache, serves all of them.
+Events are made where they lie, in the bytes of a response. One that somebody keeps gets bytes of its
+own when the window ends, and not before: `track_kept` and `LentEvents` see to it.
+
+A callback for each event needs only one of them at a time, so `EventRun.one_by_one` makes only one,
+which is each event in turn until somebody keeps it. Rows alone need no events: `make_rows`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -18,6 +20,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from databus.schemas.event.metadata import METADATA_DIGEST
+from databus.schemas.rows._row_decoder import DECODE_ROW, RowDecoder
 from databus.schemas.stream._row_cutter import PackedRows, PackedRun
 
 cdef extern from "Python.h":
@@ -25,7 +28,11 @@ cdef extern from "Python.h":
     void PyObject_GC_Track(PyObject* thing)
     int PyObject_GC_IsTracked(PyObject* thing)
 
+include "../../schemas/rows/decode_row.pxi"
 include "../../schemas/stream/row_events.pxi"
+
+cdef DecodeRow _decode_row = <DecodeRow>PyCapsule_GetPointer(DECODE_ROW, NULL)
+cdef object _RowDecoder = RowDecoder
 
 # Places in `row_event.RowEvent`.
 cdef enum:
@@ -50,7 +57,7 @@ cdef class EventFields:
     cdef object _run
     cdef bytes _data  # the run's
     cdef Py_ssize_t _begin
-    cdef object _decode
+    cdef object _decoder  # see `_decoder_of`
     cdef readonly object _source
     cdef public Py_ssize_t index
     cdef public object _row
@@ -128,7 +135,8 @@ cdef class EventFields:
                 at = self._at()
                 place = _place_of(at)
                 if _is_plain(at, place):
-                    self._row = self._decode(
+                    self._row = _decoded(
+                        self._decoder,
                         self._data,
                         self._begin + place + MD5_PART_BYTES,
                         self._begin + <Py_ssize_t>_u4(at + LENGTH_AT),
@@ -144,6 +152,19 @@ cdef class EventFields:
             if not self._is_tracked_later:
                 _track(self)
         return self._row
+
+
+cdef object _decoder_of(source, digest):
+    """Return the compiled decoder of a schema's rows, or the function that decodes them."""
+    cdef object decode = source.codecs[digest].decode_from
+    cdef object decoder = getattr(decode, "__self__", None)
+    return decoder if type(decoder) is _RowDecoder else decode
+
+
+cdef inline object _decoded(object decoder, bytes data, Py_ssize_t begin, Py_ssize_t end):
+    if type(decoder) is _RowDecoder:
+        return _decode_row(decoder, data, begin, end)
+    return decoder(data, begin, end)
 
 
 cdef inline void _track(EventFields one):
@@ -207,7 +228,7 @@ cdef class _OneByOne:
     cdef object _run
     cdef object _scn
     cdef bytes _data  # of a `PackedRun`
-    cdef object _decode
+    cdef object _decoder
     cdef Py_ssize_t _begin  # of the next event
     cdef Py_ssize_t _left  # in the run
     cdef EventFields _last
@@ -220,19 +241,21 @@ cdef class _OneByOne:
         # By `_last`, `one` and the caller.
         if one is not None and Py_REFCNT(one) > 3:
             _keep(one)
-        one = self._last = None
+            one = self._last = None
         if self._left == 0 and not self._begin_run():
             raise StopIteration
-        one = _new_event(self._event_type, self._source, self._index, True)
+        if one is None:
+            one = self._last = _new_event(self._event_type, self._source, self._index, True)
+        else:
+            one._row = one._metadata = None
+            one.index = self._index
         if self._data is None:
             one._made = <tuple>self._run
         else:
-            one._run, one._data, one._decode = self._run, self._data, self._decode
-            one._begin = self._begin
-            self._begin += _u4(one._at() + LENGTH_AT)
+            one._made = None
+            self._begin = _lay(one, self._run, self._data, self._begin, self._decoder)
         self._left -= 1
         self._index += 1
-        self._last = one
         return one
 
     cdef bint _begin_run(self) except -1:
@@ -249,13 +272,21 @@ cdef class _OneByOne:
             self._data, self._left = None, 1
         else:
             self._data, self._begin, self._left = run.data, run.begin, run.count
-            self._decode = self._source.codecs[run.digest].decode_from
+            self._decoder = _decoder_of(self._source, run.digest)
         return True
 
     def __dealloc__(self):
         # A callback has failed: its error may refer to the event.
         if self._last is not None and Py_REFCNT(self._last) > 1:
             _keep(self._last)
+
+
+cdef inline Py_ssize_t _lay(
+    EventFields one, object run, bytes data, Py_ssize_t begin, object decoder
+):
+    """Let an event be the one that begins there in a run; return where it ends."""
+    one._run, one._data, one._begin, one._decoder = run, data, begin, decoder
+    return begin + <Py_ssize_t>_u4(one._at() + LENGTH_AT)
 
 
 cdef _keep(EventFields one):
@@ -280,14 +311,15 @@ def make_runs(
     """Return the events, numbered and grouped by runs of one source, each after its name.
 
     In a batch of windows each SCN is numbered from 0. With `are_tracked_later` call
-    `track_kept` behind the callbacks. With `are_one_by_one` a run may be an `EventRun`.
+    `track_kept` behind the callbacks; otherwise an event that outlives the window needs
+    `LentEvents`. With `are_one_by_one` a run may be an `EventRun`.
     """
     if not issubclass(event_type, EventFields):
         raise TypeError(event_type)
     if type(events) is not PackedRows:
         return _made_runs(event_type, events, bindings, is_batch, are_tracked_later)
     if not are_one_by_one:
-        return _made_runs(event_type, tuple(events), bindings, is_batch, are_tracked_later)
+        return _made_runs(event_type, events.runs, bindings, is_batch, are_tracked_later)
     return _packed_runs(event_type, events.runs, bindings, is_batch)
 
 
@@ -319,33 +351,92 @@ cdef list _packed_runs(type event_type, tuple packed, bindings, bint is_batch):
 
 
 cdef list _made_runs(
-    type event_type, tuple events, bindings, bint is_batch, bint are_tracked_later
+    type event_type, tuple packed, bindings, bint is_batch, bint are_tracked_later
 ):
     cdef list runs = [], made = None
     cdef EventFields one
-    cdef tuple event
-    cdef object source = None, src_id = None, scn = None
+    cdef object source = None, src_id = None, its_id, scn = None
     cdef Py_ssize_t index = 0
-    for event in events:
-        if is_batch and event[SCN] != scn:
-            scn = event[SCN]
+    for run in packed:
+        its_id = run[SRC_ID] if type(run) is tuple else run.src_id
+        if is_batch and _scn_of(run) != scn:
+            scn = _scn_of(run)
             index = 0
-        if made is None or event[SRC_ID] != src_id:
-            src_id = event[SRC_ID]
+        if made is None or its_id != src_id:
+            src_id = its_id
             source = bindings[src_id]
             made = []
             runs.append((source.name, made))
-        one = _new_event(event_type, source, index, are_tracked_later)
-        one._made = event
-        index += 1
-        made.append(one)
+        if type(run) is tuple:
+            one = _new_event(event_type, source, index, are_tracked_later)
+            one._made = <tuple>run
+            index += 1
+            made.append(one)
+        else:
+            index = _add_events(made, event_type, run, source, index, are_tracked_later)
     return runs
 
 
-def track_kept(list runs not None):
-    """Let the garbage collector track the events that are referred to from elsewhere, too.
+cdef Py_ssize_t _add_events(
+    list made, type event_type, run, source, Py_ssize_t index, bint are_tracked_later
+) except -1:
+    """Append the events of a `PackedRun`, numbered from `index` on; return the next number."""
+    cdef EventFields one
+    cdef bytes data = run.data
+    cdef object decoder = _decoder_of(source, run.digest)
+    cdef Py_ssize_t begin = run.begin, end = run.end
+    while begin < end:
+        one = _new_event(event_type, source, index, are_tracked_later)
+        begin = _lay(one, run, data, begin, decoder)
+        index += 1
+        made.append(one)
+    return index
 
-    An event in a cycle is one of them. All others end with `runs`.
+
+def make_rows(type event_type not None, events not None, bindings, src_id=None):
+    """Return the row of each event, or of those of one source: `row` of each, without events."""
+    cdef list rows = []
+    if not issubclass(event_type, EventFields):
+        raise TypeError(event_type)
+    for run in events.runs if type(events) is PackedRows else events:
+        its_id = run[SRC_ID] if type(run) is tuple else run.src_id
+        if src_id is not None and its_id != src_id:
+            continue
+        source = bindings[its_id]
+        if type(run) is tuple:
+            rows.append(_row_of(event_type, run, source))
+        else:
+            _add_rows(rows, event_type, run, source)
+    return rows
+
+
+cdef object _row_of(type event_type, tuple event, source):
+    return event_type(event, source, 0).row
+
+
+cdef _add_rows(list rows, type event_type, run, source):
+    """Append the rows of a `PackedRun`."""
+    cdef bytes data = run.data
+    cdef object decoder = _decoder_of(source, run.digest)
+    cdef Py_ssize_t begin = run.begin, end = run.end, next_begin, place
+    cdef const uint8_t* at
+    while begin < end:
+        at = <const uint8_t*>PyBytes_AS_STRING(data) + begin
+        next_begin = begin + <Py_ssize_t>_u4(at + LENGTH_AT)
+        place = _place_of(at)
+        if _is_plain(at, place):
+            rows.append(_decoded(decoder, data, begin + place + MD5_PART_BYTES, next_begin))
+        else:
+            event = _row_event(at, run.scn, run.src_id, run.digest, _metadata_digest(at, None))
+            rows.append(_row_of(event_type, event, source))
+        begin = next_begin
+
+
+def track_kept(list runs not None):
+    """Let go of the response, and let the garbage collector track the events that are kept.
+
+    Those are referred to from elsewhere, too; an event in a cycle is one of them. All others end
+    with `runs`.
     """
     cdef EventFields one
     for _, made in runs:
@@ -355,5 +446,26 @@ def track_kept(list runs not None):
             one = event
             one._is_tracked_later = False
             # By the list, `event` and `one`.
-            if Py_REFCNT(one) > 3 and one._row is not None:
-                _track(one)
+            if Py_REFCNT(one) > 3:
+                _keep(one)
+
+
+cdef class LentEvents:
+    """The events of a window, which lie in a response until this ends; see `_keep`."""
+
+    cdef readonly tuple events
+
+    def __init__(self, tuple events not None):
+        self.events = events
+
+    def __dealloc__(self):
+        cdef EventFields one
+        cdef bint are_kept
+        if self.events is None:  # of a cycle
+            return
+        are_kept = Py_REFCNT(self.events) > 1
+        for event in self.events:
+            one = event
+            # By the tuple, `event` and `one`.
+            if are_kept or Py_REFCNT(one) > 3:
+                _keep(one)

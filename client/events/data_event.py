@@ -25,15 +25,23 @@ from databus.schemas.stream.row_event import (
 )
 
 try:
-    from databus.client.events._event_fields import EventFields, make_runs, track_kept
+    from databus.client.events._event_fields import (
+        EventFields,
+        LentEvents,
+        make_rows,
+        make_runs,
+        track_kept,
+    )
 except ImportError:  # not built
     from databus.client.events.event_fields import (
         PythonEventFields as EventFields,
+        PythonLentEvents as LentEvents,
+        make_rows_in_python as make_rows,
         make_runs_in_python as make_runs,
         track_kept_in_python as track_kept,
     )
 
-__all__ = ["DataEvent", "DdlEvent", "Op", "make_runs", "track_kept"]
+__all__ = ["DataEvent", "DdlEvent", "LentEvents", "Op", "make_rows", "make_runs", "track_kept"]
 
 
 class DataEvent(EventFields):

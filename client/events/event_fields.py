@@ -124,5 +124,28 @@ def make_runs_in_python(
     return runs
 
 
+def make_rows_in_python(
+    event_type: type[Made],
+    events: Sequence[RowEvent],
+    bindings: Bindings,
+    src_id: int | None = None,
+) -> list[dict[str, Any]]:
+    """Return the row of each event, or of those of one source."""
+    return [
+        event_type(event, bindings[event[SRC_ID]], 0).row
+        for event in events
+        if src_id is None or event[SRC_ID] == src_id
+    ]
+
+
+class PythonLentEvents:
+    """The events of a window. The compiled ones lie in a response until this ends."""
+
+    __slots__ = ("events",)
+
+    def __init__(self, events: tuple[Any, ...]) -> None:
+        self.events = events
+
+
 def track_kept_in_python(runs: Sequence[tuple[Any, Any]]) -> None:
     """Do nothing: the garbage collector tracks all events in Python from the beginning."""

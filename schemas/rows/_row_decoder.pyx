@@ -27,6 +27,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 include "avro_numbers.pxi"
+include "decode_row.pxi"
 
 import_datetime()
 
@@ -197,6 +198,9 @@ cdef class RowDecoder:
 
     def decode(self, bytes data not None, Py_ssize_t offset=0, Py_ssize_t end=-1):
         """Return the row that `data` holds from `offset` on, up to `end` (-1 = its own end)."""
+        return self._decoded(data, offset, end)
+
+    cdef object _decoded(self, bytes data, Py_ssize_t offset, Py_ssize_t end):
         cdef const uint8_t* begin = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef object row = None
         if end < 0:
@@ -245,6 +249,13 @@ cdef class RowDecoder:
             _, reader, schema = self._details[number]
             value = reader(value, schema, None)
         return value
+
+
+cdef object _decode_row(object decoder, bytes data, Py_ssize_t begin, Py_ssize_t end):
+    return (<RowDecoder>decoder)._decoded(data, begin, end)
+
+
+DECODE_ROW = PyCapsule_New(<void*>_decode_row, NULL, NULL)
 
 
 cdef object _read_value(const Branch* branch, const uint8_t** at, const uint8_t* end):

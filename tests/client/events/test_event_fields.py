@@ -14,8 +14,19 @@ from typing import Any
 import pytest
 
 from databus.client.consumer import DataEvent
-from databus.client.events._event_fields import EventFields, make_runs, track_kept
-from databus.client.events.event_fields import PythonEventFields, make_runs_in_python
+from databus.client.events._event_fields import (
+    EventFields,
+    LentEvents,
+    make_rows,
+    make_runs,
+    track_kept,
+)
+from databus.client.events.event_fields import (
+    PythonEventFields,
+    PythonLentEvents,
+    make_rows_in_python,
+    make_runs_in_python,
+)
 from databus.client.subscription import RegisteredSchema, Subscription, bind, schemas_of
 from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.errors import ProtocolError
@@ -122,8 +133,9 @@ def test_an_event_is_tracked_once_its_row_is_read_and_a_cycle_is_collected() -> 
 
 
 def test_only_kinds_of_events_are_made() -> None:
-    with pytest.raises(TypeError):
-        make_runs(dict, (), BOUND)  # type: ignore[type-var]
+    for make in (make_runs, make_rows):
+        with pytest.raises(TypeError):
+            make(dict, (), BOUND)  # type: ignore[type-var]
 
 
 def test_while_callbacks_run_no_event_is_tracked_and_then_those_that_are_kept() -> None:
@@ -153,12 +165,17 @@ def test_an_event_that_a_callback_puts_into_a_cycle_is_collected() -> None:
 
 
 def event_of(
-    number: int, src_id: int = 4, opcode: Opcode = Opcode.UPSERT, notes: bool = False
+    number: int,
+    src_id: int = 4,
+    opcode: Opcode = Opcode.UPSERT,
+    notes: bool = False,
+    row: bytes | None = None,
 ) -> Event:
-    """Return an event whose row has this number."""
+    """Return an event whose row has this number, or these bytes."""
     told = EventMetadata(Op.UPDATE, None, 1, "f", 4, 0, number, notes=Notes() if notes else None)
-    row = Part(RowCodec(TEXT).encode({"id": number, "at": None}), schema_id(TEXT), 1)
-    return Event(9, 5, src_id, 0, number, opcode, row, metadata_part(encode_metadata(told)))
+    data = RowCodec(TEXT).encode({"id": number, "at": None}) if row is None else row
+    payload = Part(data, schema_id(TEXT), 1)
+    return Event(9, 5, src_id, 0, number, opcode, payload, metadata_part(encode_metadata(told)))
 
 
 def window_of(*events: Event) -> Sequence[RowEvent]:
@@ -191,6 +208,62 @@ def test_events_made_one_by_one_have_the_same_fields() -> None:
     assert shapes([(name, run.one_by_one()) for name, run in runs]) == python
     assert shapes(runs) == python
     assert shapes(make_runs(CompiledEvent, events, BOUND)) == python
+
+
+def test_rows_are_those_of_the_events_of_all_sources_or_of_one() -> None:
+    packed = window_of(
+        *map(event_of, range(5)),
+        event_of(5, 5, notes=True),
+        *(event_of(n, 5) for n in range(6, 11)),
+    )
+    damaged = window_of(*map(event_of, range(4)), event_of(4, row=b"\x80"))
+    for events in (packed, tuple(packed), ()):
+        for src_id in (None, 4, 5, 6):
+            rows = make_rows_in_python(PythonEvent, events, BOUND, src_id)
+            assert make_rows(CompiledEvent, events, BOUND, src_id) == rows
+    assert [row["id"] for row in make_rows(DataEvent, packed, BOUND, 5)] == [*range(5, 11)]
+    for events in (damaged, tuple(damaged)):
+        with pytest.raises(ProtocolError, match="not a row of t"):
+            make_rows(DataEvent, events, BOUND)
+
+
+def test_one_event_is_all_of_a_run_until_it_is_kept() -> None:
+    events = window_of(*(event_of(number, notes=number % 2 == 0) for number in range(8)))
+    kept, seen = [], []
+    ((_, iterator),) = one_by_one(events)
+    for event in iterator:
+        seen.append(id(event))
+        assert event.row["id"] == event.key == event.index == len(seen) - 1
+        assert event.metadata is not None
+        assert event.metadata.row_index == event.key
+        if event.key == 3:
+            kept.append(event)
+    assert seen[0] == seen[3] != seen[4] == seen[7]
+    assert kept[0].row["id"] == 3
+
+
+def lent(events: Sequence[RowEvent]) -> LentEvents:
+    """Return the events as a window lends them."""
+    return LentEvents(tuple([e for _, run in make_runs(DataEvent, events, BOUND) for e in run]))
+
+
+def test_events_that_outlive_their_window_let_go_of_the_response() -> None:
+    events: Any = window_of(*map(event_of, range(6)))
+    (run,) = events.runs
+    before = sys.getrefcount(run)
+    window = lent(events)
+    kept, is_read = window.events[2], window.events[4]
+    assert is_read.row == {"id": 4, "at": None}
+    assert sys.getrefcount(run) > before
+    del window
+    assert sys.getrefcount(run) == before
+    assert [event.row["id"] for event in (kept, is_read)] == [2, 4]
+    window = lent(events)
+    together = window.events
+    del window
+    assert sys.getrefcount(run) == before
+    assert [event.row["id"] for event in together] == [*range(6)]
+    assert PythonLentEvents(together).events is together
 
 
 def test_each_transaction_of_a_packed_batch_is_numbered_from_0() -> None:

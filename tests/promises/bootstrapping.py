@@ -94,7 +94,9 @@ class MysqlPlace:
         """Return the settings of the physical source, with more tables."""
         more = (f"{self.database.name}.{table}" for table in tables)
         sources = [self.orders, self.people, *more]
-        return mysql_source(self.database, self._folder, sources=sources, ring_bytes=RING_BYTES)
+        # Nothing older than the ring may come from the server's binlogs.
+        rungs = {"ring_bytes": RING_BYTES, "catch_ups": 0}
+        return mysql_source(self.database, self._folder, sources=sources, **rungs)
 
 
 class RunningPair:

@@ -18,6 +18,7 @@ MODULES = (
     "peers",
     "first_start",
     "growth",
+    "history_speed",
     "huge_transaction",
     "latency",
     "memory",

@@ -107,6 +107,9 @@ SECTIONS = {
     "peers": Section(r"(bulk|single): ", _peers),
     "latency": Section(r".*: commit to callback, (p50|p99|max)$"),
     "serving": Section(r"(relay|bare handler|relay / bare handler), "),
+    "history": Section(
+        r"history |sendfile by tornado|the ring|100 GB|capture with|bytes of the log"
+    ),
     "seeding": Section(r"seeding|snapshot|MySQL: |Debezium: "),
     "growth": Section(r".*: exponent$"),
     "first start": Section(r"first start, "),

@@ -247,9 +247,9 @@ class Reader:
     def close(self) -> None:
         self._sock.close()
 
-    def ask(self, target: str) -> None:
-        """Send one request."""
-        head = f"GET {target} HTTP/1.1\r\nHost: bench\r\n{self._client}\r\n\r\n"
+    def ask(self, target: str, header: str = "X-Bench: 1") -> None:
+        """Send one request, with one more header."""
+        head = f"GET {target} HTTP/1.1\r\nHost: bench\r\n{self._client}\r\n{header}\r\n\r\n"
         self._sock.sendall(head.encode())
 
     def get(self) -> tuple[bytes, int]:

@@ -82,23 +82,33 @@ class ArchiveStore:
             return data
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write an object; once it returns, the object is there for good."""
+        """Write an object; once it returns, the object is there for good.
+
+        Raises ArchiveError also if it has not as many bytes then as were written.
+        """
         with self._trying(path) as (files, base):
             at = f"{base}/{path}"
             if files.type_name not in _RENAMES:
-                _write(files, at, chunks)
+                self._check_size(files, at, _write(files, at, chunks))
                 return
             if files.type_name == "local":
                 make_folder(Path(at).parent)
             else:
                 files.create_dir(at.rpartition("/")[0], recursive=True)
             part = f"{at}.part"
-            _write(files, part, chunks)
+            self._check_size(files, part, _write(files, part, chunks))
             if files.type_name == "local":
                 _make_durable(Path(part))
             files.move(part, at)
             if files.type_name == "local":
                 sync_folder(Path(at).parent)
+
+    def _check_size(self, files: Any, path: str, size_bytes: int) -> None:
+        found = files.get_file_info(path).size
+        if found != size_bytes:
+            raise ArchiveError(
+                f"archive {self}: {path} has {found} bytes instead of the {size_bytes} written"
+            )
 
     def delete(self, path: str) -> None:
         """Delete an object, if it is there."""
@@ -163,10 +173,14 @@ def shown(uri: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _write(files: Any, path: str, chunks: Iterable[bytes]) -> None:
+def _write(files: Any, path: str, chunks: Iterable[bytes]) -> int:
+    """Write an object; return how many bytes it should have."""
+    size_bytes = 0
     with files.open_output_stream(path) as file:
         for chunk in chunks:
             file.write(chunk)
+            size_bytes += len(chunk)
+    return size_bytes
 
 
 def _make_durable(path: Path) -> None:

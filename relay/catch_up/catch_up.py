@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings, RelayLogSettings
+from databus.daemon.faults import is_transient
 from databus.daemon.files import make_folder
 from databus.daemon.log_setup import about
 from databus.relay.capture.capture import Capture
@@ -112,6 +113,8 @@ class CatchUp:
         self.proved_scn = -1  # up to which both histories are proved to be the same
         self.ahead_bytes = 0
         self.problem = ""
+        self.is_passing = False  # whether the problem may be gone later, by itself
+        self.is_outdated = False  # the relay's ring has begun anew
         self.capture: Capture | None = None
         self.recorder: LogRecorder | None = None
         self._is_opened = self._is_held_back = False
@@ -190,6 +193,7 @@ class CatchUp:
 
     def _fail(self, error: Exception) -> None:
         is_known = isinstance(error, DatabusError | OSError)
+        self.is_passing = is_transient(error)
         self.problem = str(error) if is_known else f"internal error: {error!r}; see the log"
         text = "%s from scn %d failed: %s"
         trace = None if is_known else error
@@ -283,7 +287,10 @@ class CatchUp:
             raise RelayLogError(status.problem)
         own.follow()
         if own.ring_id != ring_id:
-            raise RelayLogError("the relay's ring began anew meanwhile; ask again")
+            # What it was compared with is gone; another one may be begun.
+            self.is_outdated = True
+            self._ended.set()
+            return
         extent = held.extent()
         bound = bound_of(extent)
         if self.proved_scn < bound:

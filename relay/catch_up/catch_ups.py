@@ -21,10 +21,11 @@ from databus.relay.catch_up.status import Catching, CatchUpState, CatchUpStatus
 from databus.relay.log.history import HistoryReader
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.selection import Selection
-from databus.schemas.errors import RelayLogError, RingError, ScnNotFoundError
+from databus.schemas.errors import DatabusError, RelayLogError, RingError, ScnNotFoundError
 
 FOLDER_SUFFIX = ".catch-up"  # after the name of the physical source
 FAILED_FOR_S = 60.0
+_PASSES_IN_S = 5.0  # a full disk, for example
 _SLOWEST_OVER_S = 10.0  # after which a reader that was not heard of is no longer the slowest
 _MOST_QUEUED = 100
 
@@ -48,6 +49,7 @@ class _Failure:
 
     asked_scn: int
     problem: str
+    is_passing: bool
     until_s: float
 
 
@@ -80,7 +82,7 @@ class CatchUps:
         self._update()
         for one in self._failures:
             if scn <= one.asked_scn:
-                raise self._not_found(scn, one.problem)
+                raise self._refusal(one, scn)
         # The rest of a window needs the whole window.
         scn -= offset >= 0
         found = self._find(scn) or self._add(scn)
@@ -180,18 +182,25 @@ class CatchUps:
         if one.reader.notifier.waiting:
             one.used_s = now_s
         if catch_up.problem:
-            failure = _Failure(catch_up.asked_scn, catch_up.problem, now_s + FAILED_FOR_S)
+            until_s = now_s + (_PASSES_IN_S if catch_up.is_passing else FAILED_FOR_S)
+            scn = catch_up.asked_scn
+            failure = _Failure(scn, catch_up.problem, catch_up.is_passing, until_s)
             self._failures.append(failure)
             self._failed += 1
-            self._end(one, self._not_found(catch_up.asked_scn, catch_up.problem))
+            self._end(one, self._refusal(failure, scn))
+        elif catch_up.is_outdated:
+            self._end(one, RelayLogError(f"{catch_up.name}: the ring began anew; ask again"))
         elif now_s - one.used_s > self._main.settings.catch_up_idle_s:
             self._end(one, RelayLogError(f"{catch_up.name} was idle, and is dropped; ask again"))
         elif catch_up.is_open and not one.reader.is_open:
             with suppress(RingError):  # it has just ended
                 one.reader.use(catch_up.open_reader())
 
-    def _not_found(self, scn: int, problem: str) -> ScnNotFoundError:
-        advice = f"the source's own log cannot be read from there: {problem}"
+    def _refusal(self, failure: _Failure, scn: int) -> DatabusError:
+        """Return the answer to who asks for what could not be read."""
+        advice = f"the source's own log cannot be read from there: {failure.problem}"
+        if failure.is_passing:
+            return RelayLogError(f"{self._main.settings.name}: {advice}; ask again later")
         return ScnNotFoundError(scn, self._history.min_scn, advice)
 
     def _end(self, one: _Running, error: Exception) -> None:

@@ -124,9 +124,9 @@ def test_without_the_scn_before_the_oldest_window_the_bound_is_that_window() -> 
 
 
 def test_windows_and_events_larger_than_a_chunk_have_digests_too() -> None:
-    large = Windows((10, [row(1, b"x" * CHUNK_BYTES * 3), row(2)]), (20, [row(3)] * 3_000))
+    large = Windows((10, [row(1, b"x" * CHUNK_BYTES * 2), row(2)]), (20, [row(3)] * 500))
     found = list(window_digests(large, 0, every))
     assert [one.scn for one in found] == [10, 20]
-    other = Windows((10, [row(1, b"x" * CHUNK_BYTES * 3), row(3)]), (20, [row(3)] * 3_000))
+    other = Windows((10, [row(1, b"x" * CHUNK_BYTES * 2), row(3)]), (20, [row(3)] * 500))
     assert [one.digest for one in window_digests(other, 0, every)][1] == found[1].digest
     assert next(window_digests(other, 0, every)).digest != found[0].digest

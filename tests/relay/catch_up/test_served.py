@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from databus.conf.named_places import ScnPlace
+from databus.relay.catch_up import catch_up
 from databus.relay.catch_up.status import CatchUpState, CatchUpStatus
 from databus.relay.sources.source import Transaction
 from databus.schemas.checkpoint import Checkpoint
@@ -155,6 +158,29 @@ def test_other_rows_than_the_relay_captured_end_a_catch_up_before_its_readers_pa
         assert scn < source.reader.prev_scn
         answer = ask(relay, Checkpoint.at(scn))
     assert f"other rows at scn {oldest}" in answer.headers["x-dbus-error-cause-message"]
+
+
+def test_a_problem_that_passes_is_no_reason_to_bootstrap(
+    relay: ServedRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(catch_up, "make_folder", full)
+    answer = ask(relay, Checkpoint.at(100), wait=20_000)
+    assert answer.status == 503
+    monkeypatch.undo()
+    wait_until(lambda: ask(relay, Checkpoint.at(100)).status == 200)
+
+
+def test_a_ring_that_begins_anew_ends_a_catch_up_and_another_one_goes_on(
+    relay: ServedRelay,
+) -> None:
+    assert read_to(relay, 100, 150, size=4096)
+    relay.relay.control.restart(relay.relay.physical_sources["shop"], ScnPlace(LAST - 200))
+    relay.wait_for_scn(LAST)
+    wait_for(relay, lambda found: not found)
+    assert read_to(relay, 150) == encoded(relay, list(transactions(range(151, LAST + 1))))
 
 
 def test_a_place_that_the_ring_has_and_one_of_the_beginning_need_no_catch_up(

@@ -269,7 +269,7 @@ class ClientSettings(Settings):
         "`gtid:…` or `binlog:FILE:OFFSET`",
     )
     fetch_bytes: SizeBytes = Field(
-        default=1 << 20, ge=1024, description="`size` of each stream request"
+        default=2 << 20, ge=1024, description="`size` of each stream request"
     )
     buffer_bytes: SizeBytes = Field(
         default=8 << 20, ge=4096, description="Most bytes waiting for callbacks; then reading stops"

@@ -7,7 +7,7 @@ library  mysql-replication, the Python library that decodes rows
 ring     a relay captures into its ring of the default size, nobody reads
 key      a relay, and a client in this process whose callback looks at keys
 row      the same, and the callback takes each row as a dict
-window   the same in a loop over windows, each row taken as a dict
+window   the same in a loop over windows, whose rows are taken as dicts
 batch    the same in a loop over batches of whole transactions
 
 A relay is a process of its own. Its clock begins when it has captured its first rows, before the
@@ -306,7 +306,7 @@ def _look_at_keys(client: DatabusClient, clock: Clock) -> Callable[[DataEvent], 
 
 def _consume_windows(client: DatabusClient, table: str, clock: Clock) -> None:
     for window in client.windows(table):
-        clock.count(sum(event.row is not None for event in window.events))
+        clock.count(len(window.to_pylist()))
         if clock.is_over:
             break
     client.stop()

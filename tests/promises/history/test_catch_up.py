@@ -24,17 +24,24 @@ from tests.promises.running import (
     wait_until,
 )
 
+pytest_plugins = ["tests.mysql"]
+
 RING_BYTES = 64 << 10
 ROWS = 3000
 NOTE = "x" * 100
 
 
 @pytest.fixture
-def database() -> Iterator[Database]:
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database on a server of its own, which a test may purge or replace."""
-    options = {"binlog-row-metadata": "FULL", "max-binlog-size": "262144"}
-    with PrivateMariaDB(options=options) as server, new_database(server, "shop") as database:
-        yield database
+    options: dict[str, str | int] = {"binlog-row-metadata": "FULL", "max-binlog-size": 262144}
+    with ExitStack() as started:
+        if getattr(request, "param", "") == "mysql":
+            server = request.getfixturevalue("new_mysql")(options=options)
+        else:
+            server = PrivateMariaDB(options=options)
+        started.enter_context(server)
+        yield started.enter_context(new_database(server, "shop"))
 
 
 @pytest.fixture
@@ -80,6 +87,9 @@ def ids_of(consumer: Remembering) -> list[int]:
     return [event.row["id"] for event in consumer.events if event.source.endswith(".orders")]
 
 
+@pytest.mark.parametrize(
+    "database", ["mariadb", pytest.param("mysql", marks=pytest.mark.mysql)], indirect=True
+)
 def test_a_consumer_that_was_away_gets_every_row_in_order_though_the_relay_is_killed(
     database: Database, relay: RunningRelay, tmp_path: Path
 ) -> None:

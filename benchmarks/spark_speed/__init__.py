@@ -7,7 +7,9 @@ the two sides taking turns:
   the same Arrow batches out of its memory;
 - a micro-batch of a few rows, beside one of a source that has nothing to ask;
 - the table reader, beside a Python data source that reads the same rows from
-  Parquet files.
+  Parquet files;
+- the changes in an archive of a relay log, beside the same rows in Parquet files
+  that Spark reads itself.
 
 Contents: rows (the table), serving (relays and bootstrap server that have them),
 sources (what is measured beside), run (the measuring).
@@ -19,7 +21,7 @@ from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Measure all three."""
+    """Measure all of them."""
     from benchmarks.spark_speed.run import figures as measure
 
     return measure(short)

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from benchmarks.shared.report import Figure, at_least, at_most, publish, seconds
 from benchmarks.spark_speed.rows import SOURCE
-from benchmarks.spark_speed.serving import bootstrap_of, relay_of
+from benchmarks.spark_speed.serving import archived, bootstrap_of, relay_of
 from benchmarks.spark_speed.sources import (
     PARTITIONS,
     MadeRows,
@@ -38,7 +38,7 @@ from tools.repository import ROOT
 BATCH_ROWS = 20_000  # of an Arrow batch, on both sides
 FEW_ROWS_RATE = 100.0  # windows a second, so that every micro-batch has one or more
 QUERY_S = 300
-PAIRS = ("stream", "table", "few")
+PAIRS = ("stream", "table", "few", "archive")
 SPARK = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -75,6 +75,10 @@ class Measuring:
     def pairs(self, names: Collection[str]) -> list[Figure]:
         """Measure the named pairs of PAIRS."""
         found: list[Figure] = []
+        if "archive" in names:
+            found += self._archive()
+        if not {"stream", "table", "few"} & set(names):
+            return found
         with relay_of(self._folder / "relay", self._size.rows) as url:
             batch = self._write_made(url)
             if "stream" in names:
@@ -172,6 +176,24 @@ class Measuring:
 
             return _ratio("table reader", "Parquet through Python", self._turns(databus, best))
 
+    # The archive
+
+    def _archive(self) -> list[Figure]:
+        uri, newest_scn = archived(self._folder / "archived", self._size.rows)
+        options = {"archive": uri, "mode": "changes", "after": "1", "until": str(newest_scn)}
+        changes = self._spark.read.format("databus").options(**options).load(SOURCE)
+        rows, files = changes.count(), str(self._folder / "changes")
+        changes.coalesce(PARTITIONS).write.parquet(files)
+        parquet = self._spark.read.parquet(files)
+
+        def databus() -> float:
+            return rows / _read_s(changes)
+
+        def best() -> float:
+            return rows / _read_s(parquet)
+
+        return _ratio("archive reader", "Spark's Parquet", self._turns(databus, best), least=0.5)
+
     # What both sides share
 
     def _turns(self, databus: Callable[[], float], best: Callable[[], float]) -> Sides:
@@ -215,12 +237,12 @@ def _read_s(frame: DataFrame) -> float:
     return seconds(lambda: frame.write.format("noop").mode("overwrite").save())
 
 
-def _ratio(name: str, beside: str, sides: Sides) -> list[Figure]:
+def _ratio(name: str, beside: str, sides: Sides, least: float = 0.60) -> list[Figure]:
     ratio = statistics.median(ours / theirs for ours, theirs in sides)
     return [
         Figure(name, statistics.median(s[0] for s in sides), "rows/s"),
         Figure(f"{beside}, {name}", statistics.median(s[1] for s in sides), "rows/s"),
-        Figure(f"{name} / {beside}", ratio, "x", at_least(0.60)),
+        Figure(f"{name} / {beside}", ratio, "x", at_least(least)),
     ]
 
 
@@ -242,7 +264,7 @@ def measure(size: Size, names: Collection[str] = PAIRS) -> list[Figure]:
 
 
 def figures(short: bool = False) -> list[Figure]:
-    """Measure all three."""
+    """Measure all of them."""
     return measure(SHORT if short else LONG)
 
 

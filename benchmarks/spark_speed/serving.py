@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from benchmarks.serve import child, run_service
 from benchmarks.spark_speed.rows import SOURCE, SRC_ID, TABLE, row
@@ -41,15 +42,20 @@ CHUNK_ROWS = 10_000
 BASE_SCN = 1000
 READY_S = 300.0
 IDLE_S = 0.05
+SEGMENT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a relay's source: `rows` at once, then `rate` windows per second."""
+    """The load of a relay's source: `rows` at once, then `rate` windows per second.
+
+    With `archive`, a URI, the relay has a log that is archived there.
+    """
 
     folder: str
     rows: int
     rate: float = 0.0
+    archive: str = ""
 
 
 class Orders(Source):
@@ -98,7 +104,10 @@ class Orders(Source):
 def run_relay(load: Load, ready: Connection) -> None:
     """Run a relay until SIGTERM."""
     ring_bytes = max(LEAST_RING_BYTES, load.rows * EVENT_BYTES)
-    source = {"name": PHYSICAL, "uri": "generator:", "sources": [SOURCE], "ring_bytes": ring_bytes}
+    source: dict[str, Any] = {"name": PHYSICAL, "uri": "generator:", "sources": [SOURCE]}
+    source["ring_bytes"] = ring_bytes
+    if load.archive:
+        source["log"] = {"archive": load.archive, "segment_bytes": SEGMENT_BYTES}
     settings = build_settings(
         {"data_dir": load.folder, "http": {"port": 0}, "physical_sources": [source]}, RelaySettings
     )
@@ -117,6 +126,31 @@ def relay_of(folder: Path, rows: int, rate: float = 0.0) -> Iterator[str]:
         last_scn = max(1, rows // ROWS_PER_WINDOW)
         wait_until(lambda: _newest_scn(url) >= last_scn, READY_S, "the ring to be filled")
         yield url
+
+
+def archived(folder: Path, rows: int) -> tuple[str, int]:
+    """Archive a relay's rows, and stop it; return the archive's URI and its newest SCN.
+
+    The last segment of the log is not archived, so the archive has fewer rows.
+    """
+    folder.mkdir(parents=True)
+    uri = (folder / "archive").as_uri()
+    with child(run_relay, Load(str(folder / "data"), rows, archive=uri)) as url:
+        last_scn = max(1, rows // ROWS_PER_WINDOW)
+        wait_until(lambda: _newest_scn(url) >= last_scn, READY_S, "the ring to be filled")
+
+        def log() -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(_get(f"{url}/controlSources/status"))[PHYSICAL]
+            log: dict[str, Any] = found["relayLog"]
+            return log
+
+        def is_archived() -> bool:
+            found = log()
+            is_whole = found["durableScn"] >= last_scn and not found["archive"]["waitingSegments"]
+            return is_whole and found["archive"]["segments"] > 0
+
+        wait_until(is_archived, READY_S, "the archive to be filled")
+        return uri, int(log()["archive"]["maxScn"])
 
 
 @contextmanager

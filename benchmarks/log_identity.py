@@ -40,6 +40,7 @@ HOWS = ("reset", "another", "restored")
 STOPPED, CONTINUED, LOST = "stop naming both logs", "correct continuation", "lost"
 BEFORE, AFTER = 40, 120
 PATIENCE_S = 30.0
+_LACKS = "it lacks transactions that were delivered"  # of another server, with GTIDs
 _POLL_S = 0.02
 
 
@@ -203,6 +204,7 @@ class Scene:
                         "start": "earliest",
                         "reconnect_min_s": 0.05,
                         "reconnect_max_s": 0.2,
+                        "switch_after_s": 0.2,
                     }
                 ],
             }
@@ -303,8 +305,8 @@ def _outcome(scene: Scene, before: Sequence[int]) -> tuple[str, str]:
         if found != list(before):
             return (CONTINUED if found == [*before, *scene.writer.ids] else LOST), text
         if status["state"] == "error":
-            names_both = "Kept: " in text and "Found: " in text and not scene.relay.is_healthy
-            return (STOPPED if names_both else LOST), text
+            names_both = ("Kept: " in text and "Found: " in text) or _LACKS in text
+            return (STOPPED if names_both and not scene.relay.is_healthy else LOST), text
         time.sleep(_POLL_S)
     return LOST, f"nothing happened: {text}"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from databus.conf.model import Settings, SizeBytes, SourceStart
 from databus.conf.source_names import NamedTable, SourceNames, source_problems
@@ -106,7 +107,17 @@ class PhysicalSourceSettings(Settings):
     _file: Path | None = PrivateAttr(None)
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Name of the physical source")
-    uri: str = Field(description="Where the change log is read from")
+    uri: str = Field(
+        description="Where the change log is read from. MySQL: or a list of servers that replicate "
+        "each other; the first is read, and the next when it is gone"
+    )
+    # The others of a list.
+    standby_uris: SkipJsonSchema[tuple[str, ...]] = ()
+    switch_after_s: float = Field(
+        default=30.0,
+        ge=0,
+        description="With several servers in `uri`: how long one is gone before the next is tried",
+    )
     sources: tuple[SourceSettings | str, ...] = Field(
         description="Tables to capture: names, or TOML tables with `name`, `table` and `id`",
         min_length=1,
@@ -199,6 +210,31 @@ class PhysicalSourceSettings(Settings):
     def file(self) -> Path | None:
         """The settings file; None when the settings do not come from a file."""
         return self._file
+
+    @model_validator(mode="before")
+    @classmethod
+    def _several_servers(cls, values: Any) -> Any:
+        """Take a list of servers apart."""
+        uris = values.get("uri") if isinstance(values, dict) else None
+        if not isinstance(uris, list | tuple):
+            return values
+        if not uris:
+            raise ValueError("uri: the list is empty")
+        others = [uri for uri in uris if not str(uri).startswith("mysql:")]
+        if others and len(uris) > 1:
+            raise ValueError(f"uri: a list can only have servers of mysql:, not {others[0]!r}")
+        if len(set(uris)) < len(uris):
+            raise ValueError("uri: the list has a server twice")
+        return {**values, "uri": uris[0], "standby_uris": tuple(uris[1:])}
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """All its servers; `uri` is the first."""
+        return (self.uri, *self.standby_uris)
+
+    def at(self, uri: str) -> PhysicalSourceSettings:
+        """Return the settings for one of its servers."""
+        return self.model_copy(update={"uri": uri, "standby_uris": ()})
 
     @field_validator("tls_cert", "tls_key")
     @classmethod

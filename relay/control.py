@@ -125,7 +125,7 @@ class Control:
     def _asking(self, source: PhysicalSource, where: str) -> Iterator[Source]:
         """Yield another reader of a source's database; raise ControlRefusedError for its errors."""
         try:
-            with closing(self._open_source(source.settings)) as asked:
+            with closing(self._open_source(source.capture.servers.current)) as asked:
                 yield asked
         except (SourceError, RingError, SettingsError) as error:
             raise ControlRefusedError(

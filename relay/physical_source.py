@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from databus.conf.named_places import BinlogPlace, NamedPlace
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.capture import Capture
 from databus.relay.capture.log_monitor import LogMonitor
@@ -23,6 +24,7 @@ from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.ring.selection import Selection
 from databus.relay.source_status import RingStatus, SourceStatus
+from databus.relay.sources.epochs import epoch_at
 from databus.relay.sources.log_status import LogStatus
 
 
@@ -52,8 +54,21 @@ class PhysicalSource:
 
         Raises ScnNotFoundError if the source's own log is known not to have it either.
         """
-        found = None if self.catch_ups is None else self.catch_ups.reader_for(selection)
+        # A second reading does not go from server to server.
+        if self.catch_ups is None or len(self.capture.servers.table.epochs) > 1:
+            return self.history
+        found = self.catch_ups.reader_for(selection)
         return self.history if found is None else found
+
+    def epoch_of(self, place: NamedPlace) -> int:
+        """Return the epoch whose log has a place in a binlog; the newest for others."""
+        servers = self.capture.servers
+        if isinstance(place, BinlogPlace):
+            at = place.file_number, place.offset
+            found = epoch_at(servers.table.epochs, place.file, at, self.ring.max_scn)
+            if found is not None:
+                return found.number
+        return servers.epoch
 
     def status(
         self, damage: str, readers: Callable[[], Sequence[str]], *, is_draining: bool

@@ -23,9 +23,13 @@ from databus.registry.store import open_store
 from databus.registry.version import SchemaVersion
 from databus.relay.capture.appended_sources import AppendedSources
 from databus.relay.capture.capture import Capture
+from databus.relay.capture.current_probe import current_probe
+from databus.relay.capture.delivered import gtids_after
+from databus.relay.capture.epoch_table import EPOCHS_SUFFIX, EpochTable
 from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.capture.notifier import Notifier
+from databus.relay.capture.servers import Servers
 from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.captured_spans import SPANS_SUFFIX, CapturedSpans
@@ -261,8 +265,7 @@ class Relay:
     def _open(
         self, settings: PhysicalSourceSettings, opened: contextlib.ExitStack
     ) -> PhysicalSource:
-        # Raise errors in the settings here, not later in a capture thread.
-        self._open_source(settings).close()
+        self._check_settings(settings)
         folder, name = self.settings.data_dir, settings.name
         max_scn = _max_scn_store(self.settings.max_scn, folder, name)
         path = folder / f"{name}.ring"
@@ -284,7 +287,10 @@ class Relay:
             ring.gate, ring.large = recorder.gate, recorder.large
         history = _make_history(reader, recorder, opened)
         on_append = notifier.notify if recorder is None else partial(_notify, notifier, recorder)
-        capture = self._make_capture(settings, ring, encoder, max_scn, on_append, spans, notifier)
+        servers = self._make_servers(settings, path)
+        capture = self._make_capture(
+            settings, ring, encoder, max_scn, on_append, spans, notifier, servers
+        )
         log_monitor = self._make_log_monitor(settings, capture)
         catch_ups = self._make_catch_ups(settings, ring, max_scn, recorder, spans, history)
         return PhysicalSource(
@@ -338,6 +344,15 @@ class Relay:
             settings.names,
         )
 
+    def _check_settings(self, settings: PhysicalSourceSettings) -> None:
+        """Raise errors in the settings now, not later in a capture thread."""
+        for uri in settings.uris:
+            self._open_source(settings.at(uri)).close()
+
+    def _make_servers(self, settings: PhysicalSourceSettings, ring_path: Path) -> Servers:
+        table = EpochTable(self.settings.data_dir / f"{settings.name}{EPOCHS_SUFFIX}")
+        return Servers(settings, table, partial(_gtids_in, ring_path), self._clock)
+
     def _make_capture(
         self,
         settings: PhysicalSourceSettings,
@@ -347,6 +362,7 @@ class Relay:
         on_append: Callable[[], None],
         spans: CapturedSpans,
         notifier: Notifier,
+        servers: Servers,
     ) -> Capture:
         return Capture(
             settings,
@@ -361,6 +377,7 @@ class Relay:
             LargeRows(self.settings.http.max_response_bytes, self.catalog.name_of),
             spans,
             notifier.notify_all,  # requests for a stopped table are held for nothing
+            servers,
         )
 
     def _make_recorder(
@@ -395,7 +412,7 @@ class Relay:
     def _make_log_monitor(self, settings: PhysicalSourceSettings, capture: Capture) -> LogMonitor:
         return LogMonitor(
             settings.name,
-            self._open_log_probe(settings),
+            current_probe(self._open_log_probe, lambda: capture.servers.current),
             lambda: capture.place.newest,
             wall_ns=self._clock.wall_ns,
             reading_at=lambda: capture.place.reading_at,
@@ -463,3 +480,9 @@ def _lock(folder: Path) -> Callable[[], None]:
     """Lock the data folder for this process; return a function that releases it."""
     in_use = f"data_dir {folder} is in use by another relay: stop that one, or use another data_dir"
     return take_lock(folder / LOCK_FILE, in_use)
+
+
+def _gtids_in(path: Path, scn: int) -> list[str] | None:
+    """Return the GTIDs of a ring's windows after an SCN; None if they are not known."""
+    with contextlib.closing(RingReader.open(path)) as reader:
+        return gtids_after(reader, scn)

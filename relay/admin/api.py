@@ -269,7 +269,7 @@ class RelayApi:
         others = filter(None, call.query.others.split(","))
         src_ids = {src_id, *map(catalog.resolve, others)}
         first = physical.spans.of(src_ids).first
-        epoch = physical.settings.epoch
+        epoch = physical.epoch_of(place)
         nearest = call.query.nearest
         reader, name = physical.history, physical.name
         job = PositionSearch(reader, place, name, epoch, first, takes_nearest=nearest)

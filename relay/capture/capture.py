@@ -28,17 +28,19 @@ from typing import Any
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.faults import describe, is_of_this_machine, is_transient
 from databus.daemon.log_setup import about
-from databus.relay.capture.capture_ring import CaptureRing, newest_of
+from databus.relay.capture.capture_ring import CaptureRing, newest_of, stored_marks
 from databus.relay.capture.heartbeat import Heartbeat
 from databus.relay.capture.log_place import LogPlace
 from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.repeated_errors import RepeatedErrors, as_first_occurrence
+from databus.relay.capture.servers import Servers
 from databus.relay.capture.status import RESTING, TROUBLED, CaptureStatus, State
 from databus.relay.capture.table_stops import NO_STOPS, TableStops, stop_tables
 from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
 from databus.relay.clock import SYSTEM_CLOCK, Clock
 from databus.relay.monitoring.large_rows import LargeRows
 from databus.relay.ring.room import WaitEndedError
+from databus.relay.sources.epochs import ServerRefusedError
 from databus.relay.sources.source import Captured, LogSearch, Source
 from databus.schemas.errors import DatabusError
 from databus.schemas.log_mark import LogMark
@@ -76,33 +78,31 @@ class Capture:
         large_rows: LargeRows | None = None,
         stops: TableStops | None = None,
         on_stop: Callable[[], None] = lambda: None,
+        servers: Servers | None = None,
     ) -> None:
         self._settings = settings
+        self.servers = Servers(settings) if servers is None else servers
         self._open_source = open_source
         self._ring = ring
-        self._encoder = encoder
-        self._max_scn = max_scn
-        self._on_append = on_append
-        self._flush_s = flush_s
+        self._encoder, self._max_scn = encoder, max_scn
+        self._on_append, self._flush_s = on_append, flush_s
         self._clock = clock
         self._on_problem, self._large_rows = on_problem, large_rows
         self._stops, self._on_stop = NO_STOPS if stops is None else stops, on_stop
         self._changed = threading.Condition(threading.RLock())
         self._wanted = State.RUNNING
-        self._state = State.STOPPED
-        self._problem = ""
+        self._state, self._problem = State.STOPPED, ""
         self._since: float | None = None
         self._next_try_at: float | None = None
         self._heard_at_s: float | None = None
         self.place = LogPlace(settings.name, ring)
-        self._errors = RepeatedErrors()
+        self._errors, self._heartbeat = RepeatedErrors(), Heartbeat()
         self._windows = self._events = self._size_bytes = self._reconnects = 0
         self._delay_s = 0.0
         self._warnings: tuple[str, ...] = ()
         self._search: LogSearch | None = None  # for which the source waits
         self._was_opened = False
         self._thread: threading.Thread | None = None
-        self._heartbeat = Heartbeat()
         self._is_unfinished = False
         self._unsaved = ""  # why the last save of MaxSCN failed
         self._mark: LogMark | None = None  # the newest log mark given to the ring
@@ -201,7 +201,10 @@ class Capture:
 
     def _handle(self, error: Exception) -> None:
         """Retry after an error, stop the tables that it concerns, or give up."""
-        if is_transient(error):
+        error = self.servers.failed(error)
+        if isinstance(error, ServerRefusedError):
+            self._give_up(error)
+        elif is_transient(error):
             self._back_off(error)
         elif not self._errors.is_repeated(error, self._ring.max_scn):
             self._back_off(as_first_occurrence(error))
@@ -244,14 +247,14 @@ class Capture:
         """Read until another state is wanted; then close the source and save MaxSCN."""
         self._errors.connecting()
         self.place.connecting()
-        source = self._open_source(self._settings)
+        source = self._open_source(self.servers.settings)
         for reader in (source, self._encoder):
             reader.leave_out([self._settings.names.table_of(name) for name in self._stops.stops])
         source.write_with(self._encoder)
         source.tell_searches(self._note_search)
         source.write_into(self._ring)
         try:
-            begin = self._begin_scn()
+            begin = self.servers.begin(source, self._ring.max_scn, self._max_scn.load())
             # Before `open`, which compares the log with these marks.
             self._expect_log(source)
             self.place.begin(begin, max(self._ring.max_scn, self._max_scn.load() or -1))
@@ -265,15 +268,17 @@ class Capture:
             while self._wanted is State.RUNNING:
                 captured = source.read()
                 self._heard_at_s = self._clock.monotonic_s() - source.silence_s
-                self._take(captured)
+                with self.servers.taking(source, captured, self._ring.max_scn):
+                    self._take(captured)
                 self.place.check_doubt()
                 self._note_mark(source)
-                self._save_when_due()
+                self._save_when_due(source)
                 self._note_proof(is_at_end=not captured and source.is_at_end)
         finally:
             # From here on the state of the database is unknown again.
             self.place.is_proved = False
             self._search = None
+            self.servers.note(source, self.place.scn, self._ring.max_scn)
             try:
                 source.close()
             finally:
@@ -289,6 +294,7 @@ class Capture:
         """Enter the running state at the first read that proves the connection."""
         if self.place.prove(is_at_end=is_at_end):
             self._was_opened = True
+            self.servers.proved()
             self._wait_s = self._settings.reconnect_min_s
             self._note_taken()
 
@@ -299,17 +305,9 @@ class Capture:
         else:
             self._note(State.RUNNING)
 
-    def _begin_scn(self) -> int | None:
-        newest, saved = self._ring.max_scn, self._max_scn.load()
-        if newest < 0:
-            return saved
-        return newest if saved is None else min(newest, saved)
-
     def _expect_log(self, source: Source) -> None:
         """Pass the stored log marks to the source, the newest last."""
-        saved, kept = self._max_scn.mark(), self._ring.log_marks()
-        known: set[LogMark] = {*kept} if saved is None else {*kept, saved}
-        marks: list[LogMark] = sorted(known)
+        marks = stored_marks(self._ring, self._max_scn.mark())
         self._mark = marks[-1] if marks else None
         source.expect(marks)
 
@@ -389,8 +387,9 @@ class Capture:
         if window.scn > self._ring.max_scn:
             self.place.idle = window
 
-    def _save_when_due(self) -> None:
+    def _save_when_due(self, source: Source) -> None:
         if self._clock.monotonic_s() - self._saved_at_s >= self._flush_s:
+            self.servers.note(source, self.place.scn, self._ring.max_scn)
             self._save_max_scn()
 
     def _append_heartbeat(self) -> None:
@@ -431,6 +430,7 @@ class Capture:
         scn = self._ring.max_scn
         if scn > self._saved_scn:
             try:
+                self.servers.save()  # first: it must not be older than MaxSCN
                 self._max_scn.save(scn, self._ring.newest_timestamp_ns, self._mark)
             except Exception as error:
                 if not is_transient(error):

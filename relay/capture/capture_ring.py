@@ -55,3 +55,9 @@ def newest_of(ring: CaptureRing) -> Newest | None:
     """Return the newest window of a ring; None without one or if its time is unknown."""
     scn, timestamp_ns = ring.max_scn, ring.newest_timestamp_ns
     return Newest(scn, timestamp_ns) if scn >= 0 and timestamp_ns > 0 else None
+
+
+def stored_marks(ring: CaptureRing, saved: LogMark | None) -> list[LogMark]:
+    """Return the log marks of a ring and of MaxSCN, the newest last."""
+    kept = ring.log_marks()
+    return sorted({*kept} if saved is None else {*kept, saved})

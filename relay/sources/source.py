@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from databus.conf.named_places import NamedPlace, ScnPlace
 from databus.conf.units import size_text
+from databus.relay.sources.epochs import Lineage, Serving
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.event.metadata import Notes, Op
@@ -280,6 +281,19 @@ class Source(ABC):
         A source that can tell then yields nothing, on any connection, before it has proved
         that its log is the one of these marks.
         """
+
+    def follow(self, lineage: Lineage) -> None:  # noqa: B027 - not every source has several servers
+        """Take what must be known to go on at another server, before `open`."""
+
+    @property
+    def serving(self) -> Serving | None:
+        """The epoch that is read, once open; None for a source without epochs."""
+        return None
+
+    @property
+    def executed(self) -> str | None:
+        """GTIDs of all that was handed over, as `Lineage` takes them; None if they are unknown."""
+        return None
 
     @abstractmethod
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:

@@ -42,6 +42,11 @@ class WindowWriter:
         self._size_bytes = 0
         self._last_scn = NO_SCN
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was read was written."""
+        return self._problem is None
+
     def write_from(self, read: Callable[[], Sequence[ReadItem]]) -> Sequence[Captured]:
         """Return the windows of what `read` returns.
 

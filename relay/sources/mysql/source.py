@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from databus.conf.named_places import NamedPlace
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.faults import is_transient
+from databus.relay.sources.epochs import Lineage, Serving
 from databus.relay.sources.mysql.binlog.packets import SAME_ID, StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import PreparedTransactions
@@ -31,10 +31,10 @@ from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.replication.log_identities import Identities
 from databus.relay.sources.mysql.replication.log_identity import AnotherLogError
 from databus.relay.sources.mysql.replication.same_log import SameLog, wrong_connection
-from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.search.definition_scan import log_scanner
 from databus.relay.sources.mysql.search.prepared_search import PreparedInLog
 from databus.relay.sources.mysql.search.start_search import StartSearch
+from databus.relay.sources.mysql.search.succession import Succession
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (
     filter_problems,
@@ -49,7 +49,12 @@ from databus.relay.sources.mysql.server.initial_history import (
     rules_of,
     versions_after,
 )
-from databus.relay.sources.mysql.server.replica import CLASHES, clash_text, replica_host, replica_id
+from databus.relay.sources.mysql.server.replica import (
+    check_replica_id,
+    evicted,
+    replica_host,
+    replica_id,
+)
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,
@@ -57,6 +62,7 @@ from databus.relay.sources.mysql.server.start_position import (
     start_at_setting,
 )
 from databus.relay.sources.mysql.server.variables import (
+    dialect_of,
     gtid_start_problem,
     is_mariadb_of,
     read_facts,
@@ -113,18 +119,36 @@ class MysqlSource(Source):
         self._assembler: Assembler | None = None
         self._dump: BinlogDump | None = None
         self._stopped: SourceError | None = None
-        self._start_of_dump = Start()
-        self._seeks_gtids = False
+        self._start_of_dump, self._seeks_gtids = Start(), False
         self._same_log = SameLog(self.name, settings.epoch)
         self._marked: LogMark | None = None
         self._newest: Newest | None = None
-        self._is_reading = False  # something was yielded on this connection
-        self._findings = Findings()
+        self._lineage: Lineage | None = None  # what was executed is of no interest
+        self._serving: Serving | None = None
+        self._is_reading, self._findings = False, Findings()  # something was yielded
         self._writer = WindowWriter(self.name)
 
     def expect(self, marks: Sequence[LogMark]) -> None:
         """Set the marks of the log read before; `read` checks that the log still matches them."""
         self._same_log.expect(marks)
+
+    def follow(self, lineage: Lineage) -> None:
+        """Set what is known of the servers before, and of what was delivered."""
+        self._lineage = lineage
+
+    @property
+    def serving(self) -> Serving | None:
+        """The epoch of the server that is read."""
+        at = None if self._assembler is None else self._assembler.position.rpartition(":")[0]
+        return None if at is None or self._serving is None else self._serving._replace(file=at)
+
+    @property
+    def executed(self) -> str | None:
+        """GTIDs of all that was handed over; None if something was read that was not."""
+        if self._assembler is None or self._stopped is not None or not self._writer.is_whole:
+            return None
+        executed = self._assembler.identities.executed
+        return None if executed is None else executed.text
 
     def mark_of(self, scn: int) -> LogMark | None:
         """Return the mark that identifies the log at the SCN of a delivered transaction."""
@@ -216,7 +240,11 @@ class MysqlSource(Source):
         Resuming from the start of a file would deliver transactions that the GTID set excludes.
         """
         for index, item in enumerate(found):
-            if not is_begin_of_file(item):
+            if (
+                not isinstance(item, Transaction)
+                or item.changes
+                or (item.origin.offset != FIRST_OFFSET)
+            ):
                 self._seeks_gtids = False
                 return found[index:]
         return []
@@ -288,7 +316,7 @@ class MysqlSource(Source):
         except (SourceStoppedError, AnotherLogError, StreamBrokenError, ValueError) as error:
             # Retried: reopening compares the log with the saved marks.
             self._stopped = SourceUnavailableError(
-                f"source {self.name}: the file before {self._at()} is not what was read: {error}"
+                f"source {self.name}: the file before a rotation is not what was read: {error}"
             )
             return False
         return True
@@ -297,9 +325,6 @@ class MysqlSource(Source):
         if isinstance(error, AnotherLogError):
             return self._same_log.another(error, self._scn)
         return wrong_connection(error, self.name, f"reading the binlog of {self._address}")
-
-    def _at(self) -> str:
-        return self._assembler.position if self._assembler is not None else "the log"
 
     def _keep(self, found: list[ReadItem], item: ReadItem) -> None:
         found.append(item)
@@ -311,7 +336,8 @@ class MysqlSource(Source):
 
     def _end_of(self, dump: BinlogDump, ended: StreamEnded, assembler: Assembler) -> SourceError:
         if SAME_ID in ended.text:
-            return self._evicted()
+            server = str(self._address)
+            return evicted(self.name, self._scn, self._server_id, server, self._clock())
         catalog = ServerCatalog(self._address, self._settings, self._scn)
         ended = with_log_ends(ended, self._start_of_dump, catalog)
         error = dump.explain(ended)
@@ -332,25 +358,23 @@ class MysqlSource(Source):
 
     def _begin(self, catalog: ServerCatalog, after_scn: int | None) -> None:
         variables = catalog.variables()
-        is_mariadb = is_mariadb_of(variables)
-        self._check_server(variables)
+        self._is_mariadb = is_mariadb = is_mariadb_of(variables)
+        self._check_server(variables, catalog)
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         names = catalog.names = Names(self._sources, fold_case=fold_case)
         self._stop_on(catalog.table_problems(self._history.asked_for(names)))
         facts = read_facts(catalog, variables, self._sources)
-        self._stop_on(filter_problems(self._sources, facts.filters, fold_case=fold_case))
-        self._stop_on([replication_problem(variables, facts.replication)])
-        self._check_replica_id(catalog)
-        dialect = self._dialect(catalog, is_mariadb)
+        filtered = filter_problems(self._sources, facts.filters, fold_case=fold_case)
+        self._stop_on(filtered or [replication_problem(variables, facts.replication)])
+        dialect = dialect_of(catalog, self._settings, is_mariadb=is_mariadb)
         files = _files_of(catalog)
-        self._is_mariadb = is_mariadb
         # MariaDB has no server_uuid.
         self._same_log.server = variables.get("server_uuid") or variables.get("server_id", "")
-        start, identities = self._start(after_scn, files, is_mariadb)
-        # At a first start there is no earlier log to compare with.
-        is_first = identities is None
-        self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         open_dump = self._open_dump_to_scan(is_mariadb)
+        succession = self._take_turn(catalog, files, after_scn)
+        start, identities = self._start(after_scn, files, is_mariadb)
+        is_first = identities is None  # there is no earlier log to compare with
+        self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         rules = rules_of(variables, dialect)
         epoch, tell = self._settings.epoch, self._tell_search
         scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, tell)
@@ -364,46 +388,45 @@ class MysqlSource(Source):
             ask=partial(versions_after, catalog, names, scan),
             left_out=self._left_out,
         )
-        warning_hours = self._settings.purge_warning_hours
-        self._findings = findings_of(facts, self._tables.tables(), str(start), warning_hours)
+        hours, tables = self._settings.purge_warning_hours, self._tables
+        self._findings = findings_of(facts, tables.tables(), str(start), hours)
+        in_log = PreparedInLog(tables, dialect, epoch, catalog.log_files, open_dump)
         self._assembler = self._make_assembler(
             self._tables,
             dialect,
-            epoch=self._settings.epoch,
+            epoch=epoch,
             acknowledged=self._settings.acknowledged_scns,
-            # Otherwise a reconnect before the first change would look for `start` again, which
-            # may be another place then, or one in another log.
+            # Else a reconnect before the first change would look for `start` again, elsewhere.
             announces_start=is_first and not start.gtids,
             has_gaps=bool(start.gtids),
             identities=identities or Identities(self._same_log.server),
-            prepared=self._prepared(self._tables, dialect, catalog, open_dump),
+            prepared=PreparedTransactions(in_log),
         )
+        executed = succession.executed_at(self._lineage, after_scn, start, is_first=is_first)
+        self._assembler.identities.executed = executed
         self._start_of_dump, self._seeks_gtids = start, bool(start.gtids)
         self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
 
-    def _check_server(self, variables: Mapping[str, str]) -> None:
+    def _take_turn(
+        self, catalog: ServerCatalog, files: Sequence[LogFile], after_scn: int | None
+    ) -> Succession:
+        """Decide which epoch this is; a new one begins with what is not delivered yet."""
+        open_dump, tell = self._open_dump_to_scan(self._is_mariadb), self._tell_search
+        succession = Succession(catalog, files, open_dump, tell, is_mariadb=self._is_mariadb)
+        server, begun = self._same_log.server, self._settings.epoch
+        epoch, executed = succession.turn(self._lineage, begun, after_scn, server, self.name)
+        start = self._settings.start if executed is None else f"gtid-set:{executed}"
+        self._settings = self._settings.model_copy(update={"epoch": epoch, "start": start})
+        self._history.epoch = self._same_log.epoch = epoch
+        self._serving = Serving(epoch, server, executed)
+        return succession
+
+    def _check_server(self, variables: Mapping[str, str], catalog: ServerCatalog) -> None:
         any_row_image = self._settings.partial_rows == "deliver"
         self._stop_on(variable_problems(variables, any_row_image=any_row_image))
         self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
-
-    def _dialect(self, catalog: ServerCatalog, is_mariadb: bool) -> Dialect:
-        settings = self._settings
-        dialect = catalog.dialect(
-            is_mariadb=is_mariadb, zero_dates_are_null=settings.zero_dates == "null"
-        )
-        return replace(dialect, delivers_partial_rows=settings.partial_rows == "deliver")
-
-    def _prepared(
-        self,
-        tables: WatchedTables,
-        dialect: Dialect,
-        catalog: ServerCatalog,
-        open_dump: Callable[[Start], BinlogDump],
-    ) -> PreparedTransactions:
-        epoch = self._settings.epoch
-        return PreparedTransactions(
-            PreparedInLog(tables, dialect, epoch, catalog.log_files, open_dump)
-        )
+        server, now_s = str(self._address), self._clock()
+        check_replica_id(self._settings, self._scn, self._server_id, server, catalog, now_s)
 
     def _make_assembler(self, *arguments: Any, **more: Any) -> Assembler:
         if CompiledAssembler is None or self._encoder is None:
@@ -452,24 +475,6 @@ class MysqlSource(Source):
         epoch = self._settings.epoch
         return start_at_setting(start, epoch, files, search.find, is_mariadb=is_mariadb)
 
-    def _check_replica_id(self, catalog: ServerCatalog) -> None:
-        is_listed = CLASHES.is_listed(
-            self._server_id, replica_host(self._settings), catalog.replicas()
-        )
-        server = str(self._address)
-        is_lasting = CLASHES.is_lasting(server, self._server_id, is_listed, self._clock())
-        if is_lasting:
-            self._stop_on([clash_text(self._server_id)])
-        # It may be the relay's own last connection, which the server has not noticed to be broken.
-        if is_listed:
-            raise SourceUnavailableError(f"source {self.name}: {clash_text(self._server_id)}")
-
-    def _evicted(self) -> SourceError:
-        text = clash_text(self._server_id)
-        if CLASHES.evicted(str(self._address), self._server_id, self._clock()):
-            return SourceStoppedError(self.name, self._scn, text)
-        return SourceUnavailableError(f"source {self.name}: {text}")
-
     def _open_dump_to_scan(self, is_mariadb: bool) -> Callable[[Start], BinlogDump]:
         def open_dump(start: Start) -> BinlogDump:
             # A separate id: the server drops the older of two dumps with the same id.
@@ -490,8 +495,3 @@ def _files_of(catalog: ServerCatalog) -> Sequence[LogFile]:
     if not files:
         raise ValueError("the server has no binlog files")
     return files
-
-
-def is_begin_of_file(item: ReadItem) -> bool:
-    """Return whether an item only moves the SCN to the start of a binlog file."""
-    return isinstance(item, Transaction) and not item.changes and item.origin.offset == FIRST_OFFSET

@@ -20,7 +20,7 @@ from array import array
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memcmp, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 include "_byte_buffer.pxi"
 include "../../../../schemas/event/crc32.pxi"
@@ -54,6 +54,7 @@ cdef enum:
     SLOTS = 4096  # for tables; at most half of them are used
     MARK_NUMBERS = 4
     GTID_BYTES = 96
+    NOT_HERE = 0, ANONYMOUS = -1
     METADATA_HEAD_BYTES = CRC32_PART_BYTES - PART_ATTRIBUTES_AT  # attributes and digest
 
 cdef enum Operation:
@@ -94,6 +95,14 @@ cdef struct Said:
     uint32_t server_id
     int64_t start_offset
     int64_t end_offset
+
+
+# Transactions of consecutive numbers, by whom (MySQL: the UUID; MariaDB: domain and server, 4 bytes
+# each) and from which number to which; `ExecutedGtids.add_runs` reads them.
+ctypedef struct Run:
+    uint8_t key[16]
+    int64_t first
+    int64_t last
 
 
 cdef class BinlogDecoder(EventReader):
@@ -138,6 +147,9 @@ cdef class BinlogDecoder(EventReader):
     cdef Bytes file_name
     cdef Bytes origin
     cdef Bytes gtid
+    cdef Run named  # the current transaction; NOT_HERE if Python knows its GTID, or ANONYMOUS
+    cdef Run newest_run  # the last run; its `first` is NOT_HERE without one
+    cdef Bytes runs  # those before it
     cdef Bytes comment
     cdef bint has_comment
     cdef Bytes key
@@ -185,6 +197,7 @@ cdef class BinlogDecoder(EventReader):
         release(&self.file_name)
         release(&self.origin)
         release(&self.gtid)
+        release(&self.runs)
         release(&self.comment)
         release(&self.key)
         release(&self.end_event)
@@ -249,6 +262,17 @@ cdef class BinlogDecoder(EventReader):
         }
         self.last_full.scn = self.last_empty.scn = self.passed.scn = -1
         return sorted(found)
+
+    def take_runs(self):
+        """Return the GTIDs of the transactions that `run` has ended, as an array of `Run`."""
+        if self.newest_run.first == NOT_HERE:
+            return b""
+        if put(&self.runs, <uint8_t*>&self.newest_run, sizeof(Run)) < 0:
+            raise MemoryError
+        found = PyBytes_FromStringAndSize(<const char*>self.runs.data, self.runs.size)
+        self.runs.size = 0
+        self.newest_run.first = NOT_HERE
+        return found
 
     def take_batch(self):
         """Return the windows that are complete, (data, marks), as in `WindowBatch`; None if none."""
@@ -340,6 +364,7 @@ cdef class BinlogDecoder(EventReader):
     def begin(self, bytes gtid, uint32_t server_id, int64_t start_offset):
         """Begin a transaction; `gtid` is its text, or None."""
         self.gtid.size = 0
+        self.named.first = NOT_HERE
         if gtid is not None and _put_bytes(&self.gtid, gtid) < 0:
             raise MemoryError
         self.start_offset, self.server_id = start_offset, server_id
@@ -573,6 +598,10 @@ cdef class BinlogDecoder(EventReader):
             return _ODD
         if put_digits(&self.gtid, little(said.body, 8), 1) < 0:
             return _ODD
+        memset(self.named.key, 0, sizeof(self.named.key))
+        memcpy(self.named.key, said.body + 8, 4)
+        memcpy(self.named.key + 4, &said.server_id, 4)
+        self.named.first = <int64_t>little(said.body, 8)
         return self._begin(said, 0, True)
 
     cdef int _on_mysql_gtid(self, Said* said) noexcept nogil:
@@ -586,7 +615,10 @@ cdef class BinlogDecoder(EventReader):
             if micros >= MOST_MICROS:
                 return _ODD
         self.gtid.size = 0
+        self.named.first = ANONYMOUS
         if said.type_code == GTID_MYSQL:
+            memcpy(self.named.key, said.body + 1, 16)
+            self.named.first = <int64_t>little(said.body + 17, 8)
             for place in range(16):
                 if place in (4, 6, 8, 10) and put(&self.gtid, b"-", 1) < 0:
                     return _ODD
@@ -684,12 +716,15 @@ cdef class BinlogDecoder(EventReader):
         cdef int status
         if not self.is_open or said.end_offset > MAX_OFFSET:
             return _ODD
+        if reserve(&self.runs, sizeof(Run)) < 0:
+            return _ODD
         timestamp_ns = self.commit_ns if self.commit_ns else <int64_t>said.timestamp_s * NS
         scn = self.epoch << 55 | self.file_number << 32 | said.end_offset
         is_empty = self.taken == 0 and self.output.size == self.window_at
         status = self._commit(scn, timestamp_ns)
         if status == _ODD:
             return _ODD
+        self._count()
         if scn >= self.expected_scn:
             self._remember(&self.passed, scn, timestamp_ns)
             self.expected_scn = NEVER
@@ -698,6 +733,20 @@ cdef class BinlogDecoder(EventReader):
         elif status == _EMPTY:
             self._remember(&self.last_empty, scn, timestamp_ns)
         return status
+
+    cdef void _count(self) noexcept nogil:
+        """Add the current transaction to the runs, for which `_on_commit` has made room."""
+        cdef int64_t number = self.named.first
+        if number == NOT_HERE:
+            return
+        if number == self.newest_run.last + 1 and self.newest_run.first > 0:
+            if memcmp(self.newest_run.key, self.named.key, sizeof(self.newest_run.key)) == 0:
+                self.newest_run.last = number
+                return
+        if self.newest_run.first != NOT_HERE:
+            put(&self.runs, <uint8_t*>&self.newest_run, sizeof(Run))
+        self.newest_run = self.named
+        self.newest_run.last = number
 
     cdef void _remember(self, Ended* ended, int64_t scn, int64_t timestamp_ns) noexcept nogil:
         ended.scn, ended.timestamp_ns = scn, timestamp_ns

@@ -352,6 +352,7 @@ class CompiledAssembler(Assembler):
         self._cursor.offset = decoder.offset
         trail = self.identities.trail
         trail.begin, trail.digest = decoder.trail_begin, decoder.trail_digest
+        self._note_executed()
         for scn, begin, digest, gtid, timestamp_ns in decoder.take_ended():
             self.identities.take(scn, self._cursor, begin, digest, gtid, timestamp_ns)
         self._newest_ns, self._yielded_second = decoder.newest_ns, decoder.yielded_second
@@ -372,6 +373,18 @@ class CompiledAssembler(Assembler):
             self._group = self._group_of_decoder()
         if self._group is not None:
             self._group.is_begun = decoder.is_begun
+
+    def _note_executed(self) -> None:
+        """Add the transactions that the decoder has ended to the executed ones."""
+        runs, executed = self._decoder.take_runs(), self.identities.executed
+        if executed is None:
+            return
+        # The first of them may have been begun in Python, and then only Python knows its GTID.
+        if self._group is not None and self._decoder.transactions != self._transactions:
+            gtid = self._group.gtid.text
+            if gtid is not None:
+                executed.add(gtid)
+        executed.add_runs(runs)
 
     def _group_of_decoder(self) -> Group:
         decoder = self._decoder

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.binlog.events import HEARTBEAT_V2, Event
+from databus.relay.sources.mysql.binlog.executed import ExecutedGtids
 from databus.relay.sources.mysql.replication.log_cursor import is_made_up
 from databus.relay.sources.mysql.replication.log_identity import (
     AnotherLogError,
@@ -58,6 +59,8 @@ class Identities:
         born_before_ns: int = 0,
     ) -> None:
         self.server = server
+        # None: what was executed is of no interest.
+        self.executed: ExecutedGtids | None = None
         self.trail = Trail()
         # The identity before the first rotation that is not checked yet (`SameLog.look_behind`).
         self.rotated_from: Identity | None = None
@@ -110,6 +113,8 @@ class Identities:
         self, event: Event, data: bytes, cursor: Place, *, is_inside: bool, has_checksum: bool
     ) -> None:
         """Add an event whose position is known; raises AnotherLogError."""
+        if self.executed is not None and not self.is_proving:
+            self.executed.follow(event)
         is_first = event.type_code == B.FORMAT_DESCRIPTION_EVENT
         if event.type_code == B.ROTATE_EVENT:
             self._rotate()
@@ -149,6 +154,9 @@ class Identities:
     def note(self, scn: int, cursor: Place, gtid: str, timestamp_ns: int) -> None:
         """Record the end of the current transaction; raises AnotherLogError."""
         trail = self.trail
+        if self.executed is not None and gtid:
+            keep = self.executed.hold if cursor.offset > MAX_OFFSET else self.executed.add
+            keep(gtid)
         if cursor.offset <= MAX_OFFSET:  # transactions beyond have no SCN of their own
             self.take(scn, cursor, trail.begin, trail.digest, gtid, timestamp_ns)
 

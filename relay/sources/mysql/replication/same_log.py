@@ -47,25 +47,29 @@ class SameLog:
 
     def __init__(self, source: str, epoch: int) -> None:
         self._source = source
-        self._epoch = epoch
-        self._kept: list[Identity] = []
+        self.epoch = epoch
+        self._of_all_epochs: list[Identity] = []
         self.server = ""
 
     def expect(self, marks: Sequence[LogMark]) -> None:
-        """Set the stored marks; those of another epoch belong to another log."""
-        self._kept = []
+        """Set the stored marks."""
+        self._of_all_epochs = []
         for mark in sorted(marks):
             try:
-                identity = Identity.of(mark)
-                if identity.place.epoch == self._epoch:
-                    self._kept.append(identity)
+                self._of_all_epochs.append(Identity.of(mark))
             except ValueError as error:
                 log.warning("%s: %s", self._source, error)
 
     @property
+    def _kept(self) -> list[Identity]:
+        """The stored identities of this log; those of another epoch belong to another one."""
+        return [kept for kept in self._of_all_epochs if kept.place.epoch == self.epoch]
+
+    @property
     def newest(self) -> Identity | None:
         """The newest stored identity."""
-        return self._kept[-1] if self._kept else None
+        kept = self._kept
+        return kept[-1] if kept else None
 
     def begin(
         self, after_scn: int, files: Sequence[LogFile], newest: Newest | None
@@ -76,9 +80,9 @@ class SameLog:
         """
         newest = newest or _NEWEST_UNKNOWN
         try:
-            start = start_at_position(binlog_position(after_scn), self._epoch, files)
+            start = start_at_position(binlog_position(after_scn), self.epoch, files)
             if newest.scn > after_scn:
-                start_at_position(binlog_position(newest.scn), self._epoch, files)
+                start_at_position(binlog_position(newest.scn), self.epoch, files)
         except ValueError as error:
             raise ValueError(self.not_there(str(error), files)) from error
         names = {file.number: file.name for file in files}

@@ -67,7 +67,7 @@ class TransactionWalk:
         """
         try:
             event = self.cursor.place(self._reader.read(data), is_inside=True)
-            opened = _gtid_of(event)
+            opened = gtid_of(event)
         except (LookupError, struct.error) as error:
             raise ValueError(f"an event that ends too early: {error}") from error
         if is_made_up(event) or event.type_code in HARMLESS:
@@ -151,7 +151,8 @@ def transactions_of(stream: Iterable[bytes]) -> Iterator[LoggedTransaction]:
         yield newest
 
 
-def _gtid_of(event: Event) -> Gtid | None:
+def gtid_of(event: Event) -> Gtid | None:
+    """Return the GTID with which an event begins a transaction; None for other events."""
     if event.type_code == B.MARIADB_GTID_EVENT:
         return parse_mariadb_gtid(event)
     return parse_mysql_gtid(event) if event.type_code in _MYSQL_GTIDS else None

@@ -83,7 +83,7 @@ class ServerCatalog:
         self._address = address
         self._source = settings.name
         self._scn = scn
-        self._epoch = settings.epoch
+        self.epoch = settings.epoch
         self._allow_cascades = settings.allow_cascades
         self._held: Connection[Any] | None = None
         self.names = Names(())
@@ -253,7 +253,7 @@ class ServerCatalog:
     def _end_scn(self, connection: Connection[Any]) -> int:
         name, offset = self._log_end(connection)
         # SCNs have 32 bits for the offset; all offsets beyond 4 GiB share the last one.
-        return BinlogPosition(self._epoch, file_number(name), min(offset, MAX_OFFSET)).to_scn()
+        return BinlogPosition(self.epoch, file_number(name), min(offset, MAX_OFFSET)).to_scn()
 
     def _log_end(self, connection: Connection[Any]) -> tuple[str, int]:
         rows = self._first_answer(connection, _LOG_STATUS, is_needed=True)

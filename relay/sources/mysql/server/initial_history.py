@@ -74,7 +74,7 @@ class HistoryOfServer:
 
     def __init__(self, path: Path | None, epoch: int) -> None:
         self._path = path
-        self._epoch = epoch
+        self.epoch = epoch
         self._history: History | None = None
 
     def asked_for(self, names: Names) -> list[str]:
@@ -102,12 +102,12 @@ class HistoryOfServer:
         if (
             is_first
             or begin is None
-            or binlog_position(begin).epoch != self._epoch
+            or binlog_position(begin).epoch != self.epoch
             or not all(history.follows(database) for database in names.databases)
         ):
             history.begin(first_record(catalog, names, scan))
         else:
-            history.forget_before(BinlogPosition(self._epoch, oldest.number, FIRST_OFFSET).to_scn())
+            history.forget_before(BinlogPosition(self.epoch, oldest.number, FIRST_OFFSET).to_scn())
         return history
 
     def _load(self) -> History:

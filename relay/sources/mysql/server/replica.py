@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 
 CLASH_GRACE_S = 8.0
 _FORGET_S = 60.0
@@ -84,3 +86,27 @@ def clash_text(server_id: int) -> str:
         f"another replica uses server_id {server_id}; give this physical source a server_id of "
         "its own"
     )
+
+
+def check_replica_id(
+    settings: PhysicalSourceSettings,
+    scn: int,
+    server_id: int,
+    server: str,
+    catalog: ServerCatalog,
+    now_s: float,
+) -> None:
+    """Raise SourceError if another replica has the id: SourceStoppedError once that lasts."""
+    is_listed = CLASHES.is_listed(server_id, replica_host(settings), catalog.replicas())
+    if CLASHES.is_lasting(server, server_id, is_listed, now_s):
+        raise SourceStoppedError(settings.name, scn, clash_text(server_id))
+    # It may be the relay's own last connection, which the server has not noticed to be broken.
+    if is_listed:
+        raise SourceUnavailableError(f"source {settings.name}: {clash_text(server_id)}")
+
+
+def evicted(source: str, scn: int, server_id: int, server: str, now_s: float) -> SourceError:
+    """Return the error of a stream that ended because another replica has the id."""
+    if CLASHES.evicted(server, server_id, now_s):
+        return SourceStoppedError(source, scn, clash_text(server_id))
+    return SourceUnavailableError(f"source {source}: {clash_text(server_id)}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.binlog.gtid_set import purged_problem
 from databus.relay.sources.mysql.binlog.packets import FATAL, SAME_ID, StreamEnded
+from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import LogFilters, Replication
 from databus.relay.sources.mysql.server.findings import ServerFacts
@@ -38,6 +41,16 @@ def read_facts(
 def is_mariadb_of(variables: Mapping[str, str]) -> bool:
     """Return whether a server's variables are those of MariaDB, not of MySQL."""
     return "mariadb" in variables.get("version", "").lower()
+
+
+def dialect_of(
+    catalog: ServerCatalog, settings: PhysicalSourceSettings, *, is_mariadb: bool
+) -> Dialect:
+    """Return a server's dialect, with what the settings say of dates and partial rows."""
+    dialect = catalog.dialect(
+        is_mariadb=is_mariadb, zero_dates_are_null=settings.zero_dates == "null"
+    )
+    return replace(dialect, delivers_partial_rows=settings.partial_rows == "deliver")
 
 
 def gtid_start_problem(catalog: ServerCatalog, start: Start, is_mariadb: bool) -> str:

@@ -1,0 +1,196 @@
+"""The servers of one physical source: which is read, its epoch, and what was delivered.
+
+The source decides at each connection whether its server is the one before, or another one at
+which it can go on (`relay/sources/epochs.py`). This keeps what it needs for that, and chooses the
+server to connect to: the one that was read last, or the next in the list when that is gone for
+`switch_after_s`. A server that lacks delivered transactions may be about to get them, so it
+is asked again for that time. Then, if no server is left, capture stops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.daemon.log_setup import about
+from databus.relay.capture.epoch_table import EpochTable
+from databus.relay.clock import SYSTEM_CLOCK, Clock
+from databus.relay.sources.epochs import Epoch, Executed, Lineage, ServerRefusedError, Serving
+from databus.relay.sources.source import Captured, Source
+from databus.schemas.errors import SourceUnavailableError
+from databus.schemas.scn import binlog_position
+from databus.schemas.windows import WindowBatch, WindowPiece
+
+log = logging.getLogger(__name__)
+
+
+def _none_known(_scn: int) -> Sequence[str] | None:
+    """Return None: no ring tells which GTIDs it has."""
+    return None
+
+
+class Servers:
+    """Used by the capture thread; `settings`, `current` and `switch` by any.
+
+    Without a table nothing is kept, and capture stays at one server. `gtids_after` returns the
+    GTIDs of the ring's windows after an SCN, None if they are not known.
+    """
+
+    def __init__(
+        self,
+        settings: PhysicalSourceSettings,
+        table: EpochTable | None = None,
+        gtids_after: Callable[[int], Sequence[str] | None] = _none_known,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._settings = settings
+        self._is_followed = table is not None
+        self.table = EpochTable() if table is None else table
+        self._gtids_after = gtids_after
+        self._clock = clock
+        newest = self.table.newest
+        self._uri = settings.uri if newest is None else newest.uri
+        if self._uri not in settings.uris:
+            self._uri = settings.uri
+        self._is_known = newest is not None
+        self._gone_since_s: float | None = None
+        self._refused_since_s: dict[str, float] = {}
+        self._tried: set[str] = set()  # and failed, since a server was last read
+        self._is_whole = False  # all that was read was taken
+
+    @property
+    def settings(self) -> PhysicalSourceSettings:
+        """The settings for the server to connect to."""
+        return self._settings.at(self._uri)
+
+    @property
+    def current(self) -> PhysicalSourceSettings:
+        """The settings for that server, with the newest epoch."""
+        return self.settings.model_copy(update={"epoch": self.epoch})
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch."""
+        newest = self.table.newest
+        return max(self._settings.epoch, 0 if newest is None else newest.number)
+
+    def switch(self, uri: str) -> None:
+        """Connect to another server of the list from now on."""
+        self._uri = uri
+        self._forget()
+
+    def begin(self, source: Source, ring_scn: int, saved_scn: int | None) -> int | None:
+        """Tell a source what it must know of the servers; return the SCN to begin after."""
+        self._is_whole = False
+        lineage = self.lineage(ring_scn)
+        if self._is_followed:
+            source.follow(lineage)
+        known = [scn for scn in (ring_scn, -1 if saved_scn is None else saved_scn) if scn >= 0]
+        executed = self.table.executed
+        # Otherwise those without watched rows in between would never count as executed.
+        if known and executed is not None and lineage.executed is not None:
+            known.append(executed.scn)
+        return min(known, default=None)
+
+    def lineage(self, ring_scn: int) -> Lineage:
+        """Return what a source must know when the ring ends at an SCN."""
+        newest, executed = self.table.newest, self.table.executed
+        # After a power failure, or a restart from an SCN, the ring may have less.
+        if executed is None or executed.scn > ring_scn:
+            return Lineage(newest)
+        more = () if executed.scn == ring_scn else self._gtids_after(executed.scn)
+        return Lineage(newest) if more is None else Lineage(newest, executed.gtids, more)
+
+    @contextmanager
+    def taking(self, source: Source, captured: Sequence[Captured], ring_scn: int) -> Iterator[None]:
+        """Store a new epoch before its first item is taken. Raises RingError."""
+        self._is_whole = False
+        serving = source.serving
+        if serving is not None and captured:
+            self._enter(serving, captured[0], ring_scn)
+        yield
+        self._is_whole = True
+
+    def note(self, source: Source, read_scn: int | None, ring_scn: int) -> None:
+        """Note what was delivered, if all that was read was taken, and the ring has no more."""
+        if not self._is_whole or read_scn is None or not 0 <= ring_scn <= read_scn:
+            return
+        executed = source.executed
+        if executed is not None:
+            self.table.note(Executed(ring_scn, executed))
+
+    def save(self) -> None:
+        """Save what was noted; raises RingError."""
+        self.table.save()
+
+    def proved(self) -> None:
+        """Note that the server is read."""
+        self._is_known = True
+        self._forget()
+
+    def failed(self, error: Exception) -> Exception:
+        """Choose the next server if this one is gone for long; return the error as capture sees it.
+
+        A ServerRefusedError that is returned means that no server is left.
+        """
+        if not isinstance(error, SourceUnavailableError | ServerRefusedError):
+            return error
+        now_s, uri = self._clock.monotonic_s(), self._uri
+        if self._gone_since_s is None:
+            self._gone_since_s = now_s
+        since_s = self._gone_since_s
+        if isinstance(error, ServerRefusedError):
+            since_s = self._refused_since_s.setdefault(uri, now_s)
+        # At a first start there is nothing to wait for.
+        if now_s - since_s >= self._settings.switch_after_s or not self._is_known:
+            self._tried.add(uri)
+            self._next()
+            if isinstance(error, ServerRefusedError) and self._tried >= {*self._settings.uris}:
+                return error
+        if isinstance(error, ServerRefusedError):
+            return SourceUnavailableError(str(error))
+        return error
+
+    def _next(self) -> None:
+        uris = self._settings.uris
+        if len(uris) == 1:
+            return
+        self._uri = uris[(uris.index(self._uri) + 1) % len(uris)]
+        name = self._settings.name
+        log.warning("%s: trying the next server", name, extra=about(physical_source=name))
+
+    def _forget(self) -> None:
+        self._gone_since_s = None
+        self._refused_since_s.clear()
+        self._tried.clear()
+
+    def _enter(self, serving: Serving, first: Captured, ring_scn: int) -> None:
+        newest = self.table.newest
+        if newest is not None and (newest.number, newest.server) == serving[:2]:
+            return
+        scn = _scn_of(first)
+        if scn < 0:
+            return
+        position = binlog_position(scn)
+        file = f"{serving.file.rpartition('.')[0]}.{position.file_number:06}"
+        self.table.begin(
+            Epoch(
+                serving.number,
+                serving.server,
+                self._uri,
+                scn,
+                ring_scn,
+                file,
+                position.offset,
+                serving.executed,
+                self._clock.wall_ns() // 1_000_000_000,
+            )
+        )
+
+
+def _scn_of(item: Captured) -> int:
+    if isinstance(item, WindowBatch):
+        return item.first_scn
+    return item.begin_scn if isinstance(item, WindowPiece) else item.scn

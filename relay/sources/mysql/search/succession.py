@@ -1,0 +1,146 @@
+"""Asks a server and its log what `server/succession.py` decides by."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from databus.conf.named_places import GtidPlace
+from databus.relay.sources.epochs import Lineage, ServerRefusedError
+from databus.relay.sources.mysql.binlog.executed import ExecutedGtids
+from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
+from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.search.executed_search import executed_before
+from databus.relay.sources.mysql.search.start_search import StartSearch
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.start_position import LogFile, Start
+from databus.relay.sources.mysql.server.succession import (
+    MariadbState,
+    MysqlState,
+    Turn,
+    judge_mariadb,
+    judge_mysql,
+    turn_at,
+)
+from databus.relay.sources.source import TellSearch
+from databus.schemas.errors import SourceError
+from databus.schemas.scn import binlog_position
+
+log = logging.getLogger(__name__)
+
+_OF_MARIADB = "SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_current_pos"
+_OF_MYSQL = "SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged"
+_WAYS = (
+    "No epoch begins there. Resume capture once a server of `uri` has what is missing. If that is "
+    "lost for good, consumers have rows that no server has: begin anew"
+)
+
+
+class Succession:
+    """Asks one server, when capture is to go on there."""
+
+    def __init__(
+        self,
+        catalog: ServerCatalog,
+        files: Sequence[LogFile],
+        open_dump: Callable[[Start], BinlogDump],
+        tell: TellSearch,
+        *,
+        is_mariadb: bool,
+    ) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._open_dump = open_dump
+        self._tell = tell
+        self._is_mariadb = is_mariadb
+
+    def turn(
+        self,
+        lineage: Lineage | None,
+        configured: int,
+        after_scn: int | None,
+        server: str,
+        source: str,
+    ) -> tuple[int, str | None]:
+        """Return the epoch to read and, where it begins here, the GTIDs of what was delivered.
+
+        Where these are not known, it is the epoch before: then the log does not prove to be the
+        same. Raises ServerRefusedError, SourceError, and ValueError.
+        """
+        lineage = lineage or Lineage()
+        turn = turn_at(lineage.newest, configured, after_scn, server)
+        if turn.begins:
+            turn, delivered = self._prove(turn, lineage, after_scn or 0, server, source)
+        else:
+            delivered = None
+        self._catalog.epoch = turn.epoch
+        return turn.epoch, delivered
+
+    def _prove(
+        self, turn: Turn, lineage: Lineage, after_scn: int, server: str, source: str
+    ) -> tuple[Turn, str | None]:
+        delivered = self._delivered(lineage)
+        if not delivered:
+            return Turn(binlog_position(after_scn).epoch, begins=False), None
+        problem = self._problem(delivered)
+        if problem:
+            before = lineage.newest.server if lineage.newest else "unknown"
+            text = f"another server ({server}) answers instead of {before}, and {problem}. {_WAYS}"
+            raise ServerRefusedError(source, after_scn, text, evidence=problem.encode())
+        log.info("%s: epoch %d begins at server %s", source, turn.epoch, server)
+        return turn, delivered
+
+    def executed_at(
+        self, lineage: Lineage | None, after_scn: int | None, start: Start, *, is_first: bool
+    ) -> ExecutedGtids | None:
+        """Return what was executed before the first transaction that is read.
+
+        `is_first` tells that `start` is not where the relay has read before. None if nobody follows
+        the servers of the source.
+        """
+        if lineage is None:
+            return None
+        known = start.gtids or (None if is_first else lineage.executed)
+        if not known:
+            place = start if is_first or after_scn is None else self._place_of(after_scn)
+            known = self._executed_before(place)
+        return ExecutedGtids(is_mariadb=self._is_mariadb, text=known)
+
+    def _executed_before(self, place: Start) -> str | None:
+        # Without them capture goes on, but not at another server.
+        try:
+            return executed_before(
+                place, self._catalog, self._open_dump, self._tell, is_mariadb=self._is_mariadb
+            )
+        except (SourceError, StreamBrokenError, ValueError) as error:
+            log.warning("what was executed before %s is not known: %s", place, error)
+            return None
+
+    def _place_of(self, scn: int) -> Start:
+        """Return the file and offset of an SCN of this log."""
+        position = binlog_position(scn)
+        names = {file.number: file.name for file in self._files}
+        return Start(names[position.file_number], position.offset)
+
+    def _delivered(self, lineage: Lineage) -> str | None:
+        if lineage.executed is None:
+            return None
+        executed = ExecutedGtids(is_mariadb=self._is_mariadb, text=lineage.executed)
+        for gtid in lineage.more:
+            executed.add(gtid)
+        return executed.text
+
+    def _problem(self, delivered: str) -> str:
+        """Return why capture cannot go on here; "" if it can."""
+        if self._is_mariadb:
+            ((logged, current),) = self._catalog.ask(_OF_MARIADB)
+            verdict = judge_mariadb(delivered, MariadbState(str(logged), str(current)))
+        else:
+            verdict = judge_mysql(delivered, MysqlState(*map(str, self._catalog.ask(_OF_MYSQL)[0])))
+        search = StartSearch(self._files, self._open_dump, self._tell)
+        for gtid in () if verdict.problem else verdict.to_find:
+            try:
+                search.find(GtidPlace(gtid))
+            except ValueError as error:
+                return f"its log does not have {gtid}, which was delivered: {error}"
+        return verdict.problem

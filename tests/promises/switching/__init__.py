@@ -1,0 +1,1 @@
+"""What is promised when another server is behind a source."""

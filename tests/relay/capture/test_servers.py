@@ -1,0 +1,118 @@
+"""Which server is connected to next, and what is known of the servers before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.capture.epoch_table import EpochTable
+from databus.relay.capture.servers import Servers
+from databus.relay.clock import Clock
+from databus.relay.sources.epochs import Epoch, Executed, Lineage, ServerRefusedError
+from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
+
+
+class SettableTime:
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.clock = Clock(lambda: self.now_s)
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+ONE, TWO = "mysql://databus@one", "mysql://databus@two"
+GONE = SourceUnavailableError("gone")
+REFUSED = ServerRefusedError("shop", 7, "it lacks 0-1-8")
+
+
+def epoch(uri: str) -> Epoch:
+    return Epoch(0, "1", uri, 5, -1, "bin.000001", 5, None, 0)
+
+
+def servers(table: EpochTable, time: SettableTime, gtids_after: Any = lambda _scn: None) -> Servers:
+    values = {"name": "shop", "uri": [ONE, TWO], "sources": ["shop.orders"], "switch_after_s": 10}
+    return Servers(PhysicalSourceSettings.model_validate(values), table, gtids_after, time.clock)
+
+
+def table_of(uri: str) -> EpochTable:
+    table = EpochTable()
+    table.begin(epoch(uri))
+    return table
+
+
+def test_a_restart_begins_at_the_server_that_was_read_last() -> None:
+    assert servers(table_of(TWO), SettableTime()).settings.uri == TWO
+    assert servers(table_of("mysql://databus@removed"), SettableTime()).settings.uri == ONE
+
+
+def test_the_next_server_is_tried_when_one_is_gone_for_long() -> None:
+    time = SettableTime()
+    found = servers(table_of(ONE), time)
+    assert found.failed(GONE) is GONE
+    time.advance(9)
+    found.failed(GONE)
+    assert found.settings.uri == ONE
+    time.advance(1)
+    found.failed(GONE)
+    assert found.settings.uri == TWO
+
+
+def test_a_server_that_was_read_in_between_is_waited_for_again() -> None:
+    time = SettableTime()
+    found = servers(table_of(ONE), time)
+    found.failed(GONE)
+    time.advance(9)
+    found.proved()
+    time.advance(2)
+    found.failed(GONE)
+    assert found.settings.uri == ONE
+
+
+def test_at_a_first_start_the_first_that_answers_is_taken() -> None:
+    found = servers(EpochTable(), SettableTime())
+    found.failed(GONE)
+    assert found.settings.uri == TWO
+
+
+def test_other_errors_choose_no_server() -> None:
+    time = SettableTime()
+    found = servers(table_of(ONE), time)
+    stopped = SourceStoppedError("shop", 7, "a row that does not fit")
+    found.failed(GONE)
+    time.advance(20)
+    assert found.failed(stopped) is stopped
+    assert found.settings.uri == ONE
+
+
+def test_a_server_that_lacks_transactions_is_asked_again_and_then_capture_stops() -> None:
+    time = SettableTime()
+    found = servers(table_of(ONE), time)
+    found.failed(GONE)
+    time.advance(10)
+    found.failed(GONE)
+    retried = found.failed(REFUSED)
+    assert isinstance(retried, SourceUnavailableError)
+    assert "it lacks 0-1-8" in str(retried)
+    time.advance(10)
+    assert found.failed(REFUSED) is REFUSED
+    assert found.settings.uri == ONE  # where a resume begins
+
+
+def test_what_was_delivered_is_completed_from_the_ring() -> None:
+    table = table_of(ONE)
+    table.note(Executed(100, "0-1-8"))
+    found = servers(table, SettableTime(), {100: ["0-1-9", "0-1-10"]}.get)
+    newest = table.newest
+    assert found.lineage(100) == Lineage(newest, "0-1-8")
+    assert found.lineage(120) == Lineage(newest, "0-1-8", ["0-1-9", "0-1-10"])
+
+
+def test_what_was_delivered_is_unknown_when_the_ring_has_less_or_lacks_windows() -> None:
+    table = table_of(ONE)
+    table.note(Executed(100, "0-1-8"))
+    found = servers(table, SettableTime())
+    assert found.lineage(90) == Lineage(table.newest)
+    assert found.lineage(120) == Lineage(table.newest)

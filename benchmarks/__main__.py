@@ -25,6 +25,8 @@ MODULES = (
     "power_cuts",
     "admin_load",
     "torture",
+    "ladder",
+    "stopped_table",
     "catch_up",
     "seeding",
     "bootstrap_torture",

@@ -121,7 +121,7 @@ class Stage:
         command = python_module(self._command_module, "bootstrap", "run", "-c", file)
         self._bootstrap = self.child("bootstrap", command)
         self._bootstrap.start()
-        self._await_bootstrap(lambda: self._bootstrap_status() is not None, "the bootstrap pair")
+        self._await_bootstrap(lambda: self.bootstrap_status() is not None, "the bootstrap pair")
 
     def get(self, path: str) -> bytes:
         """Return the body at a path of the relay; raises OSError when there is none."""
@@ -152,7 +152,7 @@ class Stage:
     @property
     def is_seeded(self) -> bool:
         """Whether the bootstrap server serves every source."""
-        return (self._bootstrap_status() or "").count('"active"') == len(self._sources)
+        return (self.bootstrap_status() or "").count('"active"') == len(self._sources)
 
     def await_seeded(self) -> None:
         """Wait until the bootstrap server serves every source; raises ChildError when it fails."""
@@ -165,7 +165,8 @@ class Stage:
         except TimeoutError as error:
             raise ChildError(f"{error}; it said:\n{self._bootstrap.log_tail()}") from None
 
-    def _bootstrap_status(self) -> str | None:
+    def bootstrap_status(self) -> str | None:
+        """Return the bootstrap server's status, as JSON; None while it does not answer."""
         assert self._bootstrap is not None
         self._bootstrap.check()
         try:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from benchmarks.bootstrap_torture.log import GuardedLog
 from benchmarks.torture.checks import Findings, LogCheck, check_rows
-from benchmarks.torture.log import Delivery
+from benchmarks.torture.log import Delivery, Log
 from benchmarks.torture.workload import TABLES
 from databus.demo.databases import Session
 from databus.schemas.checkpoint import ConsumptionMode
@@ -96,7 +95,7 @@ def check_log(deliveries: Iterable[Delivery], committed: int, findings: Bootstra
     check.finish(committed)
 
 
-def check_tables(log: GuardedLog, source: Session, findings: Findings) -> int:
+def check_tables(log: Log, source: Session, findings: Findings) -> int:
     """Compare every table slice by slice; return how many rows the source has."""
     count = 0
     for table in TABLES:

@@ -30,6 +30,7 @@ from databus.relay.catch_up.start_mark import StartMark
 from databus.relay.catch_up.status import CatchUpState
 from databus.relay.clock import Clock
 from databus.relay.log.archive.away import SegmentAwayError
+from databus.relay.log.archive.manifest import ArchiveError
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.recorder import LogRecorder
 from databus.relay.ring.reader import RingReader
@@ -51,6 +52,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.2
 _STOP_S = 60.0
+_FETCH_S = 1.0
 _MOST_SEGMENT_BYTES = 64 << 20
 _FOR_EVER_HOURS = 24.0 * 365_000
 _OVERLAP_PART = 4  # of what the relay holds, which a joined catch-up has, too
@@ -120,17 +122,19 @@ class CatchUp:
         self._is_opened = self._is_held_back = False
         self._enough_scn = -1
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._may_read = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
 
     @property
-    def is_started(self) -> bool:
-        """Whether it is no longer queued."""
-        return self._thread is not None
+    def is_queued(self) -> bool:
+        """Whether it has not been let read yet."""
+        return not self._may_read.is_set()
 
     @property
     def is_over(self) -> bool:
         """Whether its thread has ended, and its folder is removed."""
-        return self._thread is not None and not self._thread.is_alive()
+        return not self._thread.is_alive()
 
     @property
     def is_open(self) -> bool:
@@ -143,7 +147,7 @@ class CatchUp:
         if self.problem:
             return CatchUpState.FAILED
         if self.capture is None:
-            return CatchUpState.OPENING if self.is_started else CatchUpState.QUEUED
+            return CatchUpState.QUEUED if self.is_queued else CatchUpState.OPENING
         if self.proved_scn >= 0:
             return CatchUpState.JOINED
         if self._is_held_back:
@@ -151,20 +155,19 @@ class CatchUp:
         was_opened = self.capture.status.was_opened
         return CatchUpState.READING if was_opened else CatchUpState.OPENING
 
-    def start(self) -> None:
-        """Start reading."""
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self._thread.start()
+    def read(self) -> None:
+        """Let it read; until then it only finds out whether the log has its place."""
+        self._may_read.set()
 
     def end(self) -> None:
         """Stop reading and remove the folder, soon."""
         self._ended.set()
+        self._may_read.set()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end; return whether it came in time."""
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-        return self._thread is None or not self._thread.is_alive()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def open_reader(self) -> HistoryReader:
         """Return a reader of what it has read, for one thread; raise RingError."""
@@ -177,8 +180,14 @@ class CatchUp:
 
     def _run(self) -> None:
         try:
+            mark = self._prepare()
+            if self.is_queued:
+                self._may_read.wait()
+                mark = self._prepare()  # what the relay knows may be more than before
+            if self._ended.is_set():
+                return
             with ExitStack() as opened:
-                own, read = self._open(opened)
+                own, read = self._open(mark, opened)
                 self._is_opened = True
                 self._on_change()
                 ring_id = own.ring_id
@@ -201,13 +210,17 @@ class CatchUp:
         log.error(text, self.name, self.asked_scn, self.problem, exc_info=trace, extra=known)
         self._main.on_problem(error)
 
-    def _open(self, opened: ExitStack) -> tuple[RingReader, HistoryReader]:
-        """Open everything; return readers of the relay's ring and of this history."""
+    def _prepare(self) -> LogMark | None:
+        """Find out whether the source's log has the place; return the identity of that log."""
         main, mark = self._main, self._main.newest_mark()
         make_folder(self._folder)
         wanted = RereadRequest(self.asked_scn, mark, self.name, main.data_dir, self._folder)
-        self.begin_scn = begin_scn = main.reread.prepare(main.settings, wanted)
-        settings = self._settings()
+        self.begin_scn = main.reread.prepare(main.settings, wanted)
+        return mark
+
+    def _open(self, mark: LogMark | None, opened: ExitStack) -> tuple[RingReader, HistoryReader]:
+        """Open everything; return readers of the relay's ring and of this history."""
+        main, begin_scn, settings = self._main, self.begin_scn, self._settings()
         ring = Ring.open(
             self._ring_path, self.name, settings.ring_bytes, start_scn=max(begin_scn, 0)
         )
@@ -307,8 +320,13 @@ class CatchUp:
             self._enough_scn = max(proved.scn, _overlap_end(extent, held))
         except DamagedWindowsError:
             raise
-        except (ScnNotFoundError, SegmentAwayError):
-            return  # overwritten meanwhile; or fetched soon, by readers
+        except ScnNotFoundError:
+            return  # overwritten meanwhile
+        except SegmentAwayError as away:
+            # Nobody else fetches it: readers wait for this proof.
+            with suppress(ArchiveError):  # tried again at the next look, and shown as the log's
+                away.wait(_FETCH_S)
+            return
         self.proved_scn = proved.scn
         name = self._main.settings.name
         log.info("%s leads to what %s holds after scn %d", self.name, name, bound_of(extent))
@@ -336,13 +354,11 @@ class _OwnedHistory(HistoryReader):
 
 
 def _overlap_end(extent: Extent, held: HistoryReader | RingReader) -> int:
-    """Return the SCN at a part of what the relay holds; -1 if that is not known now.
+    """Return the SCN at a part of what the relay holds; -1 if that is not known.
 
     Without an overlap, each window that the relay evicts would put the two apart again.
     """
     part = extent.head + (extent.tail - extent.head) // _OVERLAP_PART
-    with suppress(SegmentAwayError):
-        position = held.block_before_position(part)
-        data = b"" if position is None else held.read(position, SMALLEST_BYTES)
-        return peek(data).scn if len(data) >= SMALLEST_BYTES else -1
-    return -1
+    position = held.block_before_position(part)
+    data = b"" if position is None else held.read(position, SMALLEST_BYTES)
+    return peek(data).scn if len(data) >= SMALLEST_BYTES else -1

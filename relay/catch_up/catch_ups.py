@@ -28,6 +28,7 @@ FAILED_FOR_S = 60.0
 _PASSES_IN_S = 5.0  # a full disk, for example
 _SLOWEST_OVER_S = 10.0  # after which a reader that was not heard of is no longer the slowest
 _MOST_QUEUED = 100
+_IDLE_WITH_QUEUE_S = 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -168,12 +169,11 @@ class CatchUps:
         gone = [one for one in self._running if self._is_gone(one)]
         self._read_bytes += sum(one.reader.read_bytes for one in gone)
         self._running = [one for one in self._running if one not in gone]
-        free = self._main.settings.catch_ups - sum(r.catch_up.is_started for r in self._running)
-        for one in self._running:
-            if free > 0 and not one.catch_up.is_started:
-                one.catch_up.start()
-                self._opened += 1
-                free -= 1
+        queued = [one for one in self._running if one.catch_up.is_queued and not one.is_ended]
+        free = self._main.settings.catch_ups - (len(self._running) - len(queued))
+        for one in queued[: max(0, free)]:
+            one.catch_up.read()
+            self._opened += 1
 
     def _update_one(self, one: _Running, now_s: float) -> None:
         catch_up = one.catch_up
@@ -190,11 +190,18 @@ class CatchUps:
             self._end(one, self._refusal(failure, scn))
         elif catch_up.is_outdated:
             self._end(one, RelayLogError(f"{catch_up.name}: the ring began anew; ask again"))
-        elif now_s - one.used_s > self._main.settings.catch_up_idle_s:
+        elif now_s - one.used_s > self._most_idle_s:
             self._end(one, RelayLogError(f"{catch_up.name} was idle, and is dropped; ask again"))
         elif catch_up.is_open and not one.reader.is_open:
             with suppress(RingError):  # it has just ended
                 one.reader.use(catch_up.open_reader())
+
+    @property
+    def _most_idle_s(self) -> float:
+        """Time without a request after which one is dropped: less while others wait for it."""
+        most_s = self._main.settings.catch_up_idle_s
+        others_wait = any(one.catch_up.is_queued and not one.is_ended for one in self._running)
+        return min(_IDLE_WITH_QUEUE_S, most_s) if others_wait else most_s
 
     def _refusal(self, failure: _Failure, scn: int) -> DatabusError:
         """Return the answer to who asks for what could not be read."""
@@ -209,7 +216,7 @@ class CatchUps:
         one.reader.close(error)
 
     def _is_gone(self, one: _Running) -> bool:
-        return one.is_ended and (one.catch_up.is_over or not one.catch_up.is_started)
+        return one.is_ended and one.catch_up.is_over
 
     def _note_slowest(self, one: _Running) -> None:
         """Tell a catch-up how far it is ahead of its slowest reader."""

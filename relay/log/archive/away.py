@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from databus.schemas.errors import RelayLogError
@@ -23,6 +24,11 @@ class SegmentAwayError(RelayLogError):
         """`fetch` begins to fetch it, unless that has begun."""
         super().__init__(f"relay log: {name} must be fetched from the archive; ask again")
         self._fetch = fetch
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait a while for it, on a thread that may wait; raise ArchiveError."""
+        with suppress(TimeoutError):
+            self._fetch().result(timeout_s)
 
     async def until_here(self) -> None:
         """Return once the segment is here; raise ArchiveError."""

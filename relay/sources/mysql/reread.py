@@ -7,13 +7,16 @@ is. The definitions of the tables are those that the relay has kept for its firs
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.files import make_private
 from databus.relay.sources.kind import RereadRequest
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET
-from databus.schemas.errors import SourceStoppedError
+from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition, binlog_position
 
 
@@ -22,8 +25,8 @@ def prepare_reread(
 ) -> int:
     """Copy the history of definitions; return the SCN after which reading is to begin.
 
-    Raises SourceStoppedError if the place is of another server's log, or if nothing is known by
-    which the server's log could be recognised.
+    Raises SourceStoppedError if the place is of another server's log, or was purged, or if nothing
+    is known by which the server's log could be recognised.
     """
     place = binlog_position(request.scn)
     if place.epoch != settings.epoch:
@@ -37,9 +40,22 @@ def prepare_reread(
         raise SourceStoppedError(
             settings.name, request.scn, "no identity of the server's log is known yet"
         )
+    # The end of a transaction beyond 4 GiB is the beginning of the next file.
+    number = max(place.file_number - (place.offset < FIRST_OFFSET), 0)
+    _check_kept(settings, request.scn, number)
     if kept.exists():
         make_private(copy)  # before it has any content
         shutil.copyfile(kept, copy)
-    # The end of a transaction beyond 4 GiB is the beginning of the next file.
-    number = place.file_number - (place.offset < FIRST_OFFSET)
-    return BinlogPosition(place.epoch, max(number, 0), FIRST_OFFSET).to_scn()
+    return BinlogPosition(place.epoch, number, FIRST_OFFSET).to_scn()
+
+
+def _check_kept(settings: PhysicalSourceSettings, scn: int, number: int) -> None:
+    """Raise SourceStoppedError if the server has purged a file; not if it does not answer."""
+    with suppress(SourceUnavailableError):
+        catalog = ServerCatalog(address_of(settings), settings, scn)
+        with catalog.session():
+            files = catalog.log_files()
+        if files and files[0].number > number:
+            oldest = files[0].name
+            problem = f"files were purged: number {number} is gone, the oldest is {oldest}"
+            raise SourceStoppedError(settings.name, scn, problem)

@@ -1,4 +1,4 @@
-"""Admin actions on the capture of a physical source: pause, resume, drain, stop, restart.
+"""Admin actions on the capture of a physical source: pause, resume, drain, switch, restart.
 
 A pause takes effect at the end of a window, as readers never see half a window. A drain is
 a pause that also reports when all readers have read what there is. A restart discards the
@@ -21,6 +21,7 @@ from databus.relay.capture.capture import Capture
 from databus.relay.capture.status import State
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.sources.source import Source
+from databus.relay.sources.uri import without_password
 from databus.schemas.errors import ControlRefusedError, RingError, SettingsError, SourceError
 
 STOP_S = 10.0  # a read of a source takes about a second, a connection more
@@ -70,6 +71,25 @@ class Control:
         """Stop capture until `resume`."""
         source.capture.stop(SHUTDOWN_S)
 
+    def switch(self, source: PhysicalSource, uri: str) -> None:
+        """Read another of the source's servers from now on, if it has all that was delivered.
+
+        The capture itself finds that out; if not, it goes back as for any server that is refused.
+        Raises ControlRefusedError, and changes nothing, for a server that is not in the settings.
+        """
+        if uri not in source.settings.uris:
+            known = ", ".join(without_password(one) for one in source.settings.uris)
+            raise ControlRefusedError(
+                f"{source.name}: {without_password(uri)} is not in its `uri`, which has {known}"
+            )
+        capture = source.capture
+        before = capture.status.state
+        self._stop_or_refuse(source, before)
+        capture.servers.switch(uri)
+        self._draining.discard(source.name)
+        capture.start()
+        _wait_for(capture, State.RUNNING)
+
     def restart(self, source: PhysicalSource, place: NamedPlace) -> None:
         """Empty the ring and capture from a place in the source's log on.
 
@@ -88,12 +108,7 @@ class Control:
     def _restart(self, source: PhysicalSource, scn: int) -> None:
         capture = source.capture
         before = capture.status.state
-        if not capture.stop(STOP_S):
-            _put_back(capture, before)
-            raise ControlRefusedError(
-                f"{source.name}: capture did not stop within {STOP_S:.0f} s, because its source "
-                "does not answer; nothing was changed, try again"
-            )
+        self._stop_or_refuse(source, before)
         try:
             self._check(source, scn)
             source.spans.lower(scn, source.ring.max_scn)
@@ -109,6 +124,14 @@ class Control:
         self._draining.discard(source.name)
         capture.start()
         _wait_for(capture, State.RUNNING)
+
+    def _stop_or_refuse(self, source: PhysicalSource, before: State) -> None:
+        if not source.capture.stop(STOP_S):
+            _put_back(source.capture, before)
+            raise ControlRefusedError(
+                f"{source.name}: capture did not stop within {STOP_S:.0f} s, because its source "
+                "does not answer; nothing was changed, try again"
+            )
 
     def _scn_at(self, source: PhysicalSource, place: NamedPlace) -> int:
         """Return the SCN of a place in the source's log; raise ControlRefusedError."""

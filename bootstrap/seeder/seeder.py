@@ -32,6 +32,7 @@ from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.relay.sources.table_scan import TableScan
 from databus.schemas.avro_rows import captured_table, schema_id
 from databus.schemas.errors import BootstrapError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.scn import binlog_position
 from databus.schemas.table import Table
 from databus.schemas.table_change import Versions, describes
 from databus.schemas.table_schema import avro_schema
@@ -133,6 +134,7 @@ class Seeder:
                 f"{source}: the store's log begins after scn {begin_scn} and the database shows "
                 f"scn {scn}: what is between would be missed, so it must come there first"
             )
+        self._check_epoch(source, scn)
         self._store.begin_seeding(source, scn, self._scan.estimate_rows(source))
         return self._store.source(source)
 
@@ -160,12 +162,30 @@ class Seeder:
                 return False
         self._report(Progress(source, rows, state.seed_estimate, limiter.rows_per_s, is_done=True))
         # No row that was read is newer than this.
-        return self._end(source, self._scan.newest_scn())
+        until_scn = self._scan.newest_scn()
+        self._check_epoch(source, until_scn)
+        return self._end(source, until_scn)
 
     def _end(self, source: str, until_scn: int) -> bool:
         self._store.end_seeding(source, until_scn)
         self._store.activate_caught_up()
         return True
+
+    def _check_epoch(self, source: str, scn: int) -> None:
+        """Raise SourceStoppedError if the relay reads another server, in a later epoch.
+
+        SCNs of an earlier epoch say nothing about what the store has of the later one.
+        """
+        at_scn = self._store.position().scn
+        epoch = binlog_position(max(at_scn, 0)).epoch
+        if binlog_position(max(scn, 0)).epoch < epoch:
+            raise SourceStoppedError(
+                self._scan.name,
+                at_scn,
+                f"{source} cannot be seeded: the relay has gone on at another server, in epoch "
+                f"{epoch}. Put that server first in `uri`, and set `epoch = {epoch}`, in the "
+                "bootstrap pair's settings",
+            )
 
     def _check_table(self, table: Table, texts: Sequence[str]) -> None:
         """Raise SourceStoppedError if the relay captures the source from another table."""

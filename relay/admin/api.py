@@ -38,6 +38,7 @@ from databus.relay.admin.models import (
     Schemas,
     SchemaVersionView,
     SourceSchemas,
+    Switch,
     Trouble,
 )
 from databus.relay.admin.newest_rows import NewestRows
@@ -168,6 +169,16 @@ class RelayApi:
             ),
             Endpoint(
                 "POST",
+                f"{_ONE}/switch",
+                "Read another server of the list, if it has all that was delivered",
+                PhysicalSourceView,
+                self.switch,
+                role=Role.ADMIN,
+                body=Switch,
+                errors=_NO_SUCH | {409: "That server is not in the settings"},
+            ),
+            Endpoint(
+                "POST",
                 f"{_ONE}/restart",
                 restart,
                 PhysicalSourceView,
@@ -287,6 +298,12 @@ class RelayApi:
     async def drain(self, call: Call) -> PhysicalSourceView:
         """Pause capture until all clients have read everything."""
         return await self._do(call, self._relay.control.drain)
+
+    async def switch(self, call: Call) -> PhysicalSourceView:
+        """Read another server of the list from now on."""
+        source = self._find(call)
+        await _in_thread(self._relay.control.switch, source, call.body.uri)
+        return self._view(source)
 
     async def restart(self, call: Call) -> PhysicalSourceView:
         """Empty the ring and capture again from a place in the database's log on."""

@@ -155,7 +155,9 @@ class PhysicalSourceView(ApiModel):
     """One physical source: its capture, its ring and its relay log."""
 
     name: str
-    uri: str = Field(description="Without a password")
+    uri: str = Field(description="Of the server that is read, or tried; without a password")
+    uris: list[str] = Field(default=[], description="All servers of the list")
+    epoch: int = Field(default=0, description="Goes up with each other server")
     state: CaptureState
     problem: str
     since: float | None = Field(description="When this state began")
@@ -397,6 +399,12 @@ class Restart(ApiModel):
         if (self.scn is None) == (not self.at):
             raise ValueError("give scn or at, one of the two")
         return self
+
+
+class Switch(ApiModel):
+    """The server to read from now on."""
+
+    uri: str = Field(max_length=1000, description="One of the servers in the setting `uri`")
 
 
 class PositionQuery(ApiModel):

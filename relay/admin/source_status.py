@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from databus.relay.admin.client_status import RingMark
 from databus.relay.admin.models import (
     ArchiveView,
@@ -27,8 +25,7 @@ from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.source_status import RingStatus, SourceStatus, finite
 from databus.relay.sources.log_status import LogStatus
-
-_PASSWORD = re.compile(r"(//[^/@:]*):[^/@]*@")
+from databus.relay.sources.uri import without_password
 
 
 def ring_mark(
@@ -74,14 +71,16 @@ def ring_marks(relay: Relay) -> dict[str, RingMark]:
 
 def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
     """Return the view of a physical source. On the loop's thread."""
-    status, settings = relay.status_of(name), relay.physical_sources[name].settings
+    status, servers = relay.status_of(name), relay.physical_sources[name].capture.servers
     history, clock = relay.monitor.histories[name], relay.clock
     sample = status.sample(clock.wall_ns() / 1e9)
     rates = history.rates(sample)
     capture = status.capture
     return PhysicalSourceView(
         name=name,
-        uri=without_password(settings.uri),
+        uri=without_password(servers.settings.uri),
+        uris=[without_password(uri) for uri in servers.all_uris],
+        epoch=servers.epoch,
         state=capture.state.value,
         problem=status.problem,
         since=capture.since,
@@ -223,11 +222,6 @@ def log_view(log: LogStatus) -> LogView:
         hours_left=finite(log.hours_left),
         warning=log.warning,
     )
-
-
-def without_password(uri: str) -> str:
-    """Return a URI without a password, which it should not have, but may."""
-    return _PASSWORD.sub(r"\1@", uri)
 
 
 def _scn(scn: int) -> int | None:

@@ -66,6 +66,11 @@ class Servers:
         return self._settings.at(self._uri)
 
     @property
+    def all_uris(self) -> tuple[str, ...]:
+        """The list of servers."""
+        return self._settings.uris
+
+    @property
     def current(self) -> PhysicalSourceSettings:
         """The settings for that server, with the newest epoch."""
         return self.settings.model_copy(update={"epoch": self.epoch})

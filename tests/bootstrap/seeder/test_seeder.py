@@ -15,6 +15,7 @@ from databus.relay.sources.table_scan import Chunk, TableScan
 from databus.schemas.errors import RowError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.event.metadata import Op, decode_metadata
 from databus.schemas.event.v2 import decode
+from databus.schemas.scn import BinlogPosition
 from databus.schemas.table import Column, Table
 from databus.schemas.table_change import shape
 from databus.schemas.table_schema import avro_schema
@@ -282,6 +283,16 @@ def test_a_seeding_that_somebody_resets_begins_again(shop: Shop) -> None:
     shop.catch_up()
     assert shop.stored() == shop.table()
     assert shop.store.source(ORDERS).status is SourceStatus.ACTIVE
+
+
+def test_nothing_is_seeded_from_a_server_that_the_relay_has_left(shop: Shop) -> None:
+    shop.insert(*range(10))
+    shop.begin()
+    scn = BinlogPosition(1, 1, 400).to_scn()
+    shop.store.apply_window(scn, 1, [])
+    with pytest.raises(SourceStoppedError, match="set `epoch = 1`"):
+        shop.seed()
+    assert shop.store.source(ORDERS).status is SourceStatus.NEW
 
 
 def test_nothing_is_seeded_before_the_log_begins(shop: Shop) -> None:

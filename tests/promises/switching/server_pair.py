@@ -80,10 +80,6 @@ class ServerPair:
         """Let the replica get nothing more."""
         run(self.replica, "STOP SLAVE" if self._is_mariadb else "STOP REPLICA")
 
-    def release_replica(self) -> None:
-        """Let the replica replicate again."""
-        run(self.replica, "START SLAVE" if self._is_mariadb else "START REPLICA")
-
     def catch_up(self) -> None:
         """Wait until the replica has all rows of the primary."""
         end = time.monotonic() + PATIENCE_S
@@ -98,13 +94,6 @@ class ServerPair:
             statements = ("STOP REPLICA", "RESET REPLICA ALL")
         run(self.replica, *statements)
         self.primary, self.replica = self.replica, self.primary
-
-    def rebuild(self) -> None:
-        """Begin the killed server anew at its address, as a replica that is another server."""
-        dead = self.replica
-        dead.close()
-        self.replica = self._start(dead.port, self.primary.password)
-        self._join(self.replica)
 
 
 class Load:

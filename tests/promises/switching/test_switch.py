@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.stream.stream_reader import walk
 from tests.mysql_server import PrivateMySQL
 from tests.promises.running import Remembering, RunningRelay, consuming, running, wait_until
 from tests.promises.switching.server_pair import Load, ServerPair, rows
+from tests.relay.admin.test_api import post
 
 pytest_plugins = ["tests.mysql"]
 
@@ -38,6 +41,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[ServerPair]:
 
 
 def relay_of(pair: ServerPair, folder: Path, **more: Any) -> RunningRelay:
+    folder.mkdir(exist_ok=True)
     password = folder / "password"
     password.write_text(pair.primary.password)
     settings = {
@@ -51,6 +55,23 @@ def relay_of(pair: ServerPair, folder: Path, **more: Any) -> RunningRelay:
         "switch_after_s": 0.3,
     }
     return RunningRelay(folder, settings | more)
+
+
+def switch(relay: RunningRelay, uri: str) -> Any:
+    here: Any = relay  # asked by its URL alone
+    return post(here, "/physicalSources/shop/switch", {"uri": uri})
+
+
+def view(relay: RunningRelay) -> Any:
+    return relay.get("/api/v1/physicalSources/shop").json()
+
+
+def mark_of(relay: RunningRelay, scn: int) -> tuple[int, int]:
+    """Return SCN and commit time of a window, as a checkpoint keeps them."""
+    (end,) = (
+        e for e in walk(relay.stream(Checkpoint.at(scn - 1)).body) if e.is_eop and e.scn == scn
+    )
+    return scn, end.timestamp_ns
 
 
 def ids(consumer: Remembering) -> list[int]:
@@ -97,3 +118,62 @@ def test_it_stops_at_a_server_that_lacks_what_was_delivered_and_names_it(
             assert relay.get("/health").status == 503
             print(problem)
             assert len(ids(consumer)) == 23
+
+
+def test_a_switch_on_purpose_under_load_loses_nothing_and_repeats_nothing(
+    pair: ServerPair, tmp_path: Path
+) -> None:
+    load, consumer = Load(pair), Remembering()
+    with running(relay_of(pair, tmp_path)) as relay:
+        relay.start()
+        with consuming([relay.url], ["shop.orders"], consumer):
+            with load.running():
+                wait_until(lambda: len(ids(consumer)) > 50, "the first rows")
+                refused = switch(relay, "mysql://databus@127.0.0.1:1")
+                assert (refused.status, b"is not in its `uri`" in refused.body) == (409, True)
+                for number, server in enumerate((pair.replica, pair.primary, pair.replica), 1):
+                    before = len(ids(consumer))
+                    assert switch(relay, server.uri).status == 200
+                    wait_until(lambda n=number: view(relay)["epoch"] == n, "it", relay.tell)  # type: ignore[misc]
+                    assert view(relay)["uri"] == server.uri
+                    wait_until(lambda n=before: len(ids(consumer)) > n + 50, "more", relay.tell)  # type: ignore[misc]
+            pair.catch_up()
+            wait_until(
+                lambda: len(ids(consumer)) >= len(rows(pair.primary)), "the rest", relay.tell
+            )
+            assert ids(consumer) == rows(pair.primary)
+            assert consumer.errors == []
+
+
+def test_a_client_skips_nothing_between_relays_that_did_not_switch_at_the_same_place(
+    pair: ServerPair, tmp_path: Path
+) -> None:
+    load = Load(pair)
+    with (
+        running(relay_of(pair, tmp_path / "ahead")) as ahead,
+        running(relay_of(pair, tmp_path / "behind")) as behind,
+    ):
+        for relay in (ahead, behind):
+            relay.start()
+        load.write(20)
+        for relay in (ahead, behind):
+            wait_until(lambda r=relay: len(r.windows()) == 20, "the first rows")  # type: ignore[misc]
+        assert behind.post("/controlSources/pause", source="shop").status == 200
+        load.write(3)
+        wait_until(lambda: len(ahead.windows()) == 23, "three more")
+        pair.catch_up()
+        pair.primary.kill()
+        pair.promote()
+        assert behind.post("/controlSources/unpause", source="shop").status == 200
+        load.write(5)
+        for relay in (ahead, behind):
+            wait_until(lambda r=relay: len(r.windows()) == 28, "all", relay.tell)  # type: ignore[misc]
+        # What the one that was ahead had from the first server, the other has from the second.
+        early, late = sorted(ahead.windows()), sorted(behind.windows())
+        assert [scn >> 55 for scn in early] == [0] * 23 + [1] * 5
+        assert [scn >> 55 for scn in late] == [0] * 20 + [1] * 8
+        mark = mark_of(ahead, early[21]), mark_of(behind, late[21])
+        for relay, other_mark in ((behind, mark[0]), (ahead, mark[1])):
+            asked = Checkpoint.at(other_mark[0]).with_mark(other_mark)
+            answer = relay.stream(asked)
+            assert (answer.status, answer.headers["x-dbus-error"]) == (409, "OtherLogException")

@@ -119,7 +119,9 @@ def test_the_document_has_every_route_and_no_other(tmp_path: Path) -> None:
 HTTP = {"http": {"port": 0}}
 
 
-QUERIES = {"rows": "?source=made.a&limit=200", "position": "?at=latest"}  # by the path's end
+# By the path's end.
+QUERIES = {"rows": "?source=made.a&limit=200", "position": "?at=latest"}
+BODIES = {"restart": {"scn": "3"}, "switch": {"uri": MADE["uri"]}}
 
 
 def test_each_answer_is_of_the_model_that_the_document_names(url: str) -> None:
@@ -134,7 +136,7 @@ def test_each_answer_is_of_the_model_that_the_document_names(url: str) -> None:
             query = QUERIES.get(path.rpartition("/")[2], "")
             answer = get(url, real + query)
         else:
-            body = report() if "clients" in path else {"scn": "3"} if "restart" in path else {}
+            body = report() if "clients" in path else BODIES.get(path.rpartition("/")[2], {})
             answer = post(here, real.removeprefix(ROOT), body)
         assert answer.status == 200, (path, answer.body)
         check_answer(document, method, path, answer.status, answer.body)
@@ -154,6 +156,7 @@ def test_refusals_are_in_the_document_too(url: str) -> None:
         ("GET", f"{ROOT}/relay", f"{ROOT}/relay?more=1", None),
         ("POST", f"{one}/restart", "/physicalSources/shop/restart", {"scn": "99999"}),
         ("POST", f"{one}/restart", "/physicalSources/shop/restart", {"scn": "x"}),
+        ("POST", f"{one}/switch", "/physicalSources/shop/switch", {"uri": "mysql://a@b:1"}),
         ("POST", f"{one}/pause", "/physicalSources/nobody/pause", {}),
         ("POST", f"{ROOT}/clients/{{id}}", "/clients/a", report()),
     ):

@@ -60,7 +60,7 @@ def _begin_anywhere(self: Any, after_scn: int, files: Any, _newest: Any) -> Any:
     from databus.schemas.scn import binlog_position
 
     place = binlog_position(after_scn)
-    return start_at_position(place, self._epoch, files), Identities(self.server)
+    return start_at_position(place, self.epoch, files), Identities(self.server)
 
 
 def _place_as_said(original: Any) -> Any:

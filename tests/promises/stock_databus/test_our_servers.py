@@ -37,7 +37,9 @@ class Stage:
         self.database = database
         tables = zip(SOURCES, ("orders", "people", "tickets"), strict=True)
         sources = [{"name": name, "table": f"{database.name}.{table}"} for name, table in tables]
-        settings = mysql_source(database, folder, sources=sources, ring_bytes=RING_BYTES)
+        settings = mysql_source(
+            database, folder, sources=sources, ring_bytes=RING_BYTES, catch_ups=0
+        )
         self.relay = RunningRelay(folder, settings)
         self.pair = RunningPair(folder, self.relay)
         self.server: RunningServer = self.pair.server()

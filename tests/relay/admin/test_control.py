@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -218,10 +218,11 @@ def test_an_sqlite_log_is_read_again_from_a_place_of_any_form_that_it_has(tmp_pa
             wait_until(lambda: the_source(here)["events"] == count)  # noqa: B023
         newest = int(the_source(here)["ring"]["maxScn"])
         third = asked(here, f"/sources/shop.orders/position?at={newest - 2}")["committedAt"]
-        since = datetime.fromtimestamp(third, UTC) - timedelta(milliseconds=1)
+        at_third = f"time:{datetime.fromtimestamp(third, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        before = int(asked(here, f"/sources/shop.orders/position?at={at_third}")["scn"])
         for at, prev_scn in (
             ("latest", newest),
-            (f"time:{since:%Y-%m-%dT%H:%M:%S.%fZ}", newest - 3),
+            (at_third, before),
             (f"scn:{newest - 1}", newest - 1),
         ):
             assert do(here, "restart", {"at": at})["state"] == "running"

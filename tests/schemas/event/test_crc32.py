@@ -43,6 +43,7 @@ ZLIBS = {
     "client/subscription.py": "digests of schemas",
     "registry/seal.py": "rows of the registry at rest",
     "registry/sqlite_store.py": "rows of the registry",
+    "relay/capture/epoch_table.py": "the file of epochs",
     "relay/capture/max_scn.py": "MaxSCN",
     "relay/captured_spans.py": "the file of first SCNs",
     "relay/log/layout.py": "headers, indexes and footers of segments",

@@ -63,9 +63,10 @@ class Control:
 
     def resume(self, source: PhysicalSource) -> None:
         """Continue capturing after a pause, a drain, a stop or an error."""
-        self._draining.discard(source.name)
-        source.capture.start()
-        _wait_for(source.capture, State.RUNNING)
+        with self._alone(source):
+            self._draining.discard(source.name)
+            source.capture.start()
+            _wait_for(source.capture, State.RUNNING)
 
     def stop(self, source: PhysicalSource) -> None:
         """Stop capture until `resume`."""
@@ -82,13 +83,12 @@ class Control:
             raise ControlRefusedError(
                 f"{source.name}: {without_password(uri)} is not in its `uri`, which has {known}"
             )
-        capture = source.capture
-        before = capture.status.state
-        self._stop_or_refuse(source, before)
-        capture.servers.switch(uri)
-        self._draining.discard(source.name)
-        capture.start()
-        _wait_for(capture, State.RUNNING)
+        with self._alone(source):
+            capture = source.capture
+            before = capture.status.state
+            self._stop_or_refuse(source, before)
+            capture.servers.switch(uri)
+            _put_back(capture, before)
 
     def restart(self, source: PhysicalSource, place: NamedPlace) -> None:
         """Empty the ring and capture from a place in the source's log on.
@@ -97,11 +97,19 @@ class Control:
         while capture goes on. Raises ControlRefusedError, and changes nothing, if the source
         does not have the changes after the place, or cannot be reached.
         """
+        with self._alone(source):
+            self._restart(source, self._scn_at(source, place))
+
+    @contextmanager
+    def _alone(self, source: PhysicalSource) -> Iterator[None]:
+        """Let nobody else start capture meanwhile; raise ControlRefusedError if somebody may."""
         lock = self._locks.setdefault(source.name, Lock())
         if not lock.acquire(blocking=False):
-            raise ControlRefusedError(f"{source.name}: a restart is in progress; wait for its end")
+            raise ControlRefusedError(
+                f"{source.name}: a restart or a switch is in progress; wait for its end"
+            )
         try:
-            self._restart(source, self._scn_at(source, place))
+            yield
         finally:
             lock.release()
 

@@ -163,7 +163,7 @@ class RelayApi:
                     PhysicalSourceView,
                     do,
                     role=Role.ADMIN,
-                    errors=_NO_SUCH,
+                    errors=_NO_SUCH | {409: "A restart or a switch is in progress"},
                 )
                 for verb, text, do in verbs
             ),

@@ -266,7 +266,7 @@ class Capture:
             self._errors.opened()
             self._heard_at_s = self._clock.monotonic_s()
             while self._wanted is State.RUNNING:
-                captured = source.read()
+                captured = self.servers.read(source)
                 self._heard_at_s = self._clock.monotonic_s() - source.silence_s
                 with self.servers.taking(source, captured, self._ring.max_scn):
                     self._take(captured)

@@ -89,6 +89,7 @@ class Servers:
     def begin(self, source: Source, ring_scn: int, saved_scn: int | None) -> int | None:
         """Tell a source what it must know of the servers; return the SCN to begin after."""
         self._is_whole = False
+        self._is_known = self._is_known or ring_scn >= 0
         lineage = self.lineage(ring_scn)
         if self._is_followed:
             source.follow(lineage)
@@ -107,6 +108,12 @@ class Servers:
             return Lineage(newest)
         more = () if executed.scn == ring_scn else self._gtids_after(executed.scn)
         return Lineage(newest) if more is None else Lineage(newest, executed.gtids, more)
+
+    def read(self, source: Source) -> Sequence[Captured]:
+        """Read from a source; what it reads counts as delivered only once all of it was taken."""
+        # It may have read transactions that an error keeps from being handed over.
+        self._is_whole = False
+        return source.read()
 
     @contextmanager
     def taking(self, source: Source, captured: Sequence[Captured], ring_scn: int) -> Iterator[None]:

@@ -94,6 +94,8 @@ def compare(
     with_rows = [window for window in expected if window.digest]
     # Each reading writes empty windows of its own.
     last_scn = with_rows[-1].scn if with_rows else bound
+    if expected and not with_rows:  # then the catch-up must have no rows there either
+        last_scn = max(bound, min(expected[-1].scn, read.max_scn))
     if read.max_scn < last_scn:
         return None
     after_scn = bound if held.prev_scn >= 0 else bound - 1

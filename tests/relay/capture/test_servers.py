@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.epoch_table import EpochTable
@@ -116,3 +120,26 @@ def test_what_was_delivered_is_unknown_when_the_ring_has_less_or_lacks_windows()
     found = servers(table, SettableTime())
     assert found.lineage(90) == Lineage(table.newest)
     assert found.lineage(120) == Lineage(table.newest)
+
+
+def test_what_an_error_keeps_from_being_handed_over_is_not_delivered() -> None:
+    """A later part of what was received may ask a server that is gone by now."""
+    found = servers(table_of(ONE), SettableTime())
+    answers: Iterator[Any] = iter([[], GONE])
+
+    def read() -> list[Any]:
+        answer: Any = next(answers)
+        source.executed = f"0-1-{source.executed[4:]}1"  # it has read on, whatever follows
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    source: Any = SimpleNamespace(read=read, executed="0-1-", serving=None)
+    with found.taking(source, found.read(source), 100):
+        pass
+    found.note(source, 100, 100)
+    assert found.table.executed == Executed(100, "0-1-1")
+    with pytest.raises(SourceUnavailableError):
+        found.read(source)
+    found.note(source, 100, 100)
+    assert found.table.executed == Executed(100, "0-1-1")

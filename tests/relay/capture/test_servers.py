@@ -127,7 +127,7 @@ def test_what_an_error_keeps_from_being_handed_over_is_not_delivered() -> None:
     found = servers(table_of(ONE), SettableTime())
     answers: Iterator[Any] = iter([[], GONE])
 
-    def read() -> list[Any]:
+    def read() -> Any:
         answer: Any = next(answers)
         source.executed = f"0-1-{source.executed[4:]}1"  # it has read on, whatever follows
         if isinstance(answer, Exception):

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 from databus.daemon.http.client import FAILURES, HttpClient
 from databus.demo.databases import Database, Dialect, private_database
@@ -126,6 +127,13 @@ class Stage:
     def get(self, path: str) -> bytes:
         """Return the body at a path of the relay; raises OSError when there is none."""
         return _get(self.url, path)
+
+    def view(self) -> dict[str, Any]:
+        """Return the physical source as the relay's API shows it; raises OSError."""
+        found: dict[str, Any] = json.loads(
+            self.get(f"/api/v1/physicalSources/{self._physical_source}")
+        )
+        return found
 
     def check(self) -> None:
         """Raise ChildError when a child ended with an error."""

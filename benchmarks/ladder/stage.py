@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from benchmarks.bootstrap_torture.log import GuardedLog
 from benchmarks.ladder.rungs import ARCHIVE_KEEPS, LOG_KEEPS, Rung
@@ -75,11 +74,6 @@ class LadderStage(Stage):
         for reader in self.readers.values():
             reader.close()
         super().close()
-
-    def view(self) -> dict[str, Any]:
-        """Return the physical source as the relay's API shows it."""
-        found: dict[str, Any] = json.loads(self.get("/api/v1/physicalSources/shop"))
-        return found
 
     def stored_scn(self) -> int:
         """Return the newest SCN that the bootstrap pair has stored."""

@@ -80,12 +80,12 @@ class Run:
         return client
 
     def _stop(self) -> dict[str, Any] | None:
-        view = json.loads(self._stage.get("/api/v1/physicalSources/shop"))
-        return view["stoppedTables"][0] if view["stoppedTables"] else None
+        stops = self._stage.view()["stoppedTables"]
+        return stops[0] if stops else None
 
     def _is_capturing(self) -> bool:
         with suppress(OSError):
-            view = json.loads(self._stage.get("/api/v1/physicalSources/shop"))
+            view = self._stage.view()
             return bool(view["state"] == "running" and view["isConnected"])
         return False
 

@@ -94,16 +94,11 @@ class PositionSearch:
     def _run(self) -> Iterator[FoundPosition | SegmentAwayError | None]:
         try:
             yield from self._search()
-        except DamagedWindowsError:
-            raise
-        except ScnNotFoundError:
-            if not self._takes_nearest:
+        except (ScnNotFoundError, ScnAheadError) as error:
+            if not self._takes_nearest or isinstance(error, DamagedWindowsError):
                 raise
-            yield self._earliest()._replace(is_nearest=True)
-        except ScnAheadError:
-            if not self._takes_nearest:
-                raise
-            yield self._described(self._reader.max_scn)._replace(is_nearest=True)
+            is_ahead = isinstance(error, ScnAheadError)
+            yield (self._latest() if is_ahead else self._earliest())._replace(is_nearest=True)
 
     def _search(self) -> Iterator[FoundPosition | SegmentAwayError | None]:
         match self._place:
@@ -122,12 +117,15 @@ class PositionSearch:
             case Word.EARLIEST:
                 yield self._earliest()
             case Word.LATEST:
-                yield self._described(self._reader.max_scn)
+                yield self._latest()
 
     def _earliest(self) -> FoundPosition:
         """Return the window before the oldest one that the source has and that is held."""
         begun = self._first.scn if self._first.scn > ALWAYS else UNKNOWN_SCN
         return self._described(max(self._reader.prev_scn, begun))
+
+    def _latest(self) -> FoundPosition:
+        return self._described(self._reader.max_scn)
 
     def _at_scn(self, scn: int) -> FoundPosition:
         """Return the newest window up to an SCN; raise ScnNotFoundError or ScnAheadError."""

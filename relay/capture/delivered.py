@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from databus.relay.ring.event_selector import WINDOW_DONE
+from databus.relay.ring.events import decoded_events
 from databus.relay.ring.reader import RingReader
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.metadata import metadata_of
-from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 
 
 def gtids_after(reader: RingReader, scn: int) -> list[str] | None:
@@ -21,20 +19,11 @@ def gtids_after(reader: RingReader, scn: int) -> list[str] | None:
         if position is None or scn < reader.prev_scn:
             return None
         found: list[str] = []
-        for gtid in _gtids_from(reader, position):
-            if not found or found[-1] != gtid:
+        for event in decoded_events(reader, position):
+            metadata = metadata_of(event)
+            gtid = None if metadata is None else metadata.gtid
+            if gtid is not None and found[-1:] != [gtid]:
                 found.append(gtid)
     except ScnNotFoundError:
         return None
     return found
-
-
-def _gtids_from(reader: RingReader, position: int) -> Iterator[str]:
-    _, tail = reader.newest()
-    while position < tail:
-        length = peek(reader.read(position, SMALLEST_BYTES)).length
-        event, _ = decode(reader.read(position, length))
-        metadata = metadata_of(event)
-        if metadata is not None and metadata.gtid is not None:
-            yield metadata.gtid
-        position += length

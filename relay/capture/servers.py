@@ -117,8 +117,7 @@ class Servers:
 
     @contextmanager
     def taking(self, source: Source, captured: Sequence[Captured], ring_scn: int) -> Iterator[None]:
-        """Store a new epoch before its first item is taken. Raises RingError."""
-        self._is_whole = False
+        """Store a new epoch before its first item of a `read` is taken. Raises RingError."""
         serving = source.serving
         if serving is not None and captured:
             self._enter(serving, captured[0], ring_scn)

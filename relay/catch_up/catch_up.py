@@ -317,7 +317,7 @@ class CatchUp:
             proved = compare(extent, held, read, self._main.counts)
             if proved is None:
                 return
-            self._enough_scn = max(proved.scn, _overlap_end(extent, held))
+            self._enough_scn = max(proved, _overlap_end(extent, held))
         except DamagedWindowsError:
             raise
         except ScnNotFoundError:
@@ -327,7 +327,7 @@ class CatchUp:
             with suppress(ArchiveError):  # tried again at the next look, and shown as the log's
                 away.wait(_FETCH_S)
             return
-        self.proved_scn = proved.scn
+        self.proved_scn = proved
         name = self._main.settings.name
         log.info("%s leads to what %s holds after scn %d", self.name, name, bound_of(extent))
         self._on_change()

@@ -169,7 +169,7 @@ class CatchUps:
         gone = [one for one in self._running if self._is_gone(one)]
         self._read_bytes += sum(one.reader.read_bytes for one in gone)
         self._running = [one for one in self._running if one not in gone]
-        queued = [one for one in self._running if one.catch_up.is_queued and not one.is_ended]
+        queued = self._queued
         free = self._main.settings.catch_ups - (len(self._running) - len(queued))
         for one in queued[: max(0, free)]:
             one.catch_up.read()
@@ -200,11 +200,14 @@ class CatchUps:
     def _most_idle_s(self) -> float:
         """Time without a request after which one is dropped: less while others wait for it."""
         most_s = self._main.settings.catch_up_idle_s
-        others_wait = any(one.catch_up.is_queued and not one.is_ended for one in self._running)
-        return min(_IDLE_WITH_QUEUE_S, most_s) if others_wait else most_s
+        return min(_IDLE_WITH_QUEUE_S, most_s) if self._queued else most_s
+
+    @property
+    def _queued(self) -> list[_Running]:
+        return [one for one in self._running if one.catch_up.is_queued and not one.is_ended]
 
     def _refusal(self, failure: _Failure, scn: int) -> DatabusError:
-        """Return the answer to who asks for what could not be read."""
+        """Return the error for a place from which the log could not be read."""
         advice = f"the source's own log cannot be read from there: {failure.problem}"
         if failure.is_passing:
             return RelayLogError(f"{self._main.settings.name}: {advice}; ask again later")

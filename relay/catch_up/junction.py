@@ -9,34 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from databus.relay.catch_up.window_digests import BytesReader, WindowDigest, window_digests
+from databus.relay.catch_up.window_digests import WindowDigest, window_digests
 from databus.relay.ring.event_selector import WINDOW_DONE, Position
+from databus.relay.ring.events import BytesReader
+from databus.relay.ring.scn_index import Extent
 from databus.schemas.errors import RelayLogError
 from databus.schemas.event.event import Event
 
 # Windows that are compared, those without rows included.
 COMPARED_WINDOWS = 64
-
-
-class Bounds(Protocol):
-    """The bounds of what the relay holds; see `scn_index.Extent`."""
-
-    @property
-    def head(self) -> int:
-        """Position of the oldest window."""
-        ...
-
-    @property
-    def min_scn(self) -> int:
-        """SCN of the oldest window; negative without one."""
-        ...
-
-    @property
-    def prev_scn(self) -> int:
-        """Newest SCN no longer held; negative if unknown."""
-        ...
 
 
 class Overlapping(BytesReader, Protocol):
@@ -52,13 +35,7 @@ class Overlapping(BytesReader, Protocol):
         ...
 
 
-class Proved(NamedTuple):
-    """Both have the same windows up to `scn`, where the compared ones end."""
-
-    scn: int
-
-
-def bound_of(held: Bounds) -> int:
+def bound_of(held: Extent) -> int:
     """Return the SCN after which the relay holds everything; -1 if it holds nothing.
 
     If the window before the oldest one is unknown, it is that of the oldest one.
@@ -66,7 +43,7 @@ def bound_of(held: Bounds) -> int:
     return held.prev_scn if held.prev_scn >= 0 else held.min_scn
 
 
-def lacks(held: Bounds, asked: Position) -> bool:
+def lacks(held: Extent, asked: Position) -> bool:
     """Return whether the relay no longer holds what comes after a place.
 
     Not for the beginning of the source, which no log can prove to have.
@@ -79,9 +56,9 @@ def lacks(held: Bounds, asked: Position) -> bool:
 
 
 def compare(
-    held: Bounds, own: Overlapping, read: Overlapping, counts: Callable[[Event], bool]
-) -> Proved | None:
-    """Compare the relay's oldest windows with those of a catch-up.
+    held: Extent, own: Overlapping, read: Overlapping, counts: Callable[[Event], bool]
+) -> int | None:
+    """Compare the relay's oldest windows with those of a catch-up; return the SCN they end with.
 
     `own` reads the relay's history, `read` the catch-up. Returns None as long as the catch-up is
     not that far. Raises RelayLogError if a window differs; ScnNotFoundError if `own` has lost the
@@ -108,7 +85,7 @@ def compare(
             if window.digest:
                 found.append(window)
     _check_same(with_rows, found)
-    return Proved(max(last_scn, bound))
+    return max(last_scn, bound)
 
 
 def _check_same(expected: list[WindowDigest], found: list[WindowDigest]) -> None:

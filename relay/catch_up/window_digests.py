@@ -8,22 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from databus.relay.ring.events import BytesReader, decoded_events
 from databus.schemas.event.event import Event
 from databus.schemas.event.metadata import metadata_of
-from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 
-CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
-
-
-class BytesReader(Protocol):
-    """Reads the bytes of events."""
-
-    def read(self, position: int, max_bytes: int) -> bytes:
-        """Return bytes from `position` on; b"" at the end."""
-        ...
 
 
 class WindowDigest(NamedTuple):
@@ -38,7 +29,7 @@ def window_digests(
 ) -> Iterator[WindowDigest]:
     """Yield the digests of the windows from a position on, over the row events that count."""
     made, rows = blake2b(digest_size=_DIGEST_BYTES), 0
-    for event in _events(reader, position):
+    for event in decoded_events(reader, position):
         if event.is_eop:
             yield WindowDigest(event.scn, made.digest() if rows else b"")
             made, rows = blake2b(digest_size=_DIGEST_BYTES), 0
@@ -53,18 +44,3 @@ def _row_bytes(event: Event) -> bytes:
     before = None if metadata is None else metadata.before
     payload = None if event.payload is None else event.payload.data
     return repr((event.src_id, op, event.key, event.schema_id, payload, before)).encode()
-
-
-def _events(reader: BytesReader, position: int) -> Iterator[Event]:
-    size_bytes = CHUNK_BYTES
-    while data := reader.read(position, size_bytes):
-        at = 0
-        while len(data) - at >= SMALLEST_BYTES:
-            end = at + peek(data, at).length
-            if end > len(data):
-                break
-            yield decode(data, at)[0]
-            at = end
-        # An event that is larger is read whole the next time.
-        size_bytes = CHUNK_BYTES if at else 2 * size_bytes
-        position += at

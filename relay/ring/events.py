@@ -1,8 +1,9 @@
-"""Walk the events in a ring, by their headers alone or with every byte checked.
+"""Walk the events in a ring: by their headers alone, with every byte checked, or decoded.
 
 `steps` reads only headers. That is enough for a reader to find its position, because the
 bytes between head and tail were checked after the ring was opened, or written since.
-`sound_windows` trusts nothing and checks every CRC; restarts use it.
+`sound_windows` trusts nothing and checks every CRC; restarts use it. `decoded_events` reads as
+clients do, also behind a relay log.
 
 A window's events are stamped when its transaction commits. Until then an event has SCN 0,
 timestamp 0 and header CRC 0; all its other bytes are final. So the rows of a transaction
@@ -12,15 +13,15 @@ are written as they arrive, and a commit changes only headers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from databus.relay.ring.layout import UNKNOWN_SCN, EventBytes, RingFile
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.crc import event_crc
-from databus.schemas.event.event import EOP_SRC_ID
+from databus.schemas.event.event import EOP_SRC_ID, Event
 from databus.schemas.event.layout import V2, V2_COVERED_AT, V2_MAGIC, struct_of
-from databus.schemas.event.v2 import SMALLEST_BYTES, VERSION, encode
+from databus.schemas.event.v2 import SMALLEST_BYTES, VERSION, decode, encode, peek
 from databus.schemas.windows import MARK, EncodedWindow
 
 _STEP = struct_of(V2.version, V2.magic, V2.length, V2.src_id, V2.scn)
@@ -40,10 +41,20 @@ _SCN = struct_of(V2.scn, begin=V2.scn.offset)
 # Every window ends with an event of this length.
 EOP_BYTES = len(encode(end_of_period(1, 0)))
 
+CHUNK_BYTES = 1 << 20  # read at a time to decode
+
 _new = tuple.__new__  # skips a named tuple's own constructor: these are made per event
 
 _HEADERS_BYTES = 32 << 10  # copied at a time to walk by headers
 _CHECKED_BYTES = 1 << 20  # copied at a time to check
+
+
+class BytesReader(Protocol):
+    """Reads the bytes of events."""
+
+    def read(self, position: int, max_bytes: int) -> bytes:
+        """Return bytes from `position` on; b"" at the end."""
+        ...
 
 
 class Step(NamedTuple):
@@ -259,3 +270,19 @@ def stamp_events(ring_file: RingFile, position: int, end: int, scn: int, timesta
         position += length
     if src_id != EOP_SRC_ID:
         raise ProtocolError("a window does not end with an EOP", position)
+
+
+def decoded_events(reader: BytesReader, position: int) -> Iterator[Event]:
+    """Yield the events from a position on, up to where the reader ends; raises as it does."""
+    size_bytes = CHUNK_BYTES
+    while data := reader.read(position, size_bytes):
+        at = 0
+        while len(data) - at >= SMALLEST_BYTES:
+            end = at + peek(data, at).length
+            if end > len(data):
+                break
+            yield decode(data, at)[0]
+            at = end
+        # An event that is larger is read whole the next time.
+        size_bytes = CHUNK_BYTES if at else 2 * size_bytes
+        position += at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def relay_of(pair: ServerPair, folder: Path, **more: Any) -> RunningRelay:
     return RunningRelay(folder, settings | more)
 
 
+@contextmanager
+def read_by_one(pair: ServerPair, folder: Path) -> Iterator[tuple[RunningRelay, Load, Remembering]]:
+    """Start a relay of two servers, a writer and a consumer."""
+    consumer = Remembering()
+    with running(relay_of(pair, folder)) as relay:
+        relay.start()
+        with consuming([relay.url], ["shop.orders"], consumer):
+            yield relay, Load(pair), consumer
+
+
 def switch(relay: RunningRelay, uri: str) -> Any:
     here: Any = relay  # asked by its URL alone
     return post(here, "/physicalSources/shop/switch", {"uri": uri})
@@ -81,18 +92,15 @@ def ids(consumer: Remembering) -> list[int]:
 def test_the_next_server_goes_on_with_exactly_what_was_not_delivered(
     pair: ServerPair, tmp_path: Path
 ) -> None:
-    load, consumer = Load(pair), Remembering()
-    with running(relay_of(pair, tmp_path)) as relay:
-        relay.start()
-        with consuming([relay.url], ["shop.orders"], consumer):
-            first = load.write(20)
-            wait_until(lambda: ids(consumer) == first, "the first rows")
-            pair.catch_up()
-            pair.primary.kill()
-            pair.promote()
-            second = load.write(20)
-            wait_until(lambda: len(ids(consumer)) >= 40, "the rest", relay.tell)
-            assert ids(consumer) == first + second
+    with read_by_one(pair, tmp_path) as (relay, load, consumer):
+        first = load.write(20)
+        wait_until(lambda: ids(consumer) == first, "the first rows")
+        pair.catch_up()
+        pair.primary.kill()
+        pair.promote()
+        second = load.write(20)
+        wait_until(lambda: len(ids(consumer)) >= 40, "the rest", relay.tell)
+        assert ids(consumer) == first + second
     epochs = [scn >> 55 for scn in consumer.scns]
     assert epochs == sorted(epochs)
     assert {*epochs} == {0, 1}
@@ -101,48 +109,40 @@ def test_the_next_server_goes_on_with_exactly_what_was_not_delivered(
 def test_it_stops_at_a_server_that_lacks_what_was_delivered_and_names_it(
     pair: ServerPair, tmp_path: Path
 ) -> None:
-    load, consumer = Load(pair), Remembering()
-    with running(relay_of(pair, tmp_path)) as relay:
-        relay.start()
-        with consuming([relay.url], ["shop.orders"], consumer):
-            load.write(20)
-            pair.catch_up()
-            pair.hold_replica()
-            load.write(3)
-            wait_until(lambda: len(ids(consumer)) == 23, "all of the first server")
-            pair.primary.kill()
-            pair.promote()
-            load.write(5)
-            problem = relay.wait_for_problem("it lacks transactions that were delivered: ")
-            assert len(rows(pair.primary)) == 25
-            assert relay.get("/health").status == 503
-            print(problem)
-            assert len(ids(consumer)) == 23
+    with read_by_one(pair, tmp_path) as (relay, load, consumer):
+        load.write(20)
+        pair.catch_up()
+        pair.hold_replica()
+        load.write(3)
+        wait_until(lambda: len(ids(consumer)) == 23, "all of the first server")
+        pair.primary.kill()
+        pair.promote()
+        load.write(5)
+        problem = relay.wait_for_problem("it lacks transactions that were delivered: ")
+        assert len(rows(pair.primary)) == 25
+        assert relay.get("/health").status == 503
+        print(problem)
+        assert len(ids(consumer)) == 23
 
 
 def test_a_switch_on_purpose_under_load_loses_nothing_and_repeats_nothing(
     pair: ServerPair, tmp_path: Path
 ) -> None:
-    load, consumer = Load(pair), Remembering()
-    with running(relay_of(pair, tmp_path)) as relay:
-        relay.start()
-        with consuming([relay.url], ["shop.orders"], consumer):
-            with load.running():
-                wait_until(lambda: len(ids(consumer)) > 50, "the first rows")
-                refused = switch(relay, "mysql://databus@127.0.0.1:1")
-                assert (refused.status, b"is not in its `uri`" in refused.body) == (409, True)
-                for number, server in enumerate((pair.replica, pair.primary, pair.replica), 1):
-                    before = len(ids(consumer))
-                    assert switch(relay, server.uri).status == 200
-                    wait_until(lambda n=number: view(relay)["epoch"] == n, "it", relay.tell)  # type: ignore[misc]
-                    assert view(relay)["uri"] == server.uri
-                    wait_until(lambda n=before: len(ids(consumer)) > n + 50, "more", relay.tell)  # type: ignore[misc]
-            pair.catch_up()
-            wait_until(
-                lambda: len(ids(consumer)) >= len(rows(pair.primary)), "the rest", relay.tell
-            )
-            assert ids(consumer) == rows(pair.primary)
-            assert consumer.errors == []
+    with read_by_one(pair, tmp_path) as (relay, load, consumer):
+        with load.running():
+            wait_until(lambda: len(ids(consumer)) > 50, "the first rows")
+            refused = switch(relay, "mysql://databus@127.0.0.1:1")
+            assert (refused.status, b"is not in its `uri`" in refused.body) == (409, True)
+            for number, server in enumerate((pair.replica, pair.primary, pair.replica), 1):
+                before = len(ids(consumer))
+                assert switch(relay, server.uri).status == 200
+                wait_until(lambda n=number: view(relay)["epoch"] == n, "it", relay.tell)  # type: ignore[misc]
+                assert view(relay)["uri"] == server.uri
+                wait_until(lambda n=before: len(ids(consumer)) > n + 50, "more", relay.tell)  # type: ignore[misc]
+        pair.catch_up()
+        wait_until(lambda: len(ids(consumer)) >= len(rows(pair.primary)), "the rest", relay.tell)
+        assert ids(consumer) == rows(pair.primary)
+        assert consumer.errors == []
 
 
 def test_a_client_skips_nothing_between_relays_that_did_not_switch_at_the_same_place(

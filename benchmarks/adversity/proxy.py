@@ -1,8 +1,9 @@
 """A proxy between relay and database: cuts, swallows, and tampers with log packets.
 
 A `Tamper` gets each packet of a dump on its way to the relay and returns what is sent in its
-place. It tampers once: the next connection is an honest one, as after a bad cable. One that
-raises an OSError ends the connection, after what it has said until then.
+place. Dumps that only search the log are left alone. It tampers once: the next connection is an
+honest one, as after a bad cable. One that raises an OSError ends the connection, after what it has
+said until then.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Self
 
 from databus.demo.private_mariadb import HOST
 
-_DUMPS = (b"\0\x12", b"\0\x1e")  # the first packet of a command: COM_BINLOG_DUMP, …_GTID
+# The first packet of a command, and where its flags are: COM_BINLOG_DUMP, …_GTID.
+_DUMPS = {b"\0\x12": 9, b"\0\x1e": 5}
+_ENDS = 1  # the flag of a dump that ends where the log ends: a search
 _HEADER = 4
 _POLL_S = 0.1
 # Returns the packets that replace a packet of the dump.
@@ -33,7 +36,7 @@ class WireProxy:
         self.target = target
         self.is_swallowing = False  # drop all data, but keep connections open
         self.is_refusing = False  # refuse new connections
-        self.tamper: Tamper | None = None  # of the next dump
+        self.tamper: Tamper | None = None  # of the next dump that follows the log
         self._is_closed = False
         self._listener = socket.create_server((HOST, 0), backlog=64)
         self.port: int = self._listener.getsockname()[1]
@@ -103,7 +106,7 @@ class WireProxy:
                 if not data:
                     return
                 if sender is client:
-                    if data[3:5] in _DUMPS:
+                    if _follows(data):
                         tamper = self._tamper_of_dump()
                     server.sendall(data)
                 elif tamper is None:
@@ -111,6 +114,12 @@ class WireProxy:
                 else:
                     packets, waiting = split_packets(waiting + data)
                     send_tampered(client, packets, tamper)
+
+
+def _follows(command: bytes) -> bool:
+    """Return whether a command asks for a dump that waits for more at the log's end."""
+    at = _DUMPS.get(command[3:5])
+    return at is not None and not command[at] & _ENDS
 
 
 def send_tampered(client: socket.socket, packets: list[bytes], tamper: Tamper) -> None:

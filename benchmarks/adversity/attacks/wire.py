@@ -41,8 +41,10 @@ def _tamper(how: How, scene: Scene, *, renumbers: bool = False) -> None:
     scene.await_all()
     at = scene.draw.randrange(1, 3 * AFTER)
     tampering = Tampering(how, at, scene.draw, renumbers=renumbers)
+    # Not a cut: then it may read again what was delivered already, and that is what is tampered.
+    scene.post("pause")
     scene.the_proxy().tamper = tampering
-    scene.the_proxy().cut()
+    scene.post("resume")
     scene.write(AFTER)
     scene.saw = ""
     # Not the last one: a loss at the end would only look like a delay.

@@ -6,7 +6,9 @@ Values are made here byte by byte, the invalid ones too. What servers write is i
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Iterator
 
 from hypothesis import given, strategies as st
 
@@ -209,6 +211,21 @@ def outcome(read, table: Made, events: list[bytes], before_images: bool):  # typ
         return str(error)
 
 
+def _each_alone(table: Made, types: bytes, images: list[bytes]) -> Iterator[list[bytes]]:
+    """Yield transactions with one image each, in each kind of event."""
+    for image in images:
+        for event in (
+            table.rows(WRITE, image),
+            table.rows(DELETE, image),
+            table.rows(UPDATE, image, image),
+        ):
+            yield transaction(types, event)
+
+
+def _without_place(problem: str) -> str:
+    return re.sub(r"(row|scn) \d+", r"\1", problem)
+
+
 @given(data=st.data(), table=st.sampled_from([BY_NUMBER, BY_TEXT]), before_images=st.booleans())
 def test_a_row_is_the_same_event_in_both(
     data: st.DataObject, table: Made, before_images: bool
@@ -228,6 +245,16 @@ def test_a_row_is_the_same_event_in_both(
         )
     )
     events = stream(*transaction(types, first), *transaction(types, *changes))
-    assert outcome(in_cython, table, events, before_images) == outcome(
-        in_python, table, events, before_images
+    compiled, python = (
+        outcome(read, table, events, before_images) for read in (in_cython, in_python)
     )
+    if isinstance(compiled, str) and isinstance(python, str):
+        # Of several bad rows Python meets first one that cannot be decoded.
+        alone = [
+            outcome(in_python, table, stream(*transaction(types, first), *events), before_images)
+            for events in _each_alone(table, types, images)
+        ]
+        problems = {_without_place(each) for each in alone if isinstance(each, str)}
+        assert {_without_place(compiled), _without_place(python)} <= problems
+    else:
+        assert compiled == python

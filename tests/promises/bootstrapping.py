@@ -19,6 +19,7 @@ from databus.client.consumer import Consumer, DataEvent
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapError
+from tests.bootstrap.live import live_rows
 from tests.mariadb_server import Database
 from tests.promises.running import (
     PATIENCE_S,
@@ -132,6 +133,15 @@ class RunningPair:
     def wait_for_producer(self) -> None:
         """Wait until the producer has what the relay has."""
         self.wait(lambda: self.position() >= self._relay.max_scn(), "the producer")
+
+    def wait_for_row(self, source: str, number: int) -> None:
+        """Wait until the producer has a row, which the relay may not have yet."""
+
+        def has_row() -> bool:
+            with self._store() as store:
+                return store is not None and number in live_rows(store, source)
+
+        self.wait(has_row, f"row {number}")
 
     def start(self) -> RunningPair:
         """Start the producer and wait until the store knows its sources."""

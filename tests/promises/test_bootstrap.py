@@ -229,7 +229,7 @@ def test_another_server_takes_over_when_one_is_killed_in_mid_phase(
         if page == 1:  # enough to catch up with for several pages
             for number in range(100):
                 change_a_little(place, 9 * number)
-            pair.wait_for_producer()
+            pair.wait_for_row(place.orders, 20_000 + 9 * number)
         elif not killed and checkpoints.modes[-1:] == [mode]:
             saved = checkpoints.load("default", [place.orders, place.people])
             assert saved is not None

@@ -16,10 +16,9 @@ files has written to since. Nothing is known then of what is captured since when
 are captured since now. A file names the one that it replaces, so a relay that was killed between
 the two writes does not take it for another one.
 
-Capture that is begun again writes windows a second time, now perhaps with the rows of a table that
-was stopped, or without them. A place inside a window counts its events, so a place in what was
-there before is refused. What a response says of a place inside such a window has the number of the
-rewrite in its high bits, so that it is known again.
+Capture that is begun again writes windows a second time, and a change of what is captured lets a
+catch-up read older windows with other events than the ring has. `span` says how places inside such
+windows are known again.
 
 A ring that begins anew needs no file: it refuses what came before it. A ring of an earlier
 version has none, and all positions in it are served, as they were, but for sources that are new.
@@ -29,6 +28,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -36,116 +36,14 @@ from zlib import crc32
 
 from databus.daemon.files import narrow, replace_file
 from databus.daemon.log_setup import about
-from databus.relay.ring.event_selector import WINDOW_DONE, Position
 from databus.relay.ring.layout import NEVER_SEALED
-from databus.schemas.errors import (
-    RequestError,
-    RingError,
-    ScnNotFoundError,
-    TableStoppedError,
-)
+from databus.relay.span import ALWAYS, MOST_MAKEUPS, FirstScn, Span, TableStop
+from databus.schemas.errors import RingError
+from databus.schemas.scn import MAX_SCN
 
 log = logging.getLogger(__name__)
 
 SPANS_SUFFIX = ".sources.json"  # of the file's name, after that of the physical source
-_PLACE_BITS = 40  # of an offset in a window; above them is the number of a rewrite
-
-ALWAYS = 0  # captured since the ring began, or since a time that is not known
-
-
-class FirstScn(NamedTuple):
-    """After which SCN all changes of a source are captured; ALWAYS if the ring tells by itself."""
-
-    scn: int = ALWAYS
-    source: str = ""
-
-    def check(self, asked: Position, min_scn: int) -> None:
-        """Raise ScnNotFoundError for a position with changes after it that are not captured.
-
-        `min_scn` is the SCN of the ring's oldest window.
-        """
-        # A position inside window `scn` needs the rest of that window, too.
-        if self.scn > ALWAYS and asked != (self.scn, WINDOW_DONE) and asked[0] <= self.scn:
-            advice = f"source {self.source} is captured only since it was listed, after {self.scn}"
-            raise ScnNotFoundError(asked[0], max(min_scn, self.scn + 1), advice)
-
-
-class TableStop(NamedTuple):
-    """Where a source was stopped alone: no window after `scn` has its rows.
-
-    `since` is in seconds since 1970; `problem` says what cannot be understood, and where.
-    """
-
-    scn: int
-    source: str
-    problem: str
-    since: float
-
-    def error(self) -> TableStoppedError:
-        """Return the error for consumers that have read everything up to there."""
-        error = TableStoppedError(
-            f"source {self.source} is stopped after scn {self.scn}, and the windows after it are "
-            f"captured without its rows; all other sources go on. {self.problem}"
-        )
-        error.source = self.source
-        return error
-
-
-class Span(NamedTuple):
-    """The windows that are complete for some sources: after `first`, up to `stop` if it is set.
-
-    Windows up to `rewritten_until` may have been captured a second time, with other events; the
-    last time was the `rewrites`th.
-    """
-
-    first: FirstScn = FirstScn()
-    stop: TableStop | None = None
-    rewritten_until: int = ALWAYS
-    rewrites: int = 0
-
-    def place(self, told: Position) -> Position:
-        """Return the place that a response told; raise RequestError if it is not valid any more."""
-        scn, offset = told
-        if offset <= 0:
-            return told
-        rewrite, offset = divmod(offset, 1 << _PLACE_BITS)
-        if rewrite != self._rewrite_of(scn):
-            raise RequestError(
-                f"window {scn} was captured again, perhaps with other events: this place inside it "
-                "is not valid any more; read it from its beginning"
-            )
-        return scn, offset
-
-    def told(self, place: Position) -> Position:
-        """Return what a response says of a place."""
-        scn, offset = place
-        return place if offset <= 0 else (scn, offset + (self._rewrite_of(scn) << _PLACE_BITS))
-
-    def _rewrite_of(self, scn: int) -> int:
-        return self.rewrites if scn <= self.rewritten_until else 0
-
-
-class Spans(Protocol):
-    """The spans of one ring's sources."""
-
-    @property
-    def revision(self) -> int:
-        """Changes with each of them."""
-        ...
-
-    def of(self, src_ids: Collection[int] | None) -> Span:
-        """Return the span of some sources; None for all of them."""
-        ...
-
-
-class NoLimits:
-    """Spans without a first SCN or a stop."""
-
-    revision = 0
-
-    def of(self, src_ids: Collection[int] | None) -> Span:  # noqa: ARG002
-        """Return a span without limits."""
-        return Span()
 
 
 class SealedRing(Protocol):
@@ -173,22 +71,31 @@ class _UnknownError(Exception):
 
 
 class _Content(NamedTuple):
-    """The content of a file; `replaces` is the CRC32 of the file before it."""
+    """The content of a file; `replaces` is the CRC32 of the file before it.
+
+    `is_new`: there was no file. Then nothing is known of the windows before the next start.
+    """
 
     first_scns: Mapping[str, int]
     stops: Mapping[str, TableStop]
     rewritten_until: int = ALWAYS
-    rewrites: int = 0
+    makeup: int = 0
+    unlike_until: int = MAX_SCN
     replaces: int | None = None
+    is_new: bool = False
 
     def rewritten(self, until_scn: int) -> _Content:
         """Return the content for a ring whose windows up to an SCN may be captured again."""
-        return self._replace(
-            rewritten_until=max(until_scn, self.rewritten_until), rewrites=self.rewrites + 1
-        )
+        return self.changed()._replace(rewritten_until=max(until_scn, self.rewritten_until))
+
+    def changed(self) -> _Content:
+        """Return the content with another makeup."""
+        return self._replace(makeup=(self.makeup + 1) % MOST_MAKEUPS)
 
 
-_NOTHING = _Content({}, {})
+def _unwritten(first_scns: Mapping[str, int]) -> _Content:
+    """Return the content without a file: no number of an earlier one is to come again."""
+    return _Content(first_scns, {}, makeup=secrets.randbelow(MOST_MAKEUPS), is_new=True)
 
 
 class CapturedSpans:
@@ -226,13 +133,18 @@ class CapturedSpans:
         except _UnknownError as error:
             text = "%s: %s; consumers of positions before scn %d are refused, and bootstrap"
             log.warning(text, self._physical_source, error, scn, extra=known)
-            before = _NOTHING
+            before = _unwritten({})
         firsts = {name: before.first_scns.get(name, scn) for name in self._ids}
         # A source that is not listed any more is captured anew if it is listed again.
         stops = {name: one for name, one in before.stops.items() if name in self._ids}
         # A ring that was put back from a copy may end before the stop.
         lost = [one.scn for one in stops.values() if one.scn > scn]
         now = before._replace(first_scns=firsts, stops=_lowered(stops, scn))
+        if before.first_scns.keys() != firsts.keys():
+            # Windows up to here are of other sources than those that a catch-up reads now.
+            now = now.changed()._replace(unlike_until=scn)
+        elif not before.is_new:
+            now = now._replace(unlike_until=min(scn, now.unlike_until))
         # Also if the relay was killed while a ring began anew: places told just before are of
         # windows that are not there any more.
         if until := max([now.rewritten_until, *lost]):
@@ -258,7 +170,7 @@ class CapturedSpans:
         if scn < ALWAYS or stopped == before or not stopped < set(self._ids):
             return False
         new = {name: TableStop(scn, name, problem, since) for name in stopped - before}
-        content = self._content._replace(stops={**self.stops, **new})
+        content = self._content.changed()._replace(stops={**self.stops, **new})
         self._save(content)
         self._take(content)
         return True
@@ -283,6 +195,11 @@ class CapturedSpans:
         content = self._content._replace(first_scns=firsts, stops={}).rewritten(until)
         self._save(content)
         self._take(content)
+
+    @property
+    def makeup(self) -> int:
+        """The number of what is captured now; see `Span`."""
+        return self._content.makeup
 
     @property
     def stops(self) -> Mapping[str, TableStop]:
@@ -320,7 +237,9 @@ class CapturedSpans:
             if src_ids is None or self._ids[name] in src_ids
         ]
         first, stop = max(firsts, default=FirstScn()), min(stops, default=None)
-        return Span(first, stop, content.rewritten_until, content.rewrites)
+        # A catch-up has the rows of a table that was stopped.
+        unlike_until = MAX_SCN if content.stops else content.unlike_until
+        return Span(first, stop, content.rewritten_until, content.makeup, unlike_until)
 
     def _take(self, content: _Content) -> None:
         # The revision last: a reader that sees it sees the content.
@@ -332,7 +251,7 @@ class CapturedSpans:
         content = _read(self._path)
         crc = self._ring.sources_crc
         if crc == NEVER_SEALED and (content is None or self._ring.max_scn <= ALWAYS):
-            return _Content({name: ALWAYS for name in self._ids if name not in self._new}, {})
+            return _unwritten({name: ALWAYS for name in self._ids if name not in self._new})
         if content is None:
             raise _UnknownError(f"file {self._path} of the captured sources is missing")
         if crc is None:
@@ -372,7 +291,9 @@ def load_first_scns(path: Path) -> Mapping[str, int]:
 def load_stops(path: Path) -> Sequence[TableStop]:
     """Return the stopped sources in a file, none without one; raise RingError."""
     content = _read(path)
-    found = _NOTHING if content is None else _decoded(content)
+    if content is None:
+        return []
+    found = _decoded(content)
     if found is None:
         raise RingError(f"file {path} of the captured sources is damaged")
     return list(found.stops.values())
@@ -395,7 +316,8 @@ def _encode(content: _Content) -> bytes:
         "firstScns": dict(content.first_scns),
         "stops": stops,
         "rewrittenUntil": content.rewritten_until,
-        "rewrites": content.rewrites,
+        "rewrites": content.makeup,
+        "unlikeUntil": content.unlike_until,
         "replaces": content.replaces,
     }
     text = json.dumps(value, separators=(",", ":"))
@@ -421,5 +343,11 @@ def _decode(content: bytes) -> _Content:
         for name, (scn, since, problem) in value.get("stops", {}).items()
     }
     firsts = {str(name): int(scn) for name, scn in value["firstScns"].items()}
-    rewritten_until, rewrites = value.get("rewrittenUntil", ALWAYS), value.get("rewrites", 0)
-    return _Content(firsts, stops, rewritten_until, rewrites, value.get("replaces"))
+    return _Content(
+        firsts,
+        stops,
+        value.get("rewrittenUntil", ALWAYS),
+        value.get("rewrites", 0),
+        value.get("unlikeUntil", MAX_SCN),
+        value.get("replaces"),
+    )

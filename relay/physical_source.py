@@ -26,6 +26,7 @@ from databus.relay.ring.selection import Selection
 from databus.relay.source_status import RingStatus, SourceStatus
 from databus.relay.sources.epochs import epoch_at
 from databus.relay.sources.log_status import LogStatus
+from databus.relay.span import Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class PhysicalSource:
             return self.history
         found = self.catch_ups.reader_for(selection)
         return self.history if found is None else found
+
+    def spans_of(self, reader: HistoryReader | RingReader | CatchUpReader) -> Spans:
+        """Return the spans of its sources, as they are for a reader."""
+        return reader.spans if isinstance(reader, CatchUpReader) else self.spans
 
     def epoch_of(self, place: NamedPlace) -> int:
         """Return the epoch whose log has a place in a binlog; the newest for others."""

@@ -329,7 +329,7 @@ class Relay:
             recorder,
             reread,
             partial(self._make_encoder, settings),
-            spans.has_all,
+            spans,
             partial(self._note_problem, name),
             self._clock,
         )

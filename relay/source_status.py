@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from databus.relay.capture.status import CaptureStatus, State
-from databus.relay.captured_spans import TableStop
 from databus.relay.catch_up.status import CatchUpStatus
 from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.history import Sample
 from databus.relay.sources.log_status import LogStatus
+from databus.relay.span import TableStop
 
 _MOST_WAITING = 10  # consumers named in one text
 _LONG_WAIT_S = 5.0  # for the relay log, of one window

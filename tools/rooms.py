@@ -62,6 +62,8 @@ relay/monitoring: clients, errors, history
 relay/ring: the ring and its index
 relay/log: the relay log, behind the ring
 relay/capture: source to ring
+relay/span.py: what is complete, and which places are valid
+relay/captured_spans.py: the same of one ring, kept
 relay/catch_up: older windows, from the source's log again
 relay: one relay
 relay/serving/databus: the Databus protocol

@@ -18,7 +18,6 @@ from databus.conf.named_places import (
     Word,
 )
 from databus.relay.admin.models import PositionView
-from databus.relay.captured_spans import ALWAYS, FirstScn
 from databus.relay.log.archive.away import Away, SegmentAwayError, Steps
 from databus.relay.log.history import HistoryReader
 from databus.relay.physical_source import PhysicalSource
@@ -28,6 +27,7 @@ from databus.relay.ring.reader import RingReader
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import Extent
 from databus.relay.ring.selection import Selection
+from databus.relay.span import ALWAYS, FirstScn
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     DamagedWindowsError,

@@ -25,6 +25,7 @@ from databus.relay.capture.capture import Capture
 from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
+from databus.relay.captured_spans import CapturedSpans
 from databus.relay.catch_up.junction import bound_of, compare
 from databus.relay.catch_up.start_mark import StartMark
 from databus.relay.catch_up.status import CatchUpState
@@ -72,8 +73,7 @@ class Reread(NamedTuple):
 class MainHistory:
     """A physical source's own history, and how its log is read from another place.
 
-    `reread` is how the source's log is read a second time. `is_complete` tells whether the relay
-    has all rows of a source in a window.
+    `reread` is how the source's log is read a second time.
     """
 
     settings: PhysicalSourceSettings
@@ -84,7 +84,7 @@ class MainHistory:
     recorder: LogRecorder | None
     reread: Reread
     make_encoder: Callable[[], WindowEncoder]
-    is_complete: Callable[[int, int], bool]
+    spans: CapturedSpans
     on_problem: Callable[[Exception], None]
     clock: Clock
 
@@ -95,7 +95,7 @@ class MainHistory:
 
     def counts(self, event: Event) -> bool:
         """Return whether the relay has all rows of an event's source in its window."""
-        return self.is_complete(event.src_id, event.scn)
+        return self.spans.has_all(event.src_id, event.scn)
 
 
 class CatchUp:

@@ -21,6 +21,7 @@ from databus.relay.catch_up.status import Catching, CatchUpState, CatchUpStatus
 from databus.relay.log.history import HistoryReader
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.selection import Selection
+from databus.relay.span import ReadAgain
 from databus.schemas.errors import DatabusError, RelayLogError, RingError, ScnNotFoundError
 
 FOLDER_SUFFIX = ".catch-up"  # after the name of the physical source
@@ -37,6 +38,7 @@ class _Running:
 
     catch_up: CatchUp
     reader: CatchUpReader
+    makeup: int  # of its windows; see `Span`
     used_s: float
     is_ended: bool = False
     # The lowest positions of the last two spans of time.
@@ -147,10 +149,14 @@ class CatchUps:
             )
         self._made += 1
         name, newest = self._main.settings.name, lambda: self._history.max_scn
-        reader = CatchUpReader(f"the catch-up of {name}", lambda: self._limit(catch_up), newest)
+        makeup = self._main.spans.makeup
+        spans = ReadAgain(self._main.spans, makeup)
+        reader = CatchUpReader(
+            f"the catch-up of {name}", lambda: self._limit(catch_up), newest, spans
+        )
         folder = self._folder / str(self._made)
         catch_up = CatchUp(self._main, folder, scn, reader.notifier.notify_all)
-        added = _Running(catch_up, reader, self._now_s())
+        added = _Running(catch_up, reader, makeup, self._now_s())
         self._running.append(added)
         self._update()
         return added
@@ -190,6 +196,9 @@ class CatchUps:
             self._end(one, self._refusal(failure, scn))
         elif catch_up.is_outdated:
             self._end(one, RelayLogError(f"{catch_up.name}: the ring began anew; ask again"))
+        elif one.makeup != self._main.spans.makeup:
+            text = f"{catch_up.name}: what is captured has changed since; ask again"
+            self._end(one, RelayLogError(text))
         elif now_s - one.used_s > self._most_idle_s:
             self._end(one, RelayLogError(f"{catch_up.name} was idle, and is dropped; ask again"))
         elif catch_up.is_open and not one.reader.is_open:

@@ -15,6 +15,7 @@ from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.ring.event_selector import WINDOW_DONE, EventSelector, Position, SelectedEvents
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import Extent, IndexEntry
+from databus.relay.span import NO_LIMITS, Spans
 from databus.schemas.errors import (
     DamagedWindowsError,
     DatabusError,
@@ -29,12 +30,18 @@ class CatchUpReader:
     """Reads one catch-up. On the loop's thread."""
 
     def __init__(
-        self, name: str, limit: Callable[[], int | None], newest_held: Callable[[], int]
+        self,
+        name: str,
+        limit: Callable[[], int | None],
+        newest_held: Callable[[], int],
+        spans: Spans = NO_LIMITS,
     ) -> None:
         """`limit` returns the first SCN that must not be read yet, or None.
 
         `newest_held` returns the newest SCN of the relay: what is asked for is never after that.
+        `spans` are those of its sources, as they are for this reader.
         """
+        self.spans = spans
         self._name, self._limit, self._newest_held = name, limit, newest_held
         self._history: HistoryReader | None = None
         self._error: Exception | None = None

@@ -61,7 +61,8 @@ def make_jobs(
         source = relay.physical_source(selection.physical_source)
         reader = source.history if from_ring else source.reader_for(selection)
         stored = reader if takes_stored and isinstance(reader, HistoryReader) else None
-        jobs.append(StreamJob(reader, selection, size_bytes, render, source.spans, stored))
+        spans = source.spans_of(reader)
+        jobs.append(StreamJob(reader, selection, size_bytes, render, spans, stored))
     return jobs
 
 

@@ -19,15 +19,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from databus.relay.captured_spans import Span
 from databus.relay.log.archive.away import Away, SegmentAwayError, Steps
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector, Position
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
 from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.parameters import MeasureRequest
-from databus.relay.serving.databus.stream import COMPILED_STEP_BYTES, STEP_BYTES, find_first
-from databus.relay.serving.databus.window_reader import Finder
+from databus.relay.serving.databus.stream import COMPILED_STEP_BYTES, STEP_BYTES
+from databus.relay.serving.databus.window_reader import Finder, find_first
+from databus.relay.span import Span
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 

@@ -52,7 +52,7 @@ class MultiSourceJob:
         left = self._size_bytes
         is_cut = False
         for job in sorted(self._jobs, key=_turn):
-            response = StreamResponse(b"", job.begin)
+            response = StreamResponse(b"", job.told_begin)
             if left > 0 and not is_cut:
                 job.start(left)
                 while (found := job.step()) is None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.log.archive.manifest import Manifest
+from databus.relay.ring.event_selector import Position
 from databus.relay.serving.databus.measure import Measured, MeasureJob
 from databus.relay.serving.databus.parameters import parse_measure_request, parse_source_list
 from databus.relay.serving.databus.relay_handler import RelayHandler
-from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import InvalidParameterError, RelayLogError, ScnNotFoundError
 from databus.schemas.parameters import parse_number
 from databus.schemas.protocol import Header, Parameter
@@ -29,11 +29,13 @@ class MeasureHandler(RelayHandler):
         """Answer with the window at which they end, and the number of rows."""
         request = parse_measure_request(self.event_parameters(), self.relay.catalog, self.limits)
         source = self.relay.physical_source(request.selection.physical_source)
-        span = source.spans.of(request.selection.src_ids)
         try:
             reader = source.reader_for(request.selection)
+            span = source.spans_of(reader).of(request.selection.src_ids)
             if isinstance(reader, CatchUpReader):
-                await self._until_read(reader, request.selection.checkpoint)
+                checkpoint = request.selection.checkpoint
+                place = span.place((checkpoint.window_scn, checkpoint.window_offset))
+                await self._until_read(reader, place)
             job = MeasureJob(reader, request, span)
             measured = await self.in_time(self.in_steps(job.step))
         except ScnNotFoundError:
@@ -43,18 +45,18 @@ class MeasureHandler(RelayHandler):
             self.set_header(Header.AHEAD, "true")
         await self.send_json(_measured_json(measured))
 
-    async def _until_read(self, reader: CatchUpReader, checkpoint: Checkpoint) -> None:
+    async def _until_read(self, reader: CatchUpReader, place: Position) -> None:
         """Wait until a catch-up has something after a place; raise RelayLogError if it takes long.
 
         Otherwise the answer would be that there is nothing.
         """
         end_s = time.monotonic() + MOST_WAIT_S
-        while not reader.has_after(checkpoint.window_scn, checkpoint.window_offset):
+        while not reader.has_after(*place):
             with reader.notifier.subscribe() as news, contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(news, max(0.0, min(_LOOK_EVERY_S, end_s - time.monotonic())))
             if time.monotonic() >= end_s:
                 raise RelayLogError(
-                    f"what comes after scn {checkpoint.window_scn} is still being read again from "
+                    f"what comes after scn {place[0]} is still being read again from "
                     "the source's log; ask again"
                 )
 

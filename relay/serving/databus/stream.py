@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from databus.relay.captured_spans import NoLimits, Span, Spans, TableStop
 from databus.relay.log.frames.stored_windows import StoredReader, StoredWindows
 from databus.relay.ring.event_selector import (
     NOTHING,
@@ -31,7 +30,8 @@ from databus.relay.ring.event_selector import (
 )
 from databus.relay.ring.events import EOP_BYTES
 from databus.relay.ring.selection import Selection
-from databus.relay.serving.databus.window_reader import Finder, WindowReader
+from databus.relay.serving.databus.window_reader import WindowReader, find_first
+from databus.relay.span import NO_LIMITS, Span, Spans, TableStop
 from databus.schemas.errors import DamagedWindowsError, OtherLogError, ScnNotFoundError
 from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek
 from databus.schemas.rendering import Render
@@ -45,7 +45,6 @@ COMPILED_STEP_BYTES = 4 << 20
 MAX_SCAN_BYTES = 64 << 20
 # A response may stay below `size` by this share rather than scan a block for its last windows.
 SLACK_DIVISOR = 16
-NO_LIMITS = NoLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +188,12 @@ class StreamJob:
     def begin(self) -> Position | None:
         """Where reading began; None if at the oldest window, or not looked up yet."""
         return self._asked if self._place is None else self._place[1]
+
+    @property
+    def told_begin(self) -> Position | None:
+        """`begin` as it is told to clients."""
+        begin = self.begin
+        return begin if begin is None or self._place is None else self._span.told(begin)
 
     @property
     def position(self) -> int | None:
@@ -367,16 +372,6 @@ class StreamJob:
                 raise self._stop.error() from None
             raise
         return _End(end, (until_scn, WINDOW_DONE))
-
-
-def find_first(reader: Finder, scn: int) -> int | None:
-    """Return the position after window `scn`, a first SCN; None if the ring does not have it."""
-    try:
-        return reader.find(scn, WINDOW_DONE)
-    except DamagedWindowsError:
-        raise
-    except ScnNotFoundError:
-        return None  # overwritten meanwhile: every window that is left is newer
 
 
 class _End(NamedTuple):

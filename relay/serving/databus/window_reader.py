@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from databus.relay.ring.event_selector import EventSelector, Position, SelectedEvents
+from databus.relay.ring.event_selector import WINDOW_DONE, EventSelector, Position, SelectedEvents
+from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 
 
 class Finder(Protocol):
@@ -76,3 +77,13 @@ class WindowReader(Finder, Protocol):
 
     def remember_end(self, scn: int, position: int) -> None:
         """Remember the end position of a window that was just sent."""
+
+
+def find_first(reader: Finder, scn: int) -> int | None:
+    """Return the position after window `scn`, a first SCN; None if the ring does not have it."""
+    try:
+        return reader.find(scn, WINDOW_DONE)
+    except DamagedWindowsError:
+        raise
+    except ScnNotFoundError:
+        return None  # overwritten meanwhile: every window that is left is newer

@@ -10,9 +10,10 @@ from databus.schemas.event.metadata import metadata_of
 
 
 def gtids_after(reader: RingReader, scn: int) -> list[str] | None:
-    """Return the GTIDs of the windows after `scn`, in order; None if the ring lacks some of them.
+    """Return the GTIDs of the windows after `scn`, in order; None if one of them is not known.
 
-    Windows without rows have none.
+    Such as one that the ring lacks, or a transaction that MySQL logs without a GTID. Windows
+    without rows have none.
     """
     try:
         position = reader.find(scn, WINDOW_DONE)
@@ -20,9 +21,13 @@ def gtids_after(reader: RingReader, scn: int) -> list[str] | None:
             return None
         found: list[str] = []
         for event in decoded_events(reader, position):
+            if event.is_control:
+                continue
             metadata = metadata_of(event)
             gtid = None if metadata is None else metadata.gtid
-            if gtid is not None and found[-1:] != [gtid]:
+            if gtid is None:
+                return None
+            if found[-1:] != [gtid]:
                 found.append(gtid)
     except ScnNotFoundError:
         return None

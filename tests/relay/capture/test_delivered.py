@@ -24,3 +24,16 @@ def test_nothing_is_known_of_what_the_ring_does_not_have(relay: ServedRelay) -> 
     reader = relay.relay.physical_sources["shop"].reader
     assert gtids_after(reader, 9) is None
     assert gtids_after(reader, 21) is None
+
+
+def test_nothing_is_known_after_a_transaction_without_a_gtid(relay: ServedRelay) -> None:
+    relay.put(committed(10, "0-1-1", 1), committed(20, None, 1), committed(30, "0-1-3", 1))
+    reader = relay.relay.physical_sources["shop"].reader
+    assert gtids_after(reader, 10) is None
+    assert gtids_after(reader, 20) == ["0-1-3"]
+
+
+def test_windows_without_rows_need_no_gtid(relay: ServedRelay) -> None:
+    relay.put(committed(10, "0-1-1", 1), committed(20, None, 0), committed(30, "0-1-3", 1))
+    reader = relay.relay.physical_sources["shop"].reader
+    assert gtids_after(reader, 10) == ["0-1-3"]

@@ -55,8 +55,7 @@ class PhysicalSource:
 
         Raises ScnNotFoundError if the source's own log is known not to have it either.
         """
-        # A second reading does not go from server to server.
-        if self.catch_ups is None or len(self.capture.servers.table.epochs) > 1:
+        if self.catch_ups is None:
             return self.history
         found = self.catch_ups.reader_for(selection)
         return self.history if found is None else found

@@ -36,6 +36,7 @@ from databus.relay.captured_spans import SPANS_SUFFIX, CapturedSpans
 from databus.relay.catalog import Catalog, check_tables, make_catalog
 from databus.relay.catch_up.catch_up import MainHistory, Reread
 from databus.relay.catch_up.catch_ups import FOLDER_SUFFIX, CatchUps
+from databus.relay.catch_up.server_read import ServerRead
 from databus.relay.clock import Clock
 from databus.relay.control import Control
 from databus.relay.log.archive.archiver import Archiver, Sources
@@ -292,7 +293,9 @@ class Relay:
             settings, ring, encoder, max_scn, on_append, spans, notifier, servers
         )
         log_monitor = self._make_log_monitor(settings, capture)
-        catch_ups = self._make_catch_ups(settings, ring, max_scn, recorder, spans, history)
+        catch_ups = self._make_catch_ups(
+            settings, ring, max_scn, recorder, spans, history, ServerRead(capture)
+        )
         return PhysicalSource(
             settings,
             ring,
@@ -315,6 +318,7 @@ class Relay:
         recorder: LogRecorder | None,
         spans: CapturedSpans,
         history: HistoryReader | RingReader,
+        server: ServerRead,
     ) -> CatchUps | None:
         """Return the catch-ups of a source; None if its log cannot be read a second time."""
         reread, folder, name = self._reread_of(settings), self.settings.data_dir, settings.name
@@ -328,6 +332,7 @@ class Relay:
             max_scn,
             recorder,
             reread,
+            server,
             partial(self._make_encoder, settings),
             spans,
             partial(self._note_problem, name),

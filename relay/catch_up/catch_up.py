@@ -27,6 +27,7 @@ from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.captured_spans import CapturedSpans
 from databus.relay.catch_up.junction import bound_of, compare
+from databus.relay.catch_up.server_read import ServerRead
 from databus.relay.catch_up.start_mark import StartMark
 from databus.relay.catch_up.status import CatchUpState
 from databus.relay.clock import Clock
@@ -83,6 +84,7 @@ class MainHistory:
     max_scn: MaxScnStore
     recorder: LogRecorder | None
     reread: Reread
+    server: ServerRead
     make_encoder: Callable[[], WindowEncoder]
     spans: CapturedSpans
     on_problem: Callable[[Exception], None]
@@ -105,10 +107,19 @@ class CatchUp:
     """
 
     def __init__(
-        self, main: MainHistory, folder: Path, asked_scn: int, on_change: Callable[[], None]
+        self,
+        main: MainHistory,
+        server: PhysicalSourceSettings,
+        folder: Path,
+        asked_scn: int,
+        on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called on its threads when there is more to read; it must not block."""
+        """`server` are the settings of the source for the server to read.
+
+        `on_change` is called on its threads when there is more to read; it must not block.
+        """
         self._main, self._folder, self._on_change = main, folder, on_change
+        self.server = server
         self.asked_scn = asked_scn
         self.name = f"{main.settings.name}.catch-up"
         self.begin_scn = -1
@@ -215,7 +226,7 @@ class CatchUp:
         main, mark = self._main, self._main.newest_mark()
         make_folder(self._folder)
         wanted = RereadRequest(self.asked_scn, mark, self.name, main.data_dir, self._folder)
-        self.begin_scn = main.reread.prepare(main.settings, wanted)
+        self.begin_scn = main.reread.prepare(self.server, wanted)
         return mark
 
     def _open(self, mark: LogMark | None, opened: ExitStack) -> tuple[RingReader, HistoryReader]:
@@ -266,7 +277,7 @@ class CatchUp:
         return own, read
 
     def _settings(self) -> PhysicalSourceSettings:
-        settings = self._main.settings
+        settings = self.server
         most_bytes = settings.catch_up_bytes
         kept = RelayLogSettings(
             segment_bytes=max(64 << 10, min(_MOST_SEGMENT_BYTES, most_bytes // 16)),

@@ -80,7 +80,9 @@ class CatchUps:
         if selection.from_latest or asked.is_flexible or not settings.catch_ups:
             return None
         scn, offset = asked.window_scn, asked.window_offset
-        if not self._is_known or not lacks(self._history.extent(), (scn, offset)):
+        if not self._main.server.has(scn) or not self._is_known:
+            return None
+        if not lacks(self._history.extent(), (scn, offset)):
             return None
         self._update()
         for one in self._failures:
@@ -94,6 +96,7 @@ class CatchUps:
 
     def tick(self) -> None:
         """Start, drop and forget what is due; once a second."""
+        self._main.server.look()
         self._update()
         for one in self._running:
             one.reader.rest()
@@ -155,7 +158,8 @@ class CatchUps:
             f"the catch-up of {name}", lambda: self._limit(catch_up), newest, spans
         )
         folder = self._folder / str(self._made)
-        catch_up = CatchUp(self._main, folder, scn, reader.notifier.notify_all)
+        server = self._main.server.settings
+        catch_up = CatchUp(self._main, server, folder, scn, reader.notifier.notify_all)
         added = _Running(catch_up, reader, makeup, self._now_s())
         self._running.append(added)
         self._update()
@@ -196,6 +200,9 @@ class CatchUps:
             self._end(one, self._refusal(failure, scn))
         elif catch_up.is_outdated:
             self._end(one, RelayLogError(f"{catch_up.name}: the ring began anew; ask again"))
+        elif catch_up.server != self._main.server.settings:
+            text = f"{catch_up.name}: another server is read now; ask again"
+            self._end(one, RelayLogError(text))
         elif one.makeup != self._main.spans.makeup:
             text = f"{catch_up.name}: what is captured has changed since; ask again"
             self._end(one, RelayLogError(text))

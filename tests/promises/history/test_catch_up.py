@@ -119,6 +119,18 @@ def test_a_consumer_that_was_away_gets_every_row_in_order_though_the_relay_is_ki
     assert ("place" in rows[999], rows[1000]["place"]) == (False, "here")
 
 
+def test_a_catch_up_reads_the_server_that_capture_reads_not_the_first_of_the_list(
+    database: Database, relay: RunningRelay
+) -> None:
+    relay.change(uri=["mysql://databus@127.0.0.1:1", database.server.uri])
+    scn = begun(relay, database)
+    consumer, sources = Remembering(), sources_of(database)
+    with consuming([relay.url], sources, consumer, start=f"scn:{scn}"):
+        wait_until(lambda: len(consumer.events) >= ROWS - 10, "all rows", relay.tell)
+    assert ids_of(consumer) == list(range(10, ROWS))
+    assert consumer.errors == []
+
+
 def test_two_consumers_share_one_catch_up(database: Database, relay: RunningRelay) -> None:
     scn = begun(relay, database)
     consumers, sources = [Remembering(), Remembering()], sources_of(database)

@@ -1,0 +1,33 @@
+"""The server whose log a catch-up reads: the one that capture has read last."""
+
+from __future__ import annotations
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.capture.capture import Capture
+
+
+class ServerRead:
+    """Follows from which server capture reads, not which ones it only tries. On the loop's thread.
+
+    A server that does not answer is waited for: another one has not proved to have the same log.
+    """
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._settings = capture.servers.current
+
+    @property
+    def settings(self) -> PhysicalSourceSettings:
+        """The settings for the server, with its epoch."""
+        self.look()
+        return self._settings
+
+    def look(self) -> None:
+        """Take note of the server that is read now, if one is."""
+        if self._capture.place.is_proved:
+            self._settings = self._capture.servers.current
+
+    def has(self, scn: int) -> bool:
+        """Return whether a place is of this server's log, not of one before."""
+        epochs = self._capture.servers.table.epochs
+        return len(epochs) <= 1 or scn >= epochs[-1].first_scn

@@ -27,6 +27,7 @@ from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.captured_spans import CapturedSpans
 from databus.relay.catch_up.junction import bound_of, compare
+from databus.relay.catch_up.pace import Pace, PacedGate
 from databus.relay.catch_up.server_read import ServerRead
 from databus.relay.catch_up.start_mark import StartMark
 from databus.relay.catch_up.status import CatchUpState
@@ -55,8 +56,13 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.2
 _STOP_S = 60.0
 _FETCH_S = 1.0
+_PROVE_EVERY_S = 5.0
 _MOST_SEGMENT_BYTES = 64 << 20
 _FOR_EVER_HOURS = 24.0 * 365_000
+_READERS, _ANY_BYTES = (
+    "its readers",
+    1 << 62,
+)  # whose unread windows are kept; reading waits for them
 _OVERLAP_PART = 4  # of what the relay holds, which a joined catch-up has, too
 
 
@@ -101,10 +107,7 @@ class MainHistory:
 
 
 class CatchUp:
-    """Reads the log from a place on, on a thread of its own; the loop's thread calls the methods.
-
-    `ahead_bytes` is how far it is ahead of its slowest reader, as the loop found last.
-    """
+    """Reads the log from a place on, on a thread of its own; the loop's calls the methods."""
 
     def __init__(
         self,
@@ -112,19 +115,20 @@ class CatchUp:
         server: PhysicalSourceSettings,
         folder: Path,
         asked_scn: int,
+        pace: Pace,
         on_change: Callable[[], None],
     ) -> None:
         """`server` are the settings of the source for the server to read.
 
-        `on_change` is called on its threads when there is more to read; it must not block.
+        `pace` knows its readers. `on_change` is called on its threads when there is more to read;
+        it must not block.
         """
         self._main, self._folder, self._on_change = main, folder, on_change
         self.server = server
-        self.asked_scn = asked_scn
+        self.asked_scn, self._pace = asked_scn, pace
         self.name = f"{main.settings.name}.catch-up"
         self.begin_scn = -1
         self.proved_scn = -1  # up to which both histories are proved to be the same
-        self.ahead_bytes = 0
         self.problem = ""
         self.is_passing = False  # whether the problem may be gone later, by itself
         self.is_outdated = False  # the relay's ring has begun anew
@@ -192,9 +196,10 @@ class CatchUp:
     def _run(self) -> None:
         try:
             mark = self._prepare()
-            if self.is_queued:
-                self._may_read.wait()
-                mark = self._prepare()  # what the relay knows may be more than before
+            while self.is_queued:
+                self._may_read.wait(_PROVE_EVERY_S)
+                # The place may be purged meanwhile, and what the relay knows may be more.
+                mark = self._prepare()
             if self._ended.is_set():
                 return
             with ExitStack() as opened:
@@ -248,7 +253,7 @@ class CatchUp:
         )
         opened.callback(recorder.close)
         recorder.open()
-        ring.gate, ring.large = recorder.gate, recorder.large
+        ring.gate, ring.large = PacedGate(recorder.gate, self._pace), recorder.large
 
         def on_append() -> None:
             recorder.notify()
@@ -283,6 +288,8 @@ class CatchUp:
             segment_bytes=max(64 << 10, min(_MOST_SEGMENT_BYTES, most_bytes // 16)),
             retention_bytes=most_bytes,
             retention_hours=_FOR_EVER_HOURS,
+            hold=(_READERS,),
+            hold_bytes=_ANY_BYTES,
             compression="zstd" if settings.log is None else settings.log.compression,
         )
         # Two connections of one replica id would disconnect each other.
@@ -319,7 +326,8 @@ class CatchUp:
         bound = bound_of(extent)
         if self.proved_scn < bound:
             self._prove(extent, held, read)
-        self._steer(capture, is_enough=bound <= self.proved_scn and status.scn >= self._enough_scn)
+        is_enough = bound <= self.proved_scn and status.scn >= self._enough_scn
+        self._steer(capture, read.extent().tail, is_enough=is_enough)
 
     def _prove(self, extent: Extent, held: HistoryReader | RingReader, read: HistoryReader) -> None:
         """Compare where both meet; raise RelayLogError if they differ."""
@@ -343,11 +351,13 @@ class CatchUp:
         log.info("%s leads to what %s holds after scn %d", self.name, name, bound_of(extent))
         self._on_change()
 
-    def _steer(self, capture: Capture, *, is_enough: bool) -> None:
-        most_bytes = self._main.settings.catch_up_bytes // 2
-        if self.ahead_bytes > most_bytes:
+    def _steer(self, capture: Capture, tail: int, *, is_enough: bool) -> None:
+        assert self.recorder is not None
+        self.recorder.hold.note({_READERS: self._pace.after_scn})
+        # The gate may hold capture up before: then the server is not kept waiting.
+        if self._pace.is_far_ahead(tail):
             self._is_held_back = True
-        elif self.ahead_bytes < most_bytes // 2:
+        elif not self._pace.is_far_ahead(tail, part=2):
             self._is_held_back = False
         if is_enough or self._is_held_back:
             capture.pause()

@@ -9,13 +9,13 @@ the next rung.
 from __future__ import annotations
 
 import shutil
-from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from databus.relay.catch_up.catch_up import CatchUp, MainHistory
 from databus.relay.catch_up.junction import bound_of, lacks
+from databus.relay.catch_up.pace import Pace
 from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.catch_up.status import Catching, CatchUpState, CatchUpStatus
 from databus.relay.log.history import HistoryReader
@@ -27,7 +27,6 @@ from databus.schemas.errors import DatabusError, RelayLogError, RingError, ScnNo
 FOLDER_SUFFIX = ".catch-up"  # after the name of the physical source
 FAILED_FOR_S = 60.0
 _PASSES_IN_S = 5.0  # a full disk, for example
-_SLOWEST_OVER_S = 10.0  # after which a reader that was not heard of is no longer the slowest
 _MOST_QUEUED = 100
 _IDLE_WITH_QUEUE_S = 30.0
 
@@ -41,9 +40,6 @@ class _Running:
     makeup: int  # of its windows; see `Span`
     used_s: float
     is_ended: bool = False
-    # The lowest positions of the last two spans of time.
-    lows: deque[int] = field(default_factory=lambda: deque(maxlen=2))
-    low_since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,6 @@ class CatchUps:
         self._update()
         for one in self._running:
             one.reader.rest()
-            self._note_slowest(one)
 
     def statuses(self) -> tuple[CatchUpStatus, ...]:
         """Return their current status, the queued ones last."""
@@ -154,12 +149,18 @@ class CatchUps:
         name, newest = self._main.settings.name, lambda: self._history.max_scn
         makeup = self._main.spans.makeup
         spans = ReadAgain(self._main.spans, makeup)
+        pace = Pace(self._main.settings.catch_up_bytes // 2)
         reader = CatchUpReader(
-            f"the catch-up of {name}", lambda: self._limit(catch_up), newest, spans
+            f"the catch-up of {name}",
+            lambda: self._limit(catch_up),
+            newest,
+            pace,
+            self._main.clock,
+            spans,
         )
         folder = self._folder / str(self._made)
         server = self._main.server.settings
-        catch_up = CatchUp(self._main, server, folder, scn, reader.notifier.notify_all)
+        catch_up = CatchUp(self._main, server, folder, scn, pace, reader.notifier.notify_all)
         added = _Running(catch_up, reader, makeup, self._now_s())
         self._running.append(added)
         self._update()
@@ -236,18 +237,6 @@ class CatchUps:
 
     def _is_gone(self, one: _Running) -> bool:
         return one.is_ended and one.catch_up.is_over
-
-    def _note_slowest(self, one: _Running) -> None:
-        """Tell a catch-up how far it is ahead of its slowest reader."""
-        now_s, reader = self._now_s(), one.reader
-        if not reader.is_open:
-            return
-        if now_s - one.low_since_s >= _SLOWEST_OVER_S and reader.lowest is not None:
-            one.lows.append(reader.lowest)
-            one.low_since_s, reader.lowest = now_s, None
-        known = [*one.lows, *([] if reader.lowest is None else [reader.lowest])]
-        slowest = min(known, default=reader.head)
-        one.catch_up.ahead_bytes = max(0, reader.extent().tail - slowest)
 
     def _status(self, one: _Running) -> CatchUpStatus:
         catch_up, reader = one.catch_up, one.reader

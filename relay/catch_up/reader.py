@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from databus.relay.capture.notifier import Notifier
+from databus.relay.catch_up.pace import Pace
+from databus.relay.clock import Clock
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.ring.event_selector import WINDOW_DONE, EventSelector, Position, SelectedEvents
@@ -34,20 +36,24 @@ class CatchUpReader:
         name: str,
         limit: Callable[[], int | None],
         newest_held: Callable[[], int],
+        pace: Pace,
+        clock: Clock,
         spans: Spans = NO_LIMITS,
     ) -> None:
         """`limit` returns the first SCN that must not be read yet, or None.
 
         `newest_held` returns the newest SCN of the relay: what is asked for is never after that.
-        `spans` are those of its sources, as they are for this reader.
+        `pace` is told where readers are. `spans` are those of its sources, as they are for this
+        reader.
         """
         self.spans = spans
+        self._pace, self._clock = pace, clock
         self._name, self._limit, self._newest_held = name, limit, newest_held
         self._history: HistoryReader | None = None
         self._error: Exception | None = None
         self._end = _NOTHING
+        self._is_limited = False  # there is more, which must not be read yet
         self.notifier = Notifier()
-        self.lowest: int | None = None  # position at which requests began since it was reset
         self.read_bytes = 0
 
     @property
@@ -68,10 +74,11 @@ class CatchUpReader:
         self.notifier.notify_all()
 
     def rest(self) -> None:
-        """Close files that nobody has read since the last call; take note of a new end."""
+        """Close files and forget readers that were not heard of; take note of a new end."""
         if self._history is None:
             return
         self._history.rest()
+        self._pace.forget(self._clock.monotonic_s())
         before = self._end
         with suppress(DatabusError):  # whoever reads it is told
             if self._refresh() != before:
@@ -139,7 +146,9 @@ class CatchUpReader:
             ) from error
         if found is None or found > end:
             return None
-        self.lowest = found if self.lowest is None else min(found, self.lowest)
+        # The rest of a window needs the whole window.
+        self._pace.asked(found, scn - (window_offset >= 0), self._clock.monotonic_s())
+        self._note_wait()
         return found
 
     def has_after(self, scn: int, window_offset: int) -> bool:
@@ -174,7 +183,9 @@ class CatchUpReader:
         if history is None or room <= 0:
             return None
         found = history.select(position, min(max_bytes, room), selector, place, room_bytes)
-        self.read_bytes += 0 if found is None else found.position - position
+        if found is not None:
+            self.read_bytes += found.position - position
+            self._pace.sent(position, found.position)
         return found
 
     def count(
@@ -191,7 +202,9 @@ class CatchUpReader:
         history, room = self._checked(), self._end[1] - position
         if history is None or room <= 0:
             return position
-        return history.end_of_windows(position, min(max_bytes, room), slack_bytes)
+        end = history.end_of_windows(position, min(max_bytes, room), slack_bytes)
+        self._pace.sent(position, end)
+        return end
 
     def has_optional(self, position: int, windows: bytes) -> bool:
         """Return whether whole windows contain a DDL event or a truncate."""
@@ -219,11 +232,16 @@ class CatchUpReader:
         assert history is not None
         newest = history.newest()
         limit = self._limit()
-        if limit is not None and newest[0] >= limit:
+        self._is_limited = limit is not None and newest[0] >= limit
+        if limit is not None and self._is_limited:
             newest = self._before(history, limit)
         if newest[1] > self._end[1] or self._end is _NOTHING:
             self._end = newest
+        self._note_wait()
         return self._end
+
+    def _note_wait(self) -> None:
+        self._pace.waits_for_proof = self._is_limited and self._pace.slowest >= self._end[1]
 
     def _before(self, history: HistoryReader, limit: int) -> tuple[int, int]:
         """Return SCN and end position of the last window before an SCN."""

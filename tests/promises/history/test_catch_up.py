@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ pytest_plugins = ["tests.mysql"]
 RING_BYTES = 64 << 10
 ROWS = 3000
 NOTE = "x" * 100
+LARGE_ROWS = 4010  # of 1,400 bytes that cannot be compressed to less than half
+SEED = 20261125
 
 
 @pytest.fixture
@@ -146,6 +149,37 @@ def test_two_consumers_share_one_catch_up(database: Database, relay: RunningRela
         assert consumer.errors == []
     metrics = relay.get("/metrics").body.decode()
     assert 'databus_relay_catch_up_opened_total{physical_source="shop"} 1.0' in metrics
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_a_stretch_larger_than_a_catch_up_may_be_comes_whole_and_in_order(
+    database: Database, tmp_path: Path, consumers: int
+) -> None:
+    database.run("ALTER TABLE orders MODIFY note TEXT")
+    random = Random(SEED)
+    limits = {"catch_up_bytes": 1 << 20, "catch_up_idle_s": 60.0}
+    settings = mysql_source(database, tmp_path, ring_bytes=RING_BYTES, **limits)
+    with running(RunningRelay(tmp_path, settings)) as relay, ExitStack() as clients:
+        relay.start()
+        insert(database, range(10))
+        wait_until(lambda: len(relay.windows()) >= 2, "the first rows", relay.tell)
+        scn = max(relay.windows())
+        for begin in range(10, LARGE_ROWS, 20):
+            notes = [(n, random.randbytes(700).hex()) for n in range(begin, begin + 20)]
+            values = ", ".join(f"({n}, '{note}', 1)" for n, note in notes)
+            database.run(f"INSERT INTO orders (id, note, price) VALUES {values}")
+        database.run("INSERT INTO orders (id, note, price) VALUES (1000000, 'the last', 1)")
+        evicted = relay.get("/bufferInfo/inbound/shop/0").json
+        wait_until(lambda: evicted()["minScn"] > scn + (8 << 32), "the eviction", relay.tell)
+        seen = [Remembering() for _ in range(consumers)]
+        for number, consumer in enumerate(seen):
+            start = {"start": scn, "checkpoint_dir": tmp_path / f"checkpoints{number}"}
+            clients.enter_context(consuming([relay.url], sources_of(database), consumer, **start))
+        expected = [*range(10, LARGE_ROWS), 1_000_000]
+        for consumer in seen:
+            wait_until(lambda c=consumer: ids_of(c)[-1:] == expected[-1:], "all", relay.tell)  # type: ignore[misc]
+            assert ids_of(consumer) == expected
+            assert consumer.errors == []
 
 
 def test_a_frozen_consumers_catch_up_is_dropped_and_it_goes_on_with_another_one(

@@ -49,7 +49,13 @@ class EpochTable:
         return self._executed
 
     def begin(self, epoch: Epoch) -> None:
-        """Add an epoch, durably; the same number again replaces it. Raises RingError."""
+        """Add an epoch, durably; the newest one's number replaces that one. Raises RingError."""
+        newest = self.newest
+        if newest is not None and epoch.number < newest.number:
+            raise RingError(
+                f"epoch {epoch.number} cannot begin at server {epoch.server}: epoch "
+                f"{newest.number} has begun at server {newest.server}, and SCNs must not go back"
+            )
         kept = tuple(one for one in self._epochs if one.number < epoch.number)
         self._epochs = (*kept, epoch)
         self._write()

@@ -103,11 +103,12 @@ class Servers:
     def lineage(self, ring_scn: int) -> Lineage:
         """Return what a source must know when the ring ends at an SCN."""
         newest, executed = self.table.newest, self.table.executed
+        unknown = Lineage(newest, has_others=len(self._settings.uris) > 1)
         # After a power failure, or a restart from an SCN, the ring may have less.
         if executed is None or executed.scn > ring_scn:
-            return Lineage(newest)
+            return unknown
         more = () if executed.scn == ring_scn else self._gtids_after(executed.scn)
-        return Lineage(newest) if more is None else Lineage(newest, executed.gtids, more)
+        return unknown if more is None else unknown._replace(executed=executed, more=more)
 
     def read(self, source: Source) -> Sequence[Captured]:
         """Read from a source; what it reads counts as delivered only once all of it was taken."""

@@ -56,11 +56,13 @@ class Lineage(NamedTuple):
     """What a source must know to go on at another server: the newest epoch, and what is delivered.
 
     `executed` is None if that is not known. `more` are the GTIDs of the windows delivered since.
+    `has_others` tells that capture may go on at another server than the one that answers.
     """
 
     newest: Epoch | None = None
-    executed: str | None = None
+    executed: Executed | None = None
     more: Sequence[str] = ()
+    has_others: bool = False
 
 
 class ServerRefusedError(SourceStoppedError):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.relay.capture.epoch_table import EPOCHS_SUFFIX, EpochTable
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.stream.stream_reader import walk
 from tests.mysql_server import PrivateMySQL
 from tests.promises.running import Remembering, RunningRelay, consuming, running, wait_until
-from tests.promises.switching.server_pair import Load, ServerPair, rows
+from tests.promises.switching.server_pair import Load, ServerPair, rows, run
 from tests.relay.admin.test_api import post
 
 pytest_plugins = ["tests.mysql"]
@@ -77,6 +80,16 @@ def view(relay: RunningRelay) -> Any:
     return relay.get("/api/v1/physicalSources/shop").json()
 
 
+def forget_what_was_delivered(relay: RunningRelay, uri: str) -> None:
+    """Let a relay not know that either, and begin at another of its servers."""
+    table = EpochTable(relay.data_dir / f"shop{EPOCHS_SUFFIX}")
+    assert table.newest is not None
+    assert table.executed is not None
+    table.begin(replace(table.newest, uri=uri))
+    table.note(table.executed._replace(scn=(1 << 55) - 1))
+    table.save()
+
+
 def mark_of(relay: RunningRelay, scn: int) -> tuple[int, int]:
     """Return SCN and commit time of a window, as a checkpoint keeps them."""
     (end,) = (
@@ -104,6 +117,69 @@ def test_the_next_server_goes_on_with_exactly_what_was_not_delivered(
     epochs = [scn >> 55 for scn in consumer.scns]
     assert epochs == sorted(epochs)
     assert {*epochs} == {0, 1}
+
+
+def test_a_table_that_is_altered_in_between_keeps_the_definition_that_it_had(
+    pair: ServerPair, tmp_path: Path
+) -> None:
+    with read_by_one(pair, tmp_path) as (relay, load, consumer):
+        first = load.write(5)
+        wait_until(lambda: ids(consumer) == first, "the first rows")
+        assert relay.post("/controlSources/pause", source="shop").status == 200
+        before = load.write(5)
+        run(pair.primary, "ALTER TABLE shop.orders ADD COLUMN price INT NOT NULL DEFAULT 3")
+        run(pair.primary, "INSERT INTO shop.orders VALUES (500, 'altered', 7)")
+        pair.catch_up()
+        pair.primary.kill()
+        pair.promote()
+        assert relay.post("/controlSources/unpause", source="shop").status == 200
+        wait_until(lambda: len(ids(consumer)) >= 11, "the rest", relay.tell)
+        assert ids(consumer) == [*first, *before, 500]
+        assert [event.row.get("price") for event in consumer.events[-2:]] == [None, 7]
+        assert relay.problem() == ""
+
+
+def test_a_server_that_cannot_be_proved_is_left_again(pair: ServerPair, tmp_path: Path) -> None:
+    """As after a power failure: what was delivered is not known."""
+    with read_by_one(pair, tmp_path) as (relay, load, consumer):
+        load.write(5)
+        wait_until(lambda: len(ids(consumer)) == 5, "the first rows")
+        relay.child.stop()
+        forget_what_was_delivered(relay, pair.replica.uri)
+        relay.start()
+        assert "which transactions were delivered is not known" in relay.child.log_tail()
+        assert view(relay)["uri"] == pair.primary.uri
+        load.write(5)
+        wait_until(lambda: len(ids(consumer)) >= 10, "the rest", relay.tell)
+        assert ids(consumer) == rows(pair.primary)
+        assert {scn >> 55 for scn in consumer.scns} == {0}
+
+
+def test_an_epoch_whose_windows_a_power_failure_took_begins_once_more(
+    pair: ServerPair, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    with running(relay_of(pair, tmp_path)) as relay:
+        load = Load(pair)
+        relay.start()
+        load.write(5)
+        wait_until(lambda: len(relay.windows()) == 5, "the first rows")
+        relay.child.stop()
+        kept.mkdir()
+        for file in ("shop.ring", "shop.scn"):
+            shutil.copy(relay.data_dir / file, kept / file)
+        relay.start()
+        pair.catch_up()
+        assert switch(relay, pair.replica.uri).status == 200
+        load.write(5)
+        wait_until(lambda: len(relay.windows()) == 10, "the rest", relay.tell)
+        before = relay.windows()
+        relay.child.stop()
+        shutil.copytree(kept, relay.data_dir, dirs_exist_ok=True)
+        relay.start()
+        wait_until(lambda: len(relay.windows()) == 10, "the rest again", relay.tell)
+        assert relay.windows() == before
+        assert [scn >> 55 for scn in before] == [0] * 5 + [1] * 5
 
 
 def test_it_stops_at_a_server_that_lacks_what_was_delivered_and_names_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,18 @@ def test_what_was_stored_is_read_again(tmp_path: Path) -> None:
     assert table.executed == Executed(SECOND.first_scn, "0-2-8")
 
 
-def test_an_epoch_that_begins_again_replaces_itself_and_later_ones(tmp_path: Path) -> None:
+def test_the_newest_epoch_that_begins_again_replaces_itself(tmp_path: Path) -> None:
     table = filled(tmp_path / "shop.epochs.json")
-    table.begin(FIRST)
-    assert EpochTable(tmp_path / "shop.epochs.json").epochs == (FIRST,)
+    again = replace(SECOND, server="3")
+    table.begin(again)
+    assert EpochTable(tmp_path / "shop.epochs.json").epochs == (FIRST, again)
+
+
+def test_an_epoch_never_follows_a_later_one(tmp_path: Path) -> None:
+    table = filled(tmp_path / "shop.epochs.json")
+    with pytest.raises(RingError, match="epoch 0 cannot begin at server 1: epoch 1 has begun at"):
+        table.begin(FIRST)
+    assert EpochTable(tmp_path / "shop.epochs.json").epochs == (FIRST, SECOND)
 
 
 def test_what_is_noted_is_not_stored_before_it_is_saved(tmp_path: Path) -> None:

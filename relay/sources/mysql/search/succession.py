@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from databus.conf.named_places import GtidPlace
-from databus.relay.sources.epochs import Lineage, ServerRefusedError
+from databus.relay.sources.epochs import Executed, Lineage, ServerRefusedError
 from databus.relay.sources.mysql.binlog.executed import ExecutedGtids
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.replication.dump import BinlogDump
@@ -33,6 +33,11 @@ _OF_MYSQL = "SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_pu
 _WAYS = (
     "No epoch begins there. Resume capture once a server of `uri` has what is missing. If that is "
     "lost for good, consumers have rows that no server has: begin anew"
+)
+_UNKNOWN = "which transactions were delivered is not known, so nothing proves that it has them"
+_WAYS_BACK = (
+    "Capture goes on at the server before. If that is gone for good, raise `epoch` of this "
+    "physical source, with `start` = gtid-set:… of what was delivered, or begin anew"
 )
 
 
@@ -61,8 +66,8 @@ class Succession:
         after_scn: int | None,
         server: str,
         source: str,
-    ) -> tuple[int, str | None]:
-        """Return the epoch to read and, where it begins here, the GTIDs of what was delivered.
+    ) -> tuple[int, Executed | None]:
+        """Return the epoch to read and, where it begins here, what was delivered.
 
         Where these are not known, it is the epoch before: then the log does not prove to be the
         same. Raises ServerRefusedError, SourceError, and ValueError.
@@ -78,15 +83,21 @@ class Succession:
 
     def _prove(
         self, turn: Turn, lineage: Lineage, after_scn: int, server: str, source: str
-    ) -> tuple[Turn, str | None]:
-        delivered = self._delivered(lineage)
-        if not delivered:
-            return Turn(binlog_position(after_scn).epoch, begins=False), None
-        problem = self._problem(delivered)
+    ) -> tuple[Turn, Executed | None]:
+        newest = lineage.newest
+        assert newest is not None  # a turn begins after an epoch
+        delivered, epoch = self._delivered(lineage, after_scn, server), _epoch_of(after_scn)
+        # Only the log itself can still prove that it is the same.
+        if not delivered and not lineage.has_others and epoch == newest.number:
+            return Turn(epoch, begins=False), None
+        problem, ways = _UNKNOWN, _WAYS_BACK
+        if delivered:
+            problem, ways = self._problem(delivered.gtids), _WAYS
         if problem:
-            before = lineage.newest.server if lineage.newest else "unknown"
-            text = f"another server ({server}) answers instead of {before}, and {problem}. {_WAYS}"
-            raise ServerRefusedError(source, after_scn, text, evidence=problem.encode())
+            text = f"another server ({server}) answers instead of {newest.server}, and {problem}"
+            raise ServerRefusedError(
+                source, after_scn, f"{text}. {ways}", evidence=problem.encode()
+            )
         log.info("%s: epoch %d begins at server %s", source, turn.epoch, server)
         return turn, delivered
 
@@ -100,7 +111,9 @@ class Succession:
         """
         if lineage is None:
             return None
-        known = start.gtids or (None if is_first else lineage.executed)
+        known = start.gtids
+        if not known and not is_first and lineage.executed is not None:
+            known = lineage.executed.gtids
         if not known:
             place = start if is_first or after_scn is None else self._place_of(after_scn)
             known = self._executed_before(place)
@@ -122,13 +135,21 @@ class Succession:
         names = {file.number: file.name for file in self._files}
         return Start(names[position.file_number], position.offset)
 
-    def _delivered(self, lineage: Lineage) -> str | None:
-        if lineage.executed is None:
-            return None
-        executed = ExecutedGtids(is_mariadb=self._is_mariadb, text=lineage.executed)
+    def _delivered(self, lineage: Lineage, after_scn: int, server: str) -> Executed | None:
+        newest, known = lineage.newest, lineage.executed
+        if known is None:
+            # All of the newest epoch was lost, as by a power failure: it begins once more.
+            is_lost = newest is not None and (newest.server, newest.after_scn) == (
+                server,
+                after_scn,
+            )
+            if newest is None or not is_lost or newest.executed is None:
+                return None
+            return Executed(after_scn, newest.executed)
+        executed = ExecutedGtids(is_mariadb=self._is_mariadb, text=known.gtids)
         for gtid in lineage.more:
             executed.add(gtid)
-        return executed.text
+        return None if executed.text is None else Executed(known.scn, executed.text)
 
     def _problem(self, delivered: str) -> str:
         """Return why capture cannot go on here; "" if it can."""
@@ -144,3 +165,7 @@ class Succession:
             except ValueError as error:
                 return f"its log does not have {gtid}, which was delivered: {error}"
         return verdict.problem
+
+
+def _epoch_of(scn: int) -> int:
+    return binlog_position(scn).epoch

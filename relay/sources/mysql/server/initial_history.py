@@ -70,11 +70,17 @@ def rules_of(variables: Mapping[str, str], dialect: Dialect) -> Rules:
 
 
 class HistoryOfServer:
-    """The history of one physical source, across all its connections."""
+    """The history of one physical source, across all its connections.
+
+    `known_scn` is that of the epoch before up to which all was delivered, where an epoch begins by
+    GTIDs: then definitions that are of that SCN, and were not changed since, hold before the first
+    transaction that is read.
+    """
 
     def __init__(self, path: Path | None, epoch: int) -> None:
         self._path = path
         self.epoch = epoch
+        self.known_scn: int | None = None
         self._history: History | None = None
 
     def asked_for(self, names: Names) -> list[str]:
@@ -105,10 +111,20 @@ class HistoryOfServer:
             or binlog_position(begin).epoch != self.epoch
             or not all(history.follows(database) for database in names.databases)
         ):
-            history.begin(first_record(catalog, names, scan))
+            known = self._known_before(history)
+            history.begin(first_record(catalog, names, scan), known)
         else:
             history.forget_before(BinlogPosition(self.epoch, oldest.number, FIRST_OFFSET).to_scn())
         return history
+
+    def _known_before(self, history: History) -> Record | None:
+        """Return the definitions before the first transaction of an epoch; None if unknown."""
+        if self.known_scn is None:
+            return None
+        first_scn = BinlogPosition(self.epoch, 0, 0).to_scn()
+        # It was begun before, and nothing was delivered.
+        kept = history.record(first_scn)
+        return kept or history.unchanged_since(self.known_scn, first_scn)
 
     def _load(self) -> History:
         if self._history is None:

@@ -74,11 +74,9 @@ class History:
         """The path of the file or "memory", for messages."""
         return str(self._path) if self._path is not None else "memory"
 
-    def begin(self, record: Record) -> None:
-        """Clear the history and begin again with these tables."""
-        self._write([record])
-        self._clear()
-        self._take(record)
+    def begin(self, record: Record, known: Record | None = None) -> None:
+        """Clear the history and begin again with these tables; `known` are some from before."""
+        self._replace([record, *([] if known is None else [known])])
 
     def add(self, record: Record) -> None:
         """Add the changes of a statement; they are durable when this returns."""
@@ -97,6 +95,24 @@ class History:
         """Whether there is a record at an SCN."""
         at = bisect_left(self._scns, scn)
         return at < len(self._scns) and self._scns[at] == scn
+
+    def record(self, scn: int) -> Record | None:
+        """Return the record at an SCN; None without one."""
+        return next((record for record in self._records() if record.scn == scn), None)
+
+    def unchanged_since(self, scn: int, at: int) -> Record | None:
+        """Return, as a record at another SCN, what is known at an SCN and did not change after it.
+
+        None if the history begins later.
+        """
+        if self.begin_scn is None or not self.reaches(scn):
+            return None
+        versions, charsets = self._state_at(scn)
+        return Record(
+            at,
+            {n: version for n, version in versions.items() if self._tables[n][-1][0] <= scn},
+            {n: charset for n, charset in charsets.items() if self._charsets[n][-1][0] <= scn},
+        )
 
     def reach_back(self, scn: int, last_changes: Mapping[TableName, int]) -> None:
         """Extend the history back to an earlier SCN, given the last changes of tables since then.

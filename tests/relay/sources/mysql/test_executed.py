@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.sources.epochs import Lineage
+from databus.relay.sources.epochs import Executed, Lineage
 from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet, parse_mariadb_position
 from databus.relay.sources.mysql.source import MysqlSource
 from tests.mariadb_server import Database, prepare_xa
@@ -93,7 +93,8 @@ def test_read_on_from_what_was_kept(database: Database, tmp_path: Path) -> None:
         assert parsed(database, kept) == said_by(database)
     database.run("DELETE FROM t WHERE id < 20")
     again = MysqlSource(settings)
-    again.follow(Lineage(None, kept))
+    assert kept is not None
+    again.follow(Lineage(None, Executed(scn, kept)))
     with closing(again):
         again.open(scn)
         read_to_the_end(again)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from threading import Lock
 
-from databus.conf.named_places import NamedPlace
+from databus.conf.named_places import NamedPlace, ScnPlace
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.capture import Capture
 from databus.relay.capture.status import State
@@ -98,6 +98,8 @@ class Control:
         does not have the changes after the place, or cannot be reached.
         """
         with self._alone(source):
+            if isinstance(place, ScnPlace):
+                _refuse_earlier_epoch(source, place.scn)
             self._restart(source, self._scn_at(source, place))
 
     @contextmanager
@@ -162,6 +164,20 @@ class Control:
             raise ControlRefusedError(
                 f"{source.name} cannot start {where}; nothing was changed: {error}"
             ) from error
+
+
+def _refuse_earlier_epoch(source: PhysicalSource, scn: int) -> None:
+    """Raise ControlRefusedError for an SCN of a server that is not read any more.
+
+    It means nothing in the log of the present one.
+    """
+    newest = source.capture.servers.newer_than(scn)
+    if newest is not None:
+        raise ControlRefusedError(
+            f"{source.name}: scn {scn} is of a server before: since scn {newest.first_scn}, epoch "
+            f"{newest.number}, {newest.uri} is read; nothing was changed. Restart at a place in "
+            "that one's log: a later SCN, `gtid:…`, `time:…` or `earliest`"
+        )
 
 
 def _put_back(capture: Capture, before: State) -> None:

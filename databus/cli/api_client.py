@@ -57,10 +57,17 @@ class ApiClient:
         Raises ServerError, after which a retry may help; UnauthorizedError or
         ForbiddenError, which need another token; SettingsError for a wrong URL.
         """
+        return self._answer(path, None)
+
+    def post_json(self, path: str, value: Any) -> Any:
+        """Return the JSON that answers a POST of JSON; raises what `get` raises."""
+        return self._answer(path, json.dumps(value).encode()).value
+
+    def _answer(self, path: str, body: bytes | None) -> ApiAnswer:
         if not self.url.startswith(("http://", "https://")):
             raise SettingsError(f"{self.url}: a server's URL begins with http:// or https://")
         try:
-            response = self._request(path)
+            response = self._request(path, body)
         except FAILURES as error:
             raise ServerError(self.url, f"does not answer: {_reason(error)}") from None
         if not 200 <= response.status < 300:
@@ -83,7 +90,7 @@ class ApiClient:
         except (OSError, ssl.SSLError) as error:
             raise SettingsError(f"--tls-ca {self.tls_ca}: {error}") from None
 
-    def _request(self, path: str) -> Response:
+    def _request(self, path: str, body: bytes | None) -> Response:
         client = HttpClient(
             self.url,
             self,
@@ -93,7 +100,7 @@ class ApiClient:
             headers={"Connection": "close"},
         )
         with closing(client):
-            return client.get(path)
+            return client.get(path) if body is None else client.post(path, body)
 
     def _refusal(self, path: str, response: Response) -> DatabusError:
         if response.status == UnauthorizedError.status:

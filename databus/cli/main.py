@@ -49,6 +49,9 @@ COMMANDS = {
     "log": CommandAt("databus.relay.cli.log:log", "Look at a relay log, check, cut, export it."),
     "relay": CommandAt("databus.relay.cli.relay:relay", "Capture change logs and serve them."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
+    "source": CommandAt(
+        "databus.relay.cli.source:source", "Act on a physical source of a running relay."
+    ),
     "spark": CommandAt(
         "databus.client.spark.cli.spark:spark", "Load, follow, verify and repair tables."
     ),

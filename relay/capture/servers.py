@@ -81,6 +81,12 @@ class Servers:
         newest = self.table.newest
         return max(self._settings.epoch, 0 if newest is None else newest.number)
 
+    def newer_than(self, scn: int) -> Epoch | None:
+        """Return the newest epoch if an SCN is of an earlier one, so of another server's log."""
+        newest = self.table.newest
+        is_older = newest is not None and binlog_position(scn).epoch < newest.number
+        return newest if is_older else None
+
     def switch(self, uri: str) -> None:
         """Connect to another server of the list from now on."""
         self._uri = uri

@@ -105,7 +105,7 @@ class HttpClient:
         was_kept = self._connection is not None
         while True:
             try:
-                response = self._exchange(target)
+                response = self._exchange("GET", target)
             except FAILURES as error:
                 self.close()
                 self._is_plain = True
@@ -118,23 +118,36 @@ class HttpClient:
             self._is_plain = not self._takes_zstd
             return response
 
-    def _exchange(self, target: str) -> Response:
+    def post(self, path: str, body: bytes) -> Response:
+        """Return the response to POST with a JSON body, which is sent once.
+
+        Raises one of FAILURES without a whole response, and the errors of the credentials.
+        """
+        try:
+            return self._exchange("POST", urlsplit(self._url).path.rstrip("/") + path, body)
+        except FAILURES:
+            self.close()
+            raise
+
+    def _exchange(self, method: str, target: str, body: bytes | None = None) -> Response:
         connection = self._connection = self._connection or self._connect()
         sent = {**self._headers, **self._shown}
         if not self._is_plain:
             sent["Accept-Encoding"] = ZSTD
-        connection.request("GET", target, headers=sent)
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        connection.request(method, target, body, sent)
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
-        body = _read_body(response, self._max_bytes)
+        answer = _read_body(response, self._max_bytes)
         if is_zstd(headers):
-            body = decode_body(body, self._max_bytes)
+            answer = decode_body(answer, self._max_bytes)
         if isinstance(response, _StrictResponse):
             headers |= response.trailers
         if response.will_close:
             # Otherwise http.client reconnects by itself, with the wrong time-out.
             self.close()
-        return Response(response.status, response.reason, headers, body)
+        return Response(response.status, response.reason, headers, answer)
 
     def _connect(self) -> HTTPConnection:
         url = urlsplit(self._url)

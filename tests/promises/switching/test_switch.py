@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from databus.cli.main import main
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.capture.epoch_table import EPOCHS_SUFFIX, EpochTable
 from databus.schemas.checkpoint import Checkpoint
@@ -219,6 +221,94 @@ def test_a_switch_on_purpose_under_load_loses_nothing_and_repeats_nothing(
         wait_until(lambda: len(ids(consumer)) >= len(rows(pair.primary)), "the rest", relay.tell)
         assert ids(consumer) == rows(pair.primary)
         assert consumer.errors == []
+
+
+def test_a_checkpoint_of_any_epoch_reads_on_through_all_later_ones(
+    pair: ServerPair, tmp_path: Path
+) -> None:
+    # The ring has the last of them; the log has all.
+    with running(relay_of(pair, tmp_path, ring_bytes=64 << 10, log={})) as relay:
+        load = Load(pair)
+        relay.start()
+        for number, server in enumerate((pair.replica, pair.primary, pair.replica), 1):
+            load.write(300)
+            pair.catch_up()
+            assert switch(relay, server.uri).status == 200
+            wait_until(lambda n=number: view(relay)["epoch"] == n, "it", relay.tell)  # type: ignore[misc]
+        last = load.write(300)[-1]
+        wait_until(lambda: len(relay.windows()) == last, "all", relay.tell)
+        scns = sorted(relay.windows())
+        assert [scn >> 55 for scn in scns] == [n for n in range(4) for _ in range(300)]
+        assert int(view(relay)["ring"]["minScn"]) >> 55 >= 2
+        for epoch in range(4):
+            begin = 300 * epoch + 150
+            consumer = Remembering()
+            start = f"scn:{scns[begin - 1]}"
+            with consuming([relay.url], ["shop.orders"], consumer, start=start):
+                wait_until(lambda c=consumer: c.scns[-1:] == scns[-1:], "all", relay.tell)  # type: ignore[misc]
+            assert consumer.scns == scns[begin:]
+            assert ids(consumer) == rows(pair.primary)[begin:]
+            assert consumer.errors == []
+
+
+def test_capture_restarts_in_the_log_of_the_present_server_only(
+    pair: ServerPair, tmp_path: Path
+) -> None:
+    with running(relay_of(pair, tmp_path)) as relay:
+        here: Any = relay
+        load = Load(pair)
+        relay.start()
+        load.write(5)
+        wait_until(lambda: len(relay.windows()) == 5, "the first rows")
+        pair.catch_up()
+        assert switch(relay, pair.replica.uri).status == 200
+        load.write(5)
+        wait_until(lambda: len(relay.windows()) == 10, "the rest", relay.tell)
+        before = relay.windows()
+        early, late = sorted(before)[2], sorted(before)[7]
+        for body in ({"scn": str(early)}, {"at": f"scn:{early}"}):
+            refused = post(here, "/physicalSources/shop/restart", body)
+            assert refused.status == 409, refused.body
+            assert b"is of a server before: since scn" in refused.body
+            assert b"nothing was changed" in refused.body
+        assert relay.windows() == before
+        assert post(here, "/physicalSources/shop/restart", {"scn": str(late)}).status == 200
+        wait_until(lambda: len(relay.windows()) == 2, "the last two", relay.tell)
+        assert relay.windows() == dict(sorted(before.items())[8:])
+        assert post(here, "/physicalSources/shop/restart", {"at": "earliest"}).status == 200
+        wait_until(lambda: len(relay.windows()) == 10, "all of its log", relay.tell)
+        again = relay.windows()
+        assert {scn >> 55 for scn in again} == {1}
+        assert sorted(again)[5:] == sorted(before)[5:]
+        answer = relay.stream(Checkpoint.at(early))
+        assert answer.status == 404
+        assert answer.headers["x-dbus-error-cause"].endswith(".ScnNotFoundException")
+
+
+def test_the_command_switches_or_says_why_not(pair: ServerPair, tmp_path: Path) -> None:
+    with running(relay_of(pair, tmp_path)) as relay:
+        relay.start()
+        load = Load(pair)
+        load.write(5)
+        pair.catch_up()
+        wait_until(lambda: len(relay.windows()) == 5, "the first rows")
+
+        def switched(uri: str) -> tuple[int, str]:
+            words = ["source", "switch", "shop", uri, "--relay", relay.url, "--wait", "20"]
+            done = CliRunner().invoke(main, words)
+            return done.exit_code, done.output
+
+        code, output = switched("mysql://databus@127.0.0.1:1")
+        assert (code, "is not in its `uri`" in output) == (1, True), output
+        for server in (pair.replica, pair.primary):
+            assert switched(server.uri) == (0, f"shop is read from {server.uri}\n")
+        pair.hold_replica()
+        load.write(5)
+        wait_until(lambda: len(relay.windows()) == 10, "the rest", relay.tell)
+        code, output = switched(pair.replica.uri)
+        assert code == 1
+        assert f"{pair.replica.uri} is not read; {pair.primary.uri} is running" in output
+        assert "it lacks transactions that were delivered" in output
 
 
 def test_a_client_skips_nothing_between_relays_that_did_not_switch_at_the_same_place(

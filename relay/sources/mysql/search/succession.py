@@ -111,7 +111,7 @@ class Succession:
         """
         if lineage is None:
             return None
-        known = start.gtids
+        known: str | None = start.gtids
         if not known and not is_first and lineage.executed is not None:
             known = lineage.executed.gtids
         if not known:

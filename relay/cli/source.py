@@ -1,0 +1,75 @@
+"""`databus source`: actions on a physical source of a running relay."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from databus.cli.api_client import ApiClient, access_options, named_server
+from databus.relay.admin.models import PhysicalSourceView, Problems
+from databus.relay.cli.top import DEFAULT_RELAY
+from databus.schemas.errors import ServerError
+
+_POLL_S = 0.2
+
+
+@click.group()
+def source() -> None:
+    """Act on a physical source of a running relay.
+
+    Example: `databus source switch shop mysql://databus@db2:3306`
+    """
+
+
+@source.command()
+@click.argument("name")
+@click.argument("uri")
+@click.option("--relay", default=DEFAULT_RELAY, show_default=True, help="URL of the relay.")
+@access_options
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait until the server is read.",
+)
+def switch(
+    name: str, uri: str, relay: str, token_file: Path | None, tls_ca: Path | None, wait_s: float
+) -> None:
+    """Read the physical source NAME from the server URI, one of those in its setting `uri`.
+
+    Nothing is lost and nothing comes twice: a server that lacks delivered transactions is not
+    read. Then the relay goes on at another one, and this exits with 1. With a token, it must be
+    one of an administrator.
+
+    Example: `databus source switch shop mysql://databus@db2:3306`
+    """
+    server = named_server(relay, token_file, tls_ca)
+    path = f"/api/v1/physicalSources/{name}"
+    seen = _view(server, server.post_json(f"{path}/switch", {"uri": uri}))
+    end = time.monotonic() + wait_s
+    while seen.state != "running" and seen.uri == uri and time.monotonic() < end:
+        time.sleep(_POLL_S)
+        seen = _view(server, server.get_json(path))
+    if seen.state != "running" or seen.uri != uri:
+        problem = seen.problem or _newest_problem(server, name)
+        raise click.ClickException(
+            f"{uri} is not read; {seen.uri} is {seen.state}. The last problem: {problem}"
+        )
+    click.echo(f"{name} is read from {uri}")
+
+
+def _newest_problem(server: ApiClient, name: str) -> str:
+    problems = Problems.model_validate(server.get_json("/api/v1/problems")).problems
+    return next((one.text for one in problems if one.physical_source == name), "none")
+
+
+def _view(server: ApiClient, value: object) -> PhysicalSourceView:
+    """Return the state of a physical source; raise ServerError if it is not valid."""
+    try:
+        return PhysicalSourceView.model_validate(value)
+    except ValueError as error:
+        raise ServerError(server.url, f"its answer is not valid: {error}") from None

@@ -36,6 +36,7 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "schema list": ("tests/registry/test_cli.py", '"list"'),
     "schema repair": ("tests/relay/sources/mysql/tables/test_history.py", '"repair"'),
     "schema show": ("tests/registry/test_cli.py", '"show"'),
+    "source switch": ("tests/promises/switching/test_switch.py", '["source", "switch", "shop"'),
     "spark load": ("tests/client/spark/jobs/test_load.py", '["spark", "load"'),
     "spark repair": ("tests/client/spark/verify/test_live.py", '["spark", "repair"'),
     "spark run": ("tests/client/spark/sql/test_page.py", "databus spark run"),

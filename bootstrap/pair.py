@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from databus.bootstrap.admin.status import SeedRates, StatusWatch, StoreStatus
 from databus.bootstrap.producer.relay_monitor import RelayMonitor
 from databus.bootstrap.seeder.job import store_path
+from databus.bootstrap.server.pages_ahead import PagesAhead
 from databus.bootstrap.server.reader_pool import StoreReaders
 from databus.bootstrap.server.sessions import Sessions
 from databus.bootstrap.server.source_lookup import Listed
@@ -90,6 +91,7 @@ class Pair:
         self.listed = listed_sources(settings)
         self.store_watch = StoreWatch(self.paths)
         self.readers = StoreReaders(self.paths, watch=self.store_watch)
+        self.pages = PagesAhead(self.readers, self.listed)
         self.sessions = Sessions(time.time)
         self.relays = RelayMonitor(settings.relays, list(self.paths), self._make_transport)
         self.started_at_s = time.time()

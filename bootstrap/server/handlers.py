@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.server.measure import measure
-from databus.bootstrap.server.pages import Page, find_start, find_target, read_page
+from databus.bootstrap.server.pages import Page, find_start, find_target
 from databus.bootstrap.server.parameters import (
     parse_measure_request,
     parse_page_request,
@@ -175,7 +175,7 @@ class PageHandler(BootstrapHandler):
         """Answer with events, followed by a checkpoint event."""
         request = parse_page_request(self.event_parameters(), self.limits)
         with self.session(request.sources) as session:
-            page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
+            page = await self.in_time(asyncio.wrap_future(self.pair.pages.read(request)))
             # A page has its rows in the newest version.
             is_newer = bool(self.versions_sent) and await self.ask(
                 lambda stores: self._has_newer_version(request.sources, stores)
@@ -185,6 +185,7 @@ class PageHandler(BootstrapHandler):
                 return
             self._count(page)
             _note_page(session, request.checkpoint, page)
+        self.pair.pages.read_after(request, page)
         if page.is_phase_over:
             self.set_header(Header.PHASE_COMPLETED, "TRUE")
         if page.pending_event_bytes is not None:

@@ -98,8 +98,7 @@ class Disk:
         return bytes(found)
 
     def _content(self, number: int) -> bytes:
-        descriptor = self._held[number]
-        return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        return _content(self._held[number])
 
     def _look(self) -> Tree:
         """Return the files that there are now."""
@@ -131,14 +130,16 @@ class Disk:
         def synced(descriptor: int) -> None:
             if self._take_step() and self._rand.random() < 0.5:
                 raise PowerCut
-            sync(descriptor)
             found = os.fstat(descriptor)
+            # Before the sync: what is written meanwhile, it need not have.
+            content = b"" if stat.S_ISDIR(found.st_mode) else _content(descriptor)
+            sync(descriptor)
             if stat.S_ISDIR(found.st_mode):
                 self._trees = [self._look()]
             else:
                 if found.st_ino not in self._held:
                     self._held[found.st_ino] = os.dup(descriptor)
-                self._synced[found.st_ino] = self._content(found.st_ino)
+                self._synced[found.st_ino] = content
             if self.steps >= self._left:
                 raise PowerCut  # before anybody hears of it
 
@@ -159,6 +160,10 @@ class Disk:
             return done
 
         return changed
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 _open = os.open

@@ -25,7 +25,7 @@ from databus.relay.log.reader import LogReader
 from databus.relay.ring import recovery
 from databus.schemas.windows import EncodedWindow
 from tests.relay.log.logs import events_in
-from tests.relay.log.test_follower import RING_BYTES, Pair
+from tests.relay.log.test_follower import FRAME_BYTES, RING_BYTES, Pair
 from tests.relay.log.test_large_window import Written, large_window
 from tests.relay.ring.model import split_events, window_of
 
@@ -125,9 +125,13 @@ class _OneLog:
         self._rings = [self._ring.read_bytes()]
         while True:
             self._append(pair, pair.ring.max_scn + 1)
-            pair.follower.copy(is_all=self._rand.random() < 0.7)
-            if self._rand.random() < 0.5:
+            most_bytes = self._rand.choice((None, None, 2 * FRAME_BYTES))
+            pair.follower.copy(is_all=self._rand.random() < 0.7, most_bytes=most_bytes)
+            rand = self._rand.random()
+            if rand < 0.4:
                 pair.follower.sync()
+            elif rand < 0.6:
+                pair.follower.begin_sync()
             self._durable = max(self._durable, pair.writer.durable.scn)
             self._rings = [*self._rings, self._ring.read_bytes()][-4:]
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from databus.relay.log.large_window import LargeWindow
 from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.log.reader import LogReader
-from databus.relay.log.windows import parts_of_window, whole_windows
+from databus.relay.log.windows import Windows, parts_of_window, whole_windows
 from databus.relay.log.writer import LogWriter
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.reader import RingReader
@@ -47,6 +47,7 @@ class LogFollower:
         self._opening = reader.opening
         self._proved: int | None = None  # the ring's opening that was compared with the log
         self._position: int | None = None  # in the ring; None until it is looked up
+        self._is_behind = False  # more is to be copied than the last call was to copy
         self.durable_position = -1  # up to which the log has the ring's windows on disk
         # What is added to a position of the log for the ring's; None until both are one.
         self.shift: int | None = None
@@ -59,10 +60,16 @@ class LogFollower:
         self.shift = None if position is None else position - self._writer.durable.position
         self._position = position
 
-    def copy(self, *, is_all: bool) -> bool:
+    @property
+    def behind_bytes(self) -> int:
+        """How much the ring has that was not copied yet; 0 until it is known where that begins."""
+        return 0 if self._position is None else self._reader.tail - self._position
+
+    def copy(self, *, is_all: bool, most_bytes: int | None = None) -> bool:
         """Write the ring's new windows, only full frames unless `is_all`; return if there were any.
 
-        Those that are appended meanwhile are left to the next call.
+        Those that are appended meanwhile are left to the next call. Not many more than `most_bytes`
+        are written; if there are more of them, with little effort for their size on disk.
         Raises OSError, RingError, and ProtocolError for windows that are not sound.
         """
         position = self._place()
@@ -70,6 +77,9 @@ class LogFollower:
             self.durable_position, self.shift = self._reader.tail, None
             return False
         self._position, until = position, self._reader.tail
+        self._is_behind = most_bytes is not None and until - position > most_bytes
+        if most_bytes is not None:
+            until = min(until, position + most_bytes)
         try:
             while self._position < until:
                 end = self._copy_frame(self._position, is_all=is_all)
@@ -121,12 +131,21 @@ class LogFollower:
                 return False
         return True
 
+    def begin_sync(self) -> None:
+        """Begin to make durable what was copied; raise OSError if the sync before has failed."""
+        self._writer.begin_sync()
+        self._take_durable()
+
     def sync(self) -> None:
         """Make what was copied durable; raise OSError."""
         self._writer.sync()
+        self._take_durable()
+
+    def _take_durable(self) -> None:
+        """Learn up to where in the ring the log is durable."""
         if self._position is not None:
-            self.durable_position = self._position
-            self.shift = self._position - self._writer.durable.position
+            self.shift = self._position - self._writer.written.position
+            self.durable_position = self._writer.durable.position + self.shift
 
     def roll_back(self) -> None:
         """Forget what was copied since the last `sync`; raise OSError."""
@@ -222,7 +241,7 @@ class LogFollower:
         if end == position:
             return self._copy_large(position)
         windows = whole_windows(reader.read(position, end - position), self._writer.written.scn)
-        self._writer.append(windows, self._reader.ring_id, self._mark())
+        self._append(windows)
         return position + len(windows.data)
 
     def _copy_large(self, position: int) -> int:
@@ -233,6 +252,10 @@ class LogFollower:
 
         begin = position
         for part in parts_of_window(read, self._frame_bytes):
-            self._writer.append(part, self._reader.ring_id, self._mark())
+            self._append(part)
             position += len(part.data)
         return position
+
+    def _append(self, windows: Windows) -> None:
+        ring_id, mark = self._reader.ring_id, self._mark()
+        self._writer.append(windows, ring_id, mark, is_behind=self._is_behind)

@@ -38,6 +38,7 @@ from databus.schemas.errors import DatabusError, ProtocolError, RelayLogError
 log = logging.getLogger(__name__)
 
 CLEAN_EVERY_S = 10.0
+_STEP_BYTES = 8 << 20  # copied between two syncs: an eighth of a small ring
 RETRY_S = 0.2
 MOST_RETRY_S = 5.0
 
@@ -69,6 +70,7 @@ class LogRecorder:
         self.problem = ""
         self.join: Join | None = None
         self._reader: RingReader | None = None
+        self._step_bytes = _STEP_BYTES
         self._writer: LogWriter | None = None
         self._follower: LogFollower | None = None
         self._retention: Retention | None = None
@@ -210,10 +212,15 @@ class LogRecorder:
             self._is_urgent.clear()
             is_last = self._stopped.is_set()
             self._try(self._round)
-            if is_last:
+            if is_last and not self._is_behind:
                 return
             if self.problem:
                 self._await_retry()
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the ring has windows that the last round left to the next one."""
+        return not self.problem and self._follower is not None and self._follower.behind_bytes > 0
 
     def _hurry(self) -> None:
         self._is_urgent.set()
@@ -238,11 +245,19 @@ class LogRecorder:
             assert follower is not None
             # Before the ring is copied: it has all windows that come before this one.
             large = self._submitted[0] if self._submitted else None
-            follower.copy(is_all=True)
-            follower.sync()
+            follower.copy(is_all=True, most_bytes=self._step_bytes)
+            is_behind = follower.behind_bytes >= self._step_bytes
+            if is_behind:  # the next step is copied meanwhile
+                follower.begin_sync()
+            else:
+                follower.sync()
             self._take_note(follower)
             if large is not None:
                 self._add_large(follower, large)
+            if is_behind:
+                self._hurry()
+            elif follower.behind_bytes > 0:
+                self._news.set()
         finally:
             self._clean_when_due()
 
@@ -280,6 +295,7 @@ class LogRecorder:
         """Open ring and log; raise RingError, RelayLogError or OSError."""
         if self._reader is None:
             self._reader = RingReader.open(self._ring_path, follows=True)
+            self._step_bytes = min(_STEP_BYTES, self._reader.capacity_bytes // 8)
         settings = self._settings
         writer = LogWriter(
             self._folder,

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from zlib import crc32
-
-from zstandard import ZstdCompressor
 
 from databus.daemon.files import (
     PRIVATE,
@@ -32,6 +32,7 @@ from databus.daemon.files import (
     sync_folder,
 )
 from databus.relay.log.directory import ASIDE, Found, find_segments, is_empty
+from databus.relay.log.frames.compression import FrameCompressor
 from databus.relay.log.layout import (
     COMPRESSED,
     FRAME_HEADER_BYTES,
@@ -50,7 +51,6 @@ from databus.schemas.log_mark import LogMark
 
 LOCK_FILE = "relay-log.lock"
 UNNAMED = ".new"  # after the name of a segment whose header is not on disk yet
-_LEVEL = 1  # of zstd: the fastest; higher ones save little on events
 
 
 class LogWriter:
@@ -73,9 +73,7 @@ class LogWriter:
         """
         self.folder, self._source = folder, source
         self._segment_bytes, self._segment_ns = segment_bytes, int(segment_s * 1e9)
-        self._compressor = (
-            ZstdCompressor(level=_LEVEL, write_checksum=True) if is_compressed else None
-        )
+        self._compressor = FrameCompressor() if is_compressed else None
         self._wall_ns = wall_ns
         self.segments: tuple[Segment, ...] = ()
         self.lost = ""  # what was found not to be part of it, in words
@@ -85,6 +83,8 @@ class LogWriter:
         self._index = FrameIndex()
         self._at = self._offset = 0
         self._is_new = False  # not in a synced folder yet
+        self._syncer = ThreadPoolExecutor(1, "log-sync")
+        self._syncing: tuple[SegmentEnd, Future[float]] | None = None  # up to where, and its time
         self._written = self._begin = _start(UNKNOWN_SCN)
         try:
             make_folder(folder)
@@ -101,6 +101,8 @@ class LogWriter:
 
     def close(self) -> None:
         """Close the files, without a sync; may be called twice."""
+        self._await_sync()
+        self._syncer.shutdown(wait=False)
         self._close_segment()
         if self._lock >= 0:
             os.close(self._lock)
@@ -130,10 +132,13 @@ class LogWriter:
         """The end of the windows that are on disk."""
         return self.segments[-1].end if self.segments else self._begin
 
-    def append(self, windows: Windows, ring_id: int, mark: LogMark | None) -> None:
+    def append(
+        self, windows: Windows, ring_id: int, mark: LogMark | None, *, is_behind: bool = False
+    ) -> None:
         """Write a frame; it counts once `sync` returns. Raises OSError.
 
-        `ring_id` and `mark` are for the header of a segment that begins with it.
+        `ring_id` and `mark` are for the header of a segment that begins with it. `is_behind` says
+        that speed is worth more than bytes on disk.
         """
         if self._fd >= 0 and windows.first_offset == 0 and self._is_full():
             self.seal()
@@ -141,7 +146,8 @@ class LogWriter:
             self._begin_segment(windows, ring_id, mark)
         data, flags = windows.data, GOES_ON if windows.goes_on else 0
         if self._compressor is not None:
-            data, flags = self._compressor.compress(data), flags | COMPRESSED
+            data = self._compressor.compress(data, is_behind=is_behind)
+            flags |= COMPRESSED
         frame = FrameHeader(
             flags,
             len(data),
@@ -157,7 +163,8 @@ class LogWriter:
             self._at,
             self.durable.offset,
         )
-        _write_all(self._fd, frame.encode() + data, self._offset)
+        _write_all(self._fd, frame.encode(), self._offset)
+        _write_all(self._fd, data, self._offset + FRAME_HEADER_BYTES)
         self._index.add(IndexEntry.of(frame, self._offset))
         self._offset += FRAME_HEADER_BYTES + len(data)
         self._at = frame.end
@@ -170,15 +177,32 @@ class LogWriter:
                 frame.newest_timestamp_ns,
             )
 
+    def begin_sync(self) -> None:
+        """Begin to make durable what was written so far. Raises OSError.
+
+        What the call before has begun is waited for, and published.
+        """
+        self._end_sync()
+        if self._fd >= 0 and self._written != self.durable:
+            self._syncing = self._written, self._syncer.submit(_timed_sync, self._fd)
+
     def sync(self) -> None:
         """Make the windows written so far durable, and publish them. Raises OSError."""
-        if self._fd < 0 or self._written == self.durable:
+        self.begin_sync()
+        self._end_sync()
+
+    def _end_sync(self) -> None:
+        """Wait for the sync that was begun, and publish what it made durable. Raises OSError."""
+        syncing, self._syncing = self._syncing, None
+        if syncing is None:
             return
-        os.fdatasync(self._fd)
+        end, seconds = syncing[0], syncing[1].result()
+        if self._compressor is not None:
+            self._compressor.note_written(end.offset - self.durable.offset, seconds)
         if self._is_new:
             sync_folder(self.folder)
             self._is_new = False
-        self.segments[-1].end = self._written
+        self.segments[-1].end = end
 
     def seal(self) -> None:
         """Sync, and end the segment being written with its index. Raises OSError."""
@@ -205,6 +229,7 @@ class LogWriter:
 
     def roll_back(self) -> None:
         """Forget what was written since the last sync, after an error. Raises OSError."""
+        self._await_sync()
         if self._fd >= 0 and is_empty(self.segments[-1]):
             self._close_segment()
             self._begin = self.durable
@@ -221,6 +246,7 @@ class LogWriter:
 
     def begin_anew(self, prev_scn: int) -> None:
         """Move the log aside; the next window is the first after `prev_scn`. Raises OSError."""
+        self._await_sync()
         self._close_segment()
         self._set_aside(segment_paths(self.folder))
         self.openings += 1
@@ -331,6 +357,12 @@ class LogWriter:
         self._written = start
         self.segments = (*self.segments, Segment(path, header, start, index=self._index))
 
+    def _await_sync(self) -> None:
+        """Wait until a sync that was begun no longer uses the file; what it did does not count."""
+        syncing, self._syncing = self._syncing, None
+        if syncing is not None:
+            wait([syncing[1]])
+
     def _close_segment(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
@@ -358,6 +390,13 @@ def _lost(folder: Path, found: Found) -> str:
 def _start(prev_scn: int) -> SegmentEnd:
     """Return the end of a log without windows, which begins after an SCN."""
     return SegmentEnd(0, 0, prev_scn, 0, 0)
+
+
+def _timed_sync(fd: int) -> float:
+    """Sync a file; return how many seconds it took."""
+    began_s = time.perf_counter()
+    os.fdatasync(fd)
+    return time.perf_counter() - began_s
 
 
 def _write_all(fd: int, data: bytes, offset: int) -> None:

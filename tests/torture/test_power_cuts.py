@@ -14,9 +14,9 @@ from benchmarks.power_cuts.run import cut_often
 
 
 def test_a_log_has_each_window_once_though_the_power_is_cut_again_and_again() -> None:
-    outcome = cut_often(100, seed=7)
+    outcome = cut_often(150, seed=7)
     assert outcome.problems == []
-    assert outcome.cuts == 100
+    assert outcome.cuts == 150
     assert outcome.windows > 500
     assert outcome.large > 10
 

@@ -123,6 +123,27 @@ def test_what_was_not_synced_is_copied_again(tmp_path: Path) -> None:
     assert events_in(tmp_path / "log") == events_of(range(1, 9))
 
 
+def test_a_log_that_is_behind_is_made_durable_step_by_step(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.append(range(1, 16))
+    follower, steps = pair.follower, 0
+    follower.place()
+    durable = follower.durable_position
+    while follower.behind_bytes:
+        assert follower.copy(is_all=True, most_bytes=1000)
+        follower.begin_sync()
+        # What the call before has begun; the newest step is not certain yet.
+        assert durable <= follower.durable_position < pair.ring.tail
+        durable, steps = follower.durable_position, steps + 1
+    assert steps > 3
+    assert not follower.copy(is_all=True, most_bytes=1000)
+    follower.sync()
+    assert follower.durable_position == pair.ring.tail
+    pair.close()
+    windows = [window_of(scn) for scn in range(1, 16)]
+    assert events_in(tmp_path / "log") == [e for one in windows for e in split_events(one.data)]
+
+
 def test_a_log_that_has_more_than_the_ring_waits_for_it(tmp_path: Path) -> None:
     """A power cut may take the ring's newest windows, which the log has."""
     pair = Pair(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -72,6 +73,57 @@ def test_only_synced_windows_are_published(tmp_path: Path) -> None:
     writer.sync()
     assert writer.durable == writer.written
     writer.close()
+
+
+def test_a_sync_goes_on_while_the_next_windows_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, answers, sync = open_writer(tmp_path), threading.Event(), os.fdatasync
+    append(writer, [make_window(1)])
+    writer.sync()
+
+    def waits(descriptor: int) -> None:
+        assert answers.wait(30)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", waits)
+    append(writer, [make_window(2)])
+    writer.begin_sync()
+    append(writer, [make_window(3)])
+    assert writer.durable.scn == 1
+    answers.set()
+    writer.begin_sync()
+    assert writer.durable.scn == 2
+    writer.roll_back()  # 3 may be on disk by now, but nobody has heard of that
+    assert writer.written.scn == 2
+    append(writer, [make_window(3)])
+    writer.sync()
+    assert writer.durable.scn == 3
+    writer.close()
+    assert events_in(tmp_path) == [e for n in (1, 2, 3) for e in split_events(make_window(n).data)]
+
+
+def test_a_sync_that_failed_is_noticed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_fd: int) -> NoReturn:
+        raise OSError(5, "Input/output error")
+
+    writer = open_writer(tmp_path)
+    append(writer, [make_window(1)])
+    writer.sync()
+    append(writer, [make_window(2)])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        writer.begin_sync()
+        append(writer, [make_window(3)])
+        with pytest.raises(OSError, match="Input/output"):
+            writer.begin_sync()
+    assert writer.durable.scn == 1
+    writer.roll_back()
+    assert writer.written.scn == 1
+    writer.close()
+    assert events_in(tmp_path) == split_events(make_window(1).data)
 
 
 def test_what_was_not_synced_is_written_again_after_an_error(

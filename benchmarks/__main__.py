@@ -27,6 +27,7 @@ MODULES = (
     "torture",
     "ladder",
     "stopped_table",
+    "switch",
     "catch_up",
     "seeding",
     "bootstrap_torture",

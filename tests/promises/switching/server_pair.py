@@ -80,6 +80,10 @@ class ServerPair:
         """Let the replica get nothing more."""
         run(self.replica, "STOP SLAVE" if self._is_mariadb else "STOP REPLICA")
 
+    def release_replica(self) -> None:
+        """Let the replica replicate again."""
+        run(self.replica, "START SLAVE" if self._is_mariadb else "START REPLICA")
+
     def catch_up(self) -> None:
         """Wait until the replica has all rows of the primary."""
         end = time.monotonic() + PATIENCE_S
@@ -95,12 +99,23 @@ class ServerPair:
         run(self.replica, *statements)
         self.primary, self.replica = self.replica, self.primary
 
+    def rebuild(self) -> None:
+        """Begin the killed server anew at its address, as a replica that is another server."""
+        dead = self.replica
+        dead.close()
+        self.replica = self._start(dead.port, self.primary.password)
+        self._join(self.replica)
+
 
 class Load:
-    """Inserts rows of rising ids into whatever server is the primary, on a thread of its own."""
+    """Inserts rows of rising ids into whatever server is the primary, on a thread of its own.
 
-    def __init__(self, pair: ServerPair) -> None:
-        self._pair = pair
+    `pause_s` is the time between two rows of `running`.
+    """
+
+    def __init__(self, pair: ServerPair, pause_s: float = 0.0) -> None:
+        self._pair, self._pause_s = pair, pause_s
+        self.ended = ""  # the error that ended it before the end of its block
         self._next = 1
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -116,6 +131,7 @@ class Load:
     def running(self) -> Iterator[None]:
         """Insert rows until the end of the block, or until the server is gone."""
         self._stopped.clear()
+        self.ended = ""
         self._thread = threading.Thread(target=self._run, name="load")
         self._thread.start()
         try:
@@ -125,12 +141,17 @@ class Load:
             self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._insert()
+        except (pymysql.MySQLError, OSError) as error:
+            self.ended = repr(error)
+
+    def _insert(self) -> None:
         with (
-            contextlib.suppress(pymysql.MySQLError, OSError),
             contextlib.closing(connect(self._pair.primary)) as connection,
             connection.cursor() as cursor,
         ):
-            while not self._stopped.is_set():
+            while not self._stopped.wait(self._pause_s):
                 number, self._next = self._next, self._next + 1
                 cursor.execute(_insert(number))
 

@@ -20,10 +20,17 @@ OPTIONS: dict[str, str | int] = {
     "relay-log": "relay",
     "innodb-flush-log-at-trx-commit": 2,
 }
+_WITHOUT_GTIDS: dict[str, str | int] = {"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF"}
 _JOIN_MARIADB = (
     "CHANGE MASTER TO MASTER_HOST = '{host}', MASTER_PORT = {port}, MASTER_USER = '{user}', "
     "MASTER_PASSWORD = '{password}', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
     "START SLAVE",
+)
+_JOIN_WITHOUT = (
+    "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{host}', SOURCE_PORT = {port}, "
+    "SOURCE_USER = '{user}', SOURCE_PASSWORD = '{password}', SOURCE_LOG_FILE = 'binlog.000001', "
+    "SOURCE_LOG_POS = 4, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_CONNECT_RETRY = 1",
+    "START REPLICA",
 )
 _JOIN_MYSQL = (
     "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{host}', SOURCE_PORT = {port}, "
@@ -36,11 +43,16 @@ MakeServer = Callable[[dict[str, str | int]], PrivateMariaDB]
 
 
 class ServerPair:
-    """A primary and its replica; a context manager. `make` makes a server with options."""
+    """A primary and its replica; a context manager. `make` makes a server with options.
 
-    def __init__(self, make: MakeServer, *, is_mariadb: bool) -> None:
+    Those of MySQL have no GTIDs if not `has_gtids`.
+    """
+
+    def __init__(self, make: MakeServer, *, is_mariadb: bool, has_gtids: bool = True) -> None:
         self._make = make
         self._is_mariadb = is_mariadb
+        self._join_mysql = _JOIN_MYSQL if has_gtids else _JOIN_WITHOUT
+        self._options = OPTIONS if has_gtids else OPTIONS | _WITHOUT_GTIDS
         self._made = 0
         self._opened = contextlib.ExitStack()
 
@@ -63,7 +75,7 @@ class ServerPair:
 
     def _start(self, port: int, password: str) -> PrivateMariaDB:
         self._made += 1
-        server = self._make({**OPTIONS, "server-id": self._made})
+        server = self._make({**self._options, "server-id": self._made})
         server.port, server.password = port, password or server.password
         self._opened.callback(server.close)
         server.start()
@@ -73,7 +85,7 @@ class ServerPair:
         """Make a new server replicate the primary from its first transaction on."""
         primary = self.primary
         facts = {"host": HOST, "port": primary.port, "user": primary.user}
-        for statement in _JOIN_MARIADB if self._is_mariadb else _JOIN_MYSQL:
+        for statement in _JOIN_MARIADB if self._is_mariadb else self._join_mysql:
             run(server, statement.format(password=primary.password, **facts))
 
     def hold_replica(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,37 @@ def test_the_next_server_goes_on_with_exactly_what_was_not_delivered(
     epochs = [scn >> 55 for scn in consumer.scns]
     assert epochs == sorted(epochs)
     assert {*epochs} == {0, 1}
+
+
+@pytest.mark.mysql
+def test_without_gtids_the_error_says_how_to_go_on_and_what_comes_twice(
+    new_mysql: Callable[..., PrivateMySQL], tmp_path: Path
+) -> None:
+    def make(options: dict[str, str | int]) -> PrivateMariaDB:
+        return new_mysql(options=options)
+
+    with (
+        ServerPair(make, is_mariadb=False, has_gtids=False) as pair,
+        read_by_one(pair, tmp_path) as (relay, load, consumer),
+    ):
+        first = load.write(5)
+        wait_until(lambda: ids(consumer) == first, "the first rows")
+        pair.catch_up()
+        pair.primary.kill()
+        pair.promote()
+        second = load.write(5)
+        problem = relay.wait_for_problem("which transactions were delivered is not known")
+        found = re.search(r"`epoch = (\d+)` and `start = \"(time:[^\"]*)\"`, 60 s before", problem)
+        assert found is not None, problem
+        relay.child.stop()
+        relay.change(uri=pair.primary.uri, epoch=int(found[1]), start=found[2])
+        relay.start()
+        wait_until(lambda: ids(consumer)[-1:] == second[-1:], "the rest", relay.tell)
+        begin_s = datetime.fromisoformat(found[2].removeprefix("time:")).timestamp()
+        newest_s = consumer.events[len(first) - 1].timestamp_ns // 1_000_000_000
+        assert begin_s == newest_s - 60
+        assert ids(consumer) == [*first, *first, *second]  # all were written within that minute
+        assert consumer.errors == []
 
 
 def test_a_table_that_is_altered_in_between_keeps_the_definition_that_it_had(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from databus.conf.named_places import GtidPlace
 from databus.relay.sources.epochs import Executed, Lineage, ServerRefusedError
@@ -35,10 +36,8 @@ _WAYS = (
     "lost for good, consumers have rows that no server has: begin anew"
 )
 _UNKNOWN = "which transactions were delivered is not known, so nothing proves that it has them"
-_WAYS_BACK = (
-    "Capture goes on at the server before. If that is gone for good, raise `epoch` of this "
-    "physical source, with `start` = gtid-set:… of what was delivered, or begin anew"
-)
+_WAYS_BACK = "Capture goes on at the server before, once that answers"
+_MARGIN_S = 60
 
 
 class Succession:
@@ -66,23 +65,31 @@ class Succession:
         after_scn: int | None,
         server: str,
         source: str,
+        newest_ns: int = 0,
     ) -> tuple[int, Executed | None]:
         """Return the epoch to read and, where it begins here, what was delivered.
 
         Where these are not known, it is the epoch before: then the log does not prove to be the
-        same. Raises ServerRefusedError, SourceError, and ValueError.
+        same. `newest_ns` is the commit time of the newest window, for advice; 0 = unknown. Raises
+        ServerRefusedError, SourceError, and ValueError.
         """
         lineage = lineage or Lineage()
         turn = turn_at(lineage.newest, configured, after_scn, server)
         if turn.begins:
-            turn, delivered = self._prove(turn, lineage, after_scn or 0, server, source)
+            turn, delivered = self._prove(turn, lineage, after_scn or 0, server, source, newest_ns)
         else:
             delivered = None
         self._catalog.epoch = turn.epoch
         return turn.epoch, delivered
 
     def _prove(
-        self, turn: Turn, lineage: Lineage, after_scn: int, server: str, source: str
+        self,
+        turn: Turn,
+        lineage: Lineage,
+        after_scn: int,
+        server: str,
+        source: str,
+        newest_ns: int,
     ) -> tuple[Turn, Executed | None]:
         newest = lineage.newest
         assert newest is not None  # a turn begins after an epoch
@@ -90,7 +97,7 @@ class Succession:
         # Only the log itself can still prove that it is the same.
         if not delivered and not lineage.has_others and epoch == newest.number:
             return Turn(epoch, begins=False), None
-        problem, ways = _UNKNOWN, _WAYS_BACK
+        problem, ways = _UNKNOWN, f"{_WAYS_BACK}. {_ways_on(newest.number + 1, newest_ns)}"
         if delivered:
             problem, ways = self._problem(delivered.gtids), _WAYS
         if problem:
@@ -169,3 +176,17 @@ class Succession:
 
 def _epoch_of(scn: int) -> int:
     return binlog_position(scn).epoch
+
+
+def _ways_on(epoch: int, newest_ns: int) -> str:
+    """Return how to go on anyway, and what comes twice then."""
+    begin_s = newest_ns // 1_000_000_000 - _MARGIN_S
+    start = f"time:{datetime.fromtimestamp(begin_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    if newest_ns <= 0:
+        return "If that is gone for good, begin anew"
+    return (
+        f"If that is gone for good, set `uri` to this server alone, `epoch = {epoch}` and `start = "
+        f'"{start}"`, {_MARGIN_S} s before the newest transaction that was captured: all that '
+        "was committed since then comes, what was delivered of it a second time. Nothing else is "
+        "lost or repeated if this server has all that was delivered"
+    )

@@ -414,10 +414,8 @@ class MysqlSource(Source):
         open_dump, tell = self._open_dump_to_scan(self._is_mariadb), self._tell_search
         succession = Succession(catalog, files, open_dump, tell, is_mariadb=self._is_mariadb)
         server, begun = self._same_log.server, self._settings.epoch
-        newest_ns = 0 if self._newest is None else self._newest.timestamp_ns
-        epoch, executed = succession.turn(
-            self._lineage, begun, after_scn, server, self.name, newest_ns
-        )
+        name, newest = self.name, self._newest
+        epoch, executed = succession.turn(self._lineage, begun, after_scn, server, name, newest)
         start = self._settings.start if executed is None else f"gtid-set:{executed.gtids}"
         self._settings = self._settings.model_copy(update={"epoch": epoch, "start": start})
         self._history.epoch = self._same_log.epoch = epoch

@@ -23,7 +23,7 @@ from databus.relay.sources.mysql.server.succession import (
     judge_mysql,
     turn_at,
 )
-from databus.relay.sources.source import TellSearch
+from databus.relay.sources.source import Newest, TellSearch
 from databus.schemas.errors import SourceError
 from databus.schemas.scn import binlog_position
 
@@ -65,18 +65,18 @@ class Succession:
         after_scn: int | None,
         server: str,
         source: str,
-        newest_ns: int = 0,
+        newest: Newest | None = None,
     ) -> tuple[int, Executed | None]:
         """Return the epoch to read and, where it begins here, what was delivered.
 
         Where these are not known, it is the epoch before: then the log does not prove to be the
-        same. `newest_ns` is the commit time of the newest window, for advice; 0 = unknown. Raises
-        ServerRefusedError, SourceError, and ValueError.
+        same. `newest` is the newest window of the relay, for advice. Raises ServerRefusedError,
+        SourceError, and ValueError.
         """
         lineage = lineage or Lineage()
         turn = turn_at(lineage.newest, configured, after_scn, server)
         if turn.begins:
-            turn, delivered = self._prove(turn, lineage, after_scn or 0, server, source, newest_ns)
+            turn, delivered = self._prove(turn, lineage, after_scn or 0, server, source, newest)
         else:
             delivered = None
         self._catalog.epoch = turn.epoch
@@ -89,7 +89,7 @@ class Succession:
         after_scn: int,
         server: str,
         source: str,
-        newest_ns: int,
+        captured: Newest | None,
     ) -> tuple[Turn, Executed | None]:
         newest = lineage.newest
         assert newest is not None  # a turn begins after an epoch
@@ -97,7 +97,7 @@ class Succession:
         # Only the log itself can still prove that it is the same.
         if not delivered and not lineage.has_others and epoch == newest.number:
             return Turn(epoch, begins=False), None
-        problem, ways = _UNKNOWN, f"{_WAYS_BACK}. {_ways_on(newest.number + 1, newest_ns)}"
+        problem, ways = _UNKNOWN, f"{_WAYS_BACK}. {_ways_on(newest.number + 1, captured)}"
         if delivered:
             problem, ways = self._problem(delivered.gtids), _WAYS
         if problem:
@@ -178,12 +178,12 @@ def _epoch_of(scn: int) -> int:
     return binlog_position(scn).epoch
 
 
-def _ways_on(epoch: int, newest_ns: int) -> str:
-    """Return how to go on anyway, and what comes twice then."""
-    begin_s = newest_ns // 1_000_000_000 - _MARGIN_S
-    start = f"time:{datetime.fromtimestamp(begin_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    if newest_ns <= 0:
+def _ways_on(epoch: int, captured: Newest | None) -> str:
+    """Return how to go on anyway after the newest window, and what comes twice then."""
+    if captured is None:
         return "If that is gone for good, begin anew"
+    begin_s = captured.timestamp_ns // 1_000_000_000 - _MARGIN_S
+    start = f"time:{datetime.fromtimestamp(begin_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
     return (
         f"If that is gone for good, set `uri` to this server alone, `epoch = {epoch}` and `start = "
         f'"{start}"`, {_MARGIN_S} s before the newest transaction that was captured: all that '

@@ -164,20 +164,21 @@ class Servers:
         # At a first start there is nothing to wait for.
         if now_s - since_s >= self._settings.switch_after_s or not self._is_known:
             self._tried.add(uri)
-            self._next()
+            self._next(error)
             if isinstance(error, ServerRefusedError) and self._tried >= {*self._settings.uris}:
                 return error
         if isinstance(error, ServerRefusedError):
             return SourceUnavailableError(str(error))
         return error
 
-    def _next(self) -> None:
+    def _next(self, error: Exception) -> None:
         uris = self._settings.uris
         if len(uris) == 1:
             return
         self._uri = uris[(uris.index(self._uri) + 1) % len(uris)]
         name = self._settings.name
-        log.warning("%s: trying the next server", name, extra=about(physical_source=name))
+        text = "%s: trying the next server, because of this one: %s"
+        log.warning(text, name, error, extra=about(physical_source=name))
 
     def _forget(self) -> None:
         self._gone_since_s = None

@@ -27,7 +27,7 @@ from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.captured_spans import CapturedSpans
 from databus.relay.catch_up.junction import bound_of, compare
-from databus.relay.catch_up.pace import Pace, PacedGate
+from databus.relay.catch_up.read_ahead import ReadAhead, ReadAheadGate
 from databus.relay.catch_up.server_read import ServerRead
 from databus.relay.catch_up.start_mark import StartMark
 from databus.relay.catch_up.status import CatchUpState
@@ -115,17 +115,17 @@ class CatchUp:
         server: PhysicalSourceSettings,
         folder: Path,
         asked_scn: int,
-        pace: Pace,
+        read_ahead: ReadAhead,
         on_change: Callable[[], None],
     ) -> None:
         """`server` are the settings of the source for the server to read.
 
-        `pace` knows its readers. `on_change` is called on its threads when there is more to read;
-        it must not block.
+        `read_ahead` knows its readers. `on_change` is called on its threads when there is more to
+        read; it must not block.
         """
         self._main, self._folder, self._on_change = main, folder, on_change
         self.server = server
-        self.asked_scn, self._pace = asked_scn, pace
+        self.asked_scn, self._read_ahead = asked_scn, read_ahead
         self.name = f"{main.settings.name}.catch-up"
         self.begin_scn = -1
         self.proved_scn = -1  # up to which both histories are proved to be the same
@@ -253,7 +253,7 @@ class CatchUp:
         )
         opened.callback(recorder.close)
         recorder.open()
-        ring.gate, ring.large = PacedGate(recorder.gate, self._pace), recorder.large
+        ring.gate, ring.large = ReadAheadGate(recorder.gate, self._read_ahead), recorder.large
 
         def on_append() -> None:
             recorder.notify()
@@ -353,11 +353,11 @@ class CatchUp:
 
     def _steer(self, capture: Capture, tail: int, *, is_enough: bool) -> None:
         assert self.recorder is not None
-        self.recorder.hold.note({_READERS: self._pace.after_scn})
+        self.recorder.hold.note({_READERS: self._read_ahead.after_scn})
         # The gate may hold capture up before: then the server is not kept waiting.
-        if self._pace.is_far_ahead(tail):
+        if self._read_ahead.is_far_ahead(tail):
             self._is_held_back = True
-        elif not self._pace.is_far_ahead(tail, part=2):
+        elif not self._read_ahead.is_far_ahead(tail, part=2):
             self._is_held_back = False
         if is_enough or self._is_held_back:
             capture.pause()

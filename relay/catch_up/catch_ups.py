@@ -15,7 +15,7 @@ from pathlib import Path
 
 from databus.relay.catch_up.catch_up import CatchUp, MainHistory
 from databus.relay.catch_up.junction import bound_of, lacks
-from databus.relay.catch_up.pace import Pace
+from databus.relay.catch_up.read_ahead import ReadAhead
 from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.catch_up.status import Catching, CatchUpState, CatchUpStatus
 from databus.relay.log.history import HistoryReader
@@ -149,18 +149,18 @@ class CatchUps:
         name, newest = self._main.settings.name, lambda: self._history.max_scn
         makeup = self._main.spans.makeup
         spans = ReadAgain(self._main.spans, makeup)
-        pace = Pace(self._main.settings.catch_up_bytes // 2)
+        read_ahead = ReadAhead(self._main.settings.catch_up_bytes // 2)
         reader = CatchUpReader(
             f"the catch-up of {name}",
             lambda: self._limit(catch_up),
             newest,
-            pace,
+            read_ahead,
             self._main.clock,
             spans,
         )
         folder = self._folder / str(self._made)
         server = self._main.server.settings
-        catch_up = CatchUp(self._main, server, folder, scn, pace, reader.notifier.notify_all)
+        catch_up = CatchUp(self._main, server, folder, scn, read_ahead, reader.notifier.notify_all)
         added = _Running(catch_up, reader, makeup, self._now_s())
         self._running.append(added)
         self._update()

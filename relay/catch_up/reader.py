@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from databus.relay.capture.notifier import Notifier
-from databus.relay.catch_up.pace import Pace
+from databus.relay.catch_up.read_ahead import ReadAhead
 from databus.relay.clock import Clock
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.layout import UNKNOWN_SCN
@@ -36,18 +36,18 @@ class CatchUpReader:
         name: str,
         limit: Callable[[], int | None],
         newest_held: Callable[[], int],
-        pace: Pace,
+        read_ahead: ReadAhead,
         clock: Clock,
         spans: Spans = NO_LIMITS,
     ) -> None:
         """`limit` returns the first SCN that must not be read yet, or None.
 
         `newest_held` returns the newest SCN of the relay: what is asked for is never after that.
-        `pace` is told where readers are. `spans` are those of its sources, as they are for this
-        reader.
+        `read_ahead` is told where readers are. `spans` are those of its sources, as they are for
+        this reader.
         """
         self.spans = spans
-        self._pace, self._clock = pace, clock
+        self._read_ahead, self._clock = read_ahead, clock
         self._name, self._limit, self._newest_held = name, limit, newest_held
         self._history: HistoryReader | None = None
         self._error: Exception | None = None
@@ -78,7 +78,7 @@ class CatchUpReader:
         if self._history is None:
             return
         self._history.rest()
-        self._pace.forget(self._clock.monotonic_s())
+        self._read_ahead.forget(self._clock.monotonic_s())
         before = self._end
         with suppress(DatabusError):  # whoever reads it is told
             if self._refresh() != before:
@@ -147,7 +147,7 @@ class CatchUpReader:
         if found is None or found > end:
             return None
         # The rest of a window needs the whole window.
-        self._pace.asked(found, scn - (window_offset >= 0), self._clock.monotonic_s())
+        self._read_ahead.asked(found, scn - (window_offset >= 0), self._clock.monotonic_s())
         self._note_wait()
         return found
 
@@ -185,7 +185,7 @@ class CatchUpReader:
         found = history.select(position, min(max_bytes, room), selector, place, room_bytes)
         if found is not None:
             self.read_bytes += found.position - position
-            self._pace.sent(position, found.position)
+            self._read_ahead.sent(position, found.position)
         return found
 
     def count(
@@ -203,7 +203,7 @@ class CatchUpReader:
         if history is None or room <= 0:
             return position
         end = history.end_of_windows(position, min(max_bytes, room), slack_bytes)
-        self._pace.sent(position, end)
+        self._read_ahead.sent(position, end)
         return end
 
     def has_optional(self, position: int, windows: bytes) -> bool:
@@ -241,7 +241,9 @@ class CatchUpReader:
         return self._end
 
     def _note_wait(self) -> None:
-        self._pace.waits_for_proof = self._is_limited and self._pace.slowest >= self._end[1]
+        self._read_ahead.waits_for_proof = (
+            self._is_limited and self._read_ahead.slowest >= self._end[1]
+        )
 
     def _before(self, history: HistoryReader, limit: int) -> tuple[int, int]:
         """Return SCN and end position of the last window before an SCN."""

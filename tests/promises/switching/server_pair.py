@@ -88,6 +88,11 @@ class ServerPair:
         for statement in _JOIN_MARIADB if self._is_mariadb else self._join_mysql:
             run(server, statement.format(password=primary.password, **facts))
 
+    def write_astray(self, statement: str) -> None:
+        """Write to the replica, in a domain of its own where there are domains."""
+        domain = ["SET SESSION gtid_domain_id = 7"] if self._is_mariadb else []
+        run(self.replica, *domain, statement)
+
     def hold_replica(self) -> None:
         """Let the replica get nothing more."""
         run(self.replica, "STOP SLAVE" if self._is_mariadb else "STOP REPLICA")

@@ -236,6 +236,46 @@ def test_it_stops_at_a_server_that_lacks_what_was_delivered_and_names_it(
         assert len(ids(consumer)) == 23
 
 
+def notes(server: PrivateMariaDB) -> dict[int, str]:
+    """Return the notes that were changed."""
+    found = run(server, "SELECT id, note FROM shop.orders WHERE note NOT LIKE 'note %'")
+    return dict(found)
+
+
+def test_it_stops_at_a_server_that_was_written_to_before_what_was_delivered(
+    pair: ServerPair, tmp_path: Path
+) -> None:
+    with read_by_one(pair, tmp_path) as (relay, load, consumer):
+        load.write(20)
+        pair.catch_up()
+        pair.write_astray("UPDATE shop.orders SET note = 'astray' WHERE id = 5")
+        run(pair.primary, "UPDATE shop.orders SET note = 'later' WHERE id = 5")
+        wait_until(lambda: len(ids(consumer)) == 21, "all of the first server")
+        wait_until(lambda: notes(pair.replica) == {5: "later"}, "the replica")
+        pair.primary.kill()
+        problem = relay.wait_for_problem("which was not delivered, before ")
+        print(problem)
+        assert relay.get("/health").status == 503
+        assert consumer.events[-1].row["note"] == "later"
+
+
+def test_what_was_written_astray_to_other_tables_is_in_nobodys_way(
+    pair: ServerPair, tmp_path: Path
+) -> None:
+    with read_by_one(pair, tmp_path) as (relay, load, consumer):
+        first = load.write(20)
+        pair.catch_up()
+        pair.write_astray("CREATE TABLE shop.own (id INT PRIMARY KEY)")
+        pair.write_astray("INSERT INTO shop.own VALUES (1)")
+        first += load.write(5)
+        wait_until(lambda: ids(consumer) == first, "all of the first server")
+        pair.catch_up()
+        pair.primary.kill()
+        pair.promote()
+        second = load.write(5)
+        wait_until(lambda: ids(consumer) == first + second, "the rest", relay.tell)
+
+
 def test_a_switch_on_purpose_under_load_loses_nothing_and_repeats_nothing(
     pair: ServerPair, tmp_path: Path
 ) -> None:

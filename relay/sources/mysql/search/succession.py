@@ -12,6 +12,7 @@ from databus.relay.sources.mysql.binlog.executed import ExecutedGtids
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.search.executed_search import executed_before
+from databus.relay.sources.mysql.search.log_order import LogOrder, delivered_of, has_strangers
 from databus.relay.sources.mysql.search.start_search import StartSearch
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.start_position import LogFile, Start
@@ -30,7 +31,16 @@ from databus.schemas.scn import binlog_position
 log = logging.getLogger(__name__)
 
 _OF_MARIADB = "SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_current_pos"
+_LOGGED_BY_MARIADB, _LOGGED_BY_MYSQL = (
+    "SELECT @@GLOBAL.gtid_binlog_pos",
+    "SELECT @@GLOBAL.gtid_executed",
+)
 _OF_MYSQL = "SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged"
+_WAYS_OF_ORDER = (
+    "No epoch begins there. Resume capture once a server of `uri` has them in order. To go on here "
+    "anyway, set `epoch` to {epoch} and `start` to the gtid-set of what must not come (again), and "
+    "start the relay anew; then make consumers equal to the database where rows differ"
+)
 _WAYS = (
     "No epoch begins there. Resume capture once a server of `uri` has what is missing. If that is "
     "lost for good, consumers have rows that no server has: begin anew"
@@ -100,6 +110,9 @@ class Succession:
         problem, ways = _UNKNOWN, f"{_WAYS_BACK}. {_ways_on(newest.number + 1, captured)}"
         if delivered:
             problem, ways = self._problem(delivered.gtids), _WAYS
+            if not problem:
+                problem = self._disorder(delivered.gtids)
+                ways = _WAYS_OF_ORDER.format(epoch=turn.epoch)
         if problem:
             text = f"another server ({server}) answers instead of {newest.server}, and {problem}"
             raise ServerRefusedError(
@@ -157,6 +170,17 @@ class Succession:
         for gtid in lineage.more:
             executed.add(gtid)
         return None if executed.text is None else Executed(known.scn, executed.text)
+
+    def _disorder(self, delivered: str) -> str:
+        """Return which transaction would be delivered in another order than here; "" without."""
+        (found,) = self._catalog.ask(_LOGGED_BY_MARIADB if self._is_mariadb else _LOGGED_BY_MYSQL)
+        known = delivered_of(delivered, is_mariadb=self._is_mariadb)
+        logged = delivered_of(str(found[0]), is_mariadb=self._is_mariadb)
+        if not has_strangers(known, logged):
+            return ""
+        return LogOrder(self._files, self._open_dump, self._tell, self._catalog.names).problem(
+            known
+        )
 
     def _problem(self, delivered: str) -> str:
         """Return why capture cannot go on here; "" if it can."""

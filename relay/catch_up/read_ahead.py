@@ -27,7 +27,7 @@ class _Reader:
     heard_at_s: float
 
 
-class Pace:
+class ReadAhead:
     """The places of one catch-up's readers, and the bytes that it may be ahead of the slowest."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -70,18 +70,18 @@ class Pace:
             self.slowest, self.after_scn = slowest.position, slowest.after_scn
 
 
-class PacedGate:
+class ReadAheadGate:
     """Lets the ring evict what is in the log, as long as that is not far ahead of the readers."""
 
-    def __init__(self, gate: LogGate, pace: Pace) -> None:
-        self._gate, self._pace = gate, pace
+    def __init__(self, gate: LogGate, read_ahead: ReadAhead) -> None:
+        self._gate, self._read_ahead = gate, read_ahead
 
     def is_open(self, position: int) -> bool:
         """Return whether everything before a position may be evicted."""
-        return not self._pace.is_far_ahead(position) and self._gate.is_open(position)
+        return not self._read_ahead.is_far_ahead(position) and self._gate.is_open(position)
 
     def wait_for(self, position: int) -> None:
         """Return once everything before a position may be evicted; raise WaitEndedError."""
-        if self._pace.is_far_ahead(position):
-            self._gate.wait_until(lambda: not self._pace.is_far_ahead(position))
+        if self._read_ahead.is_far_ahead(position):
+            self._gate.wait_until(lambda: not self._read_ahead.is_far_ahead(position))
         self._gate.wait_for(position)

@@ -191,6 +191,14 @@ class PhysicalSourceSettings(Settings):
         description="MySQL: warn if the server may purge the log that is yet to be read within "
         "this time (or within half of its retention time, if that is less)",
     )
+    coalesce_ms: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="Time for which capture rests after a few rows, so that transactions that "
+        "follow one another closely are read and sent together: less CPU time, more latency; "
+        "0 = never",
+    )
     poll_interval_s: float = Field(
         default=0.001, gt=0, le=10, description="Time between two polls of an SQLite change log"
     )

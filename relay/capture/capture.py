@@ -32,6 +32,7 @@ from databus.relay.capture.capture_ring import CaptureRing, newest_of, stored_ma
 from databus.relay.capture.heartbeat import Heartbeat
 from databus.relay.capture.log_place import LogPlace
 from databus.relay.capture.max_scn import MaxScnStore
+from databus.relay.capture.notifier import Coalescing
 from databus.relay.capture.repeated_errors import RepeatedErrors, as_first_occurrence
 from databus.relay.capture.servers import Servers
 from databus.relay.capture.status import RESTING, TROUBLED, CaptureStatus, State
@@ -85,8 +86,7 @@ class Capture:
         self._open_source = open_source
         self._ring = ring
         self._encoder, self._max_scn = encoder, max_scn
-        self._on_append, self._flush_s = on_append, flush_s
-        self._clock = clock
+        self._on_append, self._flush_s, self._clock = on_append, flush_s, clock
         self._on_problem, self._large_rows = on_problem, large_rows
         self._stops, self._on_stop = NO_STOPS if stops is None else stops, on_stop
         self._changed = threading.Condition(threading.RLock())
@@ -98,16 +98,15 @@ class Capture:
         self.place = LogPlace(settings.name, ring)
         self._errors, self._heartbeat = RepeatedErrors(), Heartbeat()
         self._windows = self._events = self._size_bytes = self._reconnects = 0
-        self._delay_s = 0.0
+        self._delay_s, self._wait_s = 0.0, settings.reconnect_min_s
         self._warnings: tuple[str, ...] = ()
         self._search: LogSearch | None = None  # for which the source waits
-        self._was_opened = False
+        self._was_opened = self._is_unfinished = False
         self._thread: threading.Thread | None = None
-        self._is_unfinished = False
+        self._coalescing = Coalescing(settings.coalesce_ms / 1000)
         self._unsaved = ""  # why the last save of MaxSCN failed
         self._mark: LogMark | None = None  # the newest log mark given to the ring
         self._saved_scn, self._saved_at_s = -1, float("-inf")
-        self._wait_s = settings.reconnect_min_s
 
     @property
     def status(self) -> CaptureStatus:
@@ -274,6 +273,7 @@ class Capture:
                 self._note_mark(source)
                 self._save_when_due(source)
                 self._note_proof(is_at_end=not captured and source.is_at_end)
+                self._coalescing.took(self._size_bytes)
         finally:
             # From here on the state of the database is unknown again.
             self.place.is_proved = False

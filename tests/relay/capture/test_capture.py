@@ -182,6 +182,14 @@ def test_what_is_committed_gets_into_the_ring_and_is_announced(bench: Bench) -> 
     assert (status.state, status.scn, status.windows, status.events) == (State.RUNNING, 2, 2, 3)
 
 
+def test_it_rests_after_a_few_rows_and_misses_none(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(update={"coalesce_ms": 1})
+    bench.start()
+    for scn in range(1, 20):
+        bench.source.put(transaction(scn, insert(scn)))
+    bench.wait_for(*range(1, 20))
+
+
 def test_a_log_that_is_doubted_is_opened_again_and_has_no_lag_until_then(bench: Bench) -> None:
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)), transaction(2))

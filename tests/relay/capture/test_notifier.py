@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from databus.relay.capture.notifier import Notifier
+from databus.relay.capture.notifier import FEW_BYTES, Coalescing, Notifier
 
 
 def test_a_ring_wakes_who_listens() -> None:
@@ -164,3 +164,23 @@ async def test_who_works_at_once_is_woken_when_the_relay_lets_go() -> None:
     futures = [notifier.add(at_once=lambda: True)]
     notifier.notify_all()
     assert await woken(notifier, futures) == [0]
+
+
+def test_capture_rests_after_a_few_bytes_and_neither_after_none_nor_after_many() -> None:
+    rests: list[float] = []
+    coalescing = Coalescing(0.005, rests.append)
+    coalescing.took(0)
+    assert rests == []
+    coalescing.took(100)
+    coalescing.took(100)
+    assert rests == [0.005]
+    coalescing.took(100 + FEW_BYTES)
+    assert rests == [0.005] * 2
+    coalescing.took(101 + 2 * FEW_BYTES)
+    assert rests == [0.005] * 2
+
+
+def test_without_the_setting_capture_never_rests() -> None:
+    rests: list[float] = []
+    Coalescing(0.0, rests.append).took(100)
+    assert rests == []

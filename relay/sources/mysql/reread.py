@@ -6,7 +6,6 @@ is. The definitions of the tables are those that the relay has kept for its firs
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,8 +44,18 @@ def prepare_reread(
     _check_kept(settings, request.scn, number)
     if kept.exists():
         make_private(copy)  # before it has any content
-        shutil.copyfile(kept, copy)
+        copy.write_bytes(_whole_lines(kept))
     return BinlogPosition(place.epoch, number, FIRST_OFFSET).to_scn()
+
+
+def _whole_lines(path: Path) -> bytes:
+    """Return the whole lines of a history that is perhaps being written.
+
+    It is only appended to, or replaced by another file. The statement of a line that is not
+    complete yet is further on in the log than any place that is asked for, so it is read there.
+    """
+    data = path.read_bytes()
+    return data[: data.rfind(b"\n") + 1]
 
 
 def _check_kept(settings: PhysicalSourceSettings, scn: int, number: int) -> None:

@@ -27,6 +27,7 @@ from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.captured_spans import CapturedSpans
 from databus.relay.catch_up.junction import bound_of, compare
+from databus.relay.catch_up.left_out import LeftOut
 from databus.relay.catch_up.read_ahead import ReadAhead, ReadAheadGate
 from databus.relay.catch_up.server_read import ServerRead
 from databus.relay.catch_up.start_mark import StartMark
@@ -268,6 +269,7 @@ class CatchUp:
             on_append,
             clock=main.clock,
             on_problem=main.on_problem,
+            stops=LeftOut(main.spans, ring, begin_scn),
         )
         own = RingReader.open(main.ring_path, follows=True)
         opened.callback(own.close)

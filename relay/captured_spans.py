@@ -31,13 +31,14 @@ import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 from databus.daemon.files import narrow, replace_file
 from databus.daemon.log_setup import about
 from databus.relay.ring.layout import NEVER_SEALED
-from databus.relay.span import ALWAYS, MOST_MAKEUPS, FirstScn, Span, TableStop
+from databus.relay.span import ALWAYS, MOST_MAKEUPS, FirstScn, Hole, Span, TableStop
 from databus.schemas.errors import RingError
 from databus.schemas.scn import MAX_SCN
 
@@ -78,6 +79,7 @@ class _Content(NamedTuple):
 
     first_scns: Mapping[str, int]
     stops: Mapping[str, TableStop]
+    holes: Mapping[str, Hole] = MappingProxyType({})
     rewritten_until: int = ALWAYS
     makeup: int = 0
     unlike_until: int = MAX_SCN
@@ -139,7 +141,9 @@ class CapturedSpans:
         stops = {name: one for name, one in before.stops.items() if name in self._ids}
         # A ring that was put back from a copy may end before the stop.
         lost = [one.scn for one in stops.values() if one.scn > scn]
-        now = before._replace(first_scns=firsts, stops=_lowered(stops, scn))
+        holes = {n: h._replace(until_scn=min(h.until_scn, scn)) for n, h in before.holes.items()}
+        holes = {n: h for n, h in holes.items() if n in firsts and h.until_scn > h.after_scn}
+        now = before._replace(first_scns=firsts, stops=_lowered(stops, scn), holes=holes)
         if before.first_scns.keys() != firsts.keys():
             # Windows up to here are of other sources than those that a catch-up reads now.
             now = now.changed()._replace(unlike_until=scn)
@@ -175,6 +179,23 @@ class CapturedSpans:
         self._take(content)
         return True
 
+    def take_in(self, source: str) -> None:
+        """Capture a stopped source again from the ring's newest window on; raise RingError.
+
+        The windows since its stop stay without its rows.
+        """
+        content, scn = self._content, self._ring.max_scn
+        stops = {name: one for name, one in content.stops.items() if name != source}
+        begin = content.stops[source].scn
+        before = content.holes.get(source)
+        if before is not None:
+            begin = min(begin, before.after_scn)  # one hole instead of two: nothing is missed
+        holes = {**content.holes, source: Hole(begin, scn, source)}
+        unlike_until = max(content.unlike_until, scn)
+        content = content.changed()._replace(stops=stops, holes=holes, unlike_until=unlike_until)
+        self._save(content)
+        self._take(content)
+
     def lower(self, scn: int, newest_scn: int) -> None:
         """Let no stop be after `scn`, from which the ring is to begin anew; raise RingError.
 
@@ -192,7 +213,7 @@ class CapturedSpans:
         firsts = dict.fromkeys(self._ids, ALWAYS)
         # Places were told until the ring had begun anew.
         until = self._content.rewritten_until
-        content = self._content._replace(first_scns=firsts, stops={}).rewritten(until)
+        content = self._content._replace(first_scns=firsts, stops={}, holes={}).rewritten(until)
         self._save(content)
         self._take(content)
 
@@ -214,14 +235,17 @@ class CapturedSpans:
         content = self._content
         if ring_id != self._ring.ring_id:
             return {}
-        return {n: scn for n, scn in content.first_scns.items() if n not in content.stops}
+        firsts = {n: scn for n, scn in content.first_scns.items() if n not in content.stops}
+        return firsts | {n: h.until_scn for n, h in content.holes.items() if n in firsts}
 
     def has_all(self, src_id: int, scn: int) -> bool:
         """Return whether window `scn` has all rows of a source."""
         if src_id not in self._ids.values():
             return False
-        first, stop, *_ = self.of({src_id})
-        return first.scn < scn and (stop is None or scn <= stop.scn)
+        span = self.of({src_id})
+        if span.hole is not None and span.hole.after_scn < scn <= span.hole.until_scn:
+            return False
+        return span.first.scn < scn and (span.stop is None or scn <= span.stop.scn)
 
     def of(self, src_ids: Collection[int] | None) -> Span:
         """Return the span of some sources, from the newest first SCN to the oldest stop."""
@@ -236,10 +260,19 @@ class CapturedSpans:
             for name, stop in content.stops.items()
             if src_ids is None or self._ids[name] in src_ids
         ]
+        holes = [
+            one
+            for name, one in content.holes.items()
+            if src_ids is None or self._ids[name] in src_ids
+        ]
+        hole = None
+        if holes:
+            last = max(holes, key=lambda one: one.until_scn)
+            hole = last._replace(after_scn=min(one.after_scn for one in holes))
         first, stop = max(firsts, default=FirstScn()), min(stops, default=None)
         # A catch-up has the rows of a table that was stopped.
         unlike_until = MAX_SCN if content.stops else content.unlike_until
-        return Span(first, stop, content.rewritten_until, content.makeup, unlike_until)
+        return Span(first, stop, content.rewritten_until, content.makeup, unlike_until, hole=hole)
 
     def _take(self, content: _Content) -> None:
         # The revision last: a reader that sees it sees the content.
@@ -312,7 +345,9 @@ def _read(path: Path) -> bytes | None:
 
 def _encode(content: _Content) -> bytes:
     stops = {name: [s.scn, s.since, s.problem] for name, s in content.stops.items()}
+    holes = {name: [hole.after_scn, hole.until_scn] for name, hole in content.holes.items()}
     value = {
+        "holes": holes,
         "firstScns": dict(content.first_scns),
         "stops": stops,
         "rewrittenUntil": content.rewritten_until,
@@ -342,10 +377,15 @@ def _decode(content: bytes) -> _Content:
         str(name): TableStop(int(scn), str(name), str(problem), float(since))
         for name, (scn, since, problem) in value.get("stops", {}).items()
     }
+    holes = {
+        str(name): Hole(int(after), int(until), str(name))
+        for name, (after, until) in value.get("holes", {}).items()
+    }
     firsts = {str(name): int(scn) for name, scn in value["firstScns"].items()}
     return _Content(
         firsts,
         stops,
+        holes,
         value.get("rewrittenUntil", ALWAYS),
         value.get("rewrites", 0),
         value.get("unlikeUntil", MAX_SCN),

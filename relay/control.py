@@ -10,9 +10,11 @@ The methods block for up to some seconds: never call them on the event loop.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from threading import Lock
 
 from databus.conf.named_places import NamedPlace, ScnPlace
@@ -20,9 +22,12 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.capture import Capture
 from databus.relay.capture.status import State
 from databus.relay.physical_source import PhysicalSource
+from databus.relay.sources.kind import RepairRequest, repair_history
 from databus.relay.sources.source import Source
 from databus.relay.sources.uri import without_password
 from databus.schemas.errors import ControlRefusedError, RingError, SettingsError, SourceError
+
+log = logging.getLogger(__name__)
 
 STOP_S = 10.0  # a read of a source takes about a second, a connection more
 SHUTDOWN_S = 5.0
@@ -34,14 +39,16 @@ class Control:
     """Controls the physical sources of one relay. Thread-safe.
 
     `open_source` opens another reader of a source's database; `forget_ring` is called with
-    the name of a physical source whose ring was emptied.
+    the name of a physical source whose ring was emptied. Sources keep their files in `data_dir`.
     """
 
     def __init__(
         self,
         open_source: Callable[[PhysicalSourceSettings], Source],
         forget_ring: Callable[[str], None],
+        data_dir: Path,
     ) -> None:
+        self._data_dir = data_dir
         self._open_source = open_source
         self._forget_ring = forget_ring
         self._draining: set[str] = set()
@@ -90,6 +97,51 @@ class Control:
             capture.servers.switch(uri)
             _put_back(capture, before)
 
+    def repair(
+        self, source: PhysicalSource, name: str, scn: int | None, create_table: str | None
+    ) -> None:
+        """Take a source that was stopped alone in again, from the newest window on.
+
+        What came since its stop is read from the source's log, by those who ask for it. With an
+        SCN, the table's definition from there on is set first (`databus schema repair`). Capture of
+        the others rests only for the change. Raises ControlRefusedError, and changes nothing, if
+        the source is not stopped, or its log cannot be read a second time.
+        """
+        with self._alone(source), ExitStack() as rest:
+            if name not in source.spans.stops:
+                raise ControlRefusedError(f"{source.name}: source {name} is not stopped alone")
+            if source.catch_ups is None or not source.settings.catch_ups:
+                raise ControlRefusedError(
+                    f"{source.name}: its log is not read a second time (catch_ups), so the rows "
+                    "since the stop would be missing; restart capture from there"
+                )
+
+            def take_turn() -> None:
+                rest.enter_context(self._resting(source))
+
+            if scn is None:
+                take_turn()
+            else:
+                settings = source.capture.servers.current
+                request = RepairRequest(name, scn, create_table, take_turn)
+                try:
+                    repaired = repair_history(settings, self._data_dir, request)
+                except (SourceError, SettingsError) as error:
+                    raise ControlRefusedError(f"{source.name}: {error}") from error
+                if repaired.doubt:
+                    log.warning("%s: %s: %s", source.name, name, repaired.doubt)
+            source.spans.take_in(name)
+
+    @contextmanager
+    def _resting(self, source: PhysicalSource) -> Iterator[None]:
+        """Stop capture meanwhile; raise ControlRefusedError if it does not stop."""
+        before = source.capture.status.state
+        self._stop_or_refuse(source, before)
+        try:
+            yield
+        finally:
+            _put_back(source.capture, before)
+
     def restart(self, source: PhysicalSource, place: NamedPlace) -> None:
         """Empty the ring and capture from a place in the source's log on.
 
@@ -108,7 +160,7 @@ class Control:
         lock = self._locks.setdefault(source.name, Lock())
         if not lock.acquire(blocking=False):
             raise ControlRefusedError(
-                f"{source.name}: a restart or a switch is in progress; wait for its end"
+                f"{source.name}: a restart, a repair or a switch is in progress; wait for its end"
             )
         try:
             yield

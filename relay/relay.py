@@ -116,7 +116,7 @@ class Relay:
             self._copies = SharedCopies()
             self.physical_sources: Mapping[str, PhysicalSource] = self._open_all(opened)
             self.ring_watch = self._make_ring_watch()
-            self.control = Control(self.open_source, self.ring_watch.forget)
+            self.control = Control(self.open_source, self.ring_watch.forget, settings.data_dir)
             self._opened = opened.pop_all()
 
     @property

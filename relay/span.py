@@ -12,10 +12,11 @@ beginning.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from databus.relay.ring.event_selector import WINDOW_DONE, Position
 from databus.schemas.errors import RequestError, ScnNotFoundError, TableStoppedError
+from databus.schemas.scn import MAX_SCN
 
 _PLACE_BITS = 40  # of an offset in a window; above them is a number
 _REREAD = 1 << 22  # in a number: of a catch-up's windows, not of the ring's
@@ -29,6 +30,7 @@ class FirstScn(NamedTuple):
 
     scn: int = ALWAYS
     source: str = ""
+    since: str = "it was listed"
 
     def check(self, asked: Position, min_scn: int) -> None:
         """Raise ScnNotFoundError for a position with changes after it that are not captured.
@@ -37,7 +39,7 @@ class FirstScn(NamedTuple):
         """
         # A position inside window `scn` needs the rest of that window, too.
         if self.scn > ALWAYS and asked != (self.scn, WINDOW_DONE) and asked[0] <= self.scn:
-            advice = f"source {self.source} is captured only since it was listed, after {self.scn}"
+            advice = f"source {self.source} is captured only since {self.since}, after {self.scn}"
             raise ScnNotFoundError(asked[0], max(min_scn, self.scn + 1), advice)
 
 
@@ -62,13 +64,39 @@ class TableStop(NamedTuple):
         return error
 
 
+class Hole(NamedTuple):
+    """The ring's windows after `after_scn`, up to `until_scn`, are without rows of a source.
+
+    It was stopped alone, and taken in again later.
+    """
+
+    after_scn: int
+    until_scn: int
+    source: str
+
+    def is_after(self, place: Position) -> bool:
+        """Return whether a place is before the hole, or inside its last complete window."""
+        scn, offset = place
+        return scn < self.after_scn or (scn == self.after_scn and offset != WINDOW_DONE)
+
+    def is_before(self, place: Position) -> bool:
+        """Return whether nothing of the hole follows a place."""
+        scn, offset = place
+        return scn > self.until_scn or (scn == self.until_scn and offset == WINDOW_DONE)
+
+    def has(self, place: Position) -> bool:
+        """Return whether what follows a place is in the hole."""
+        return not self.is_after(place) and not self.is_before(place)
+
+
 class Span(NamedTuple):
     """The windows that are complete for some sources: after `first`, up to `stop` if it is set.
 
     Windows up to `rewritten_until` may have been captured a second time, with other events.
     `makeup` is the number of what is captured now, and by which rewrite. `read_by` is the makeup
     that a catch-up reads with, whose windows up to `unlike_until` may have other events than the
-    ring's; None for the ring.
+    ring's; None for the ring. Only the ring's have the `hole`; `end` is where it begins, for who
+    reads from before it.
     """
 
     first: FirstScn = FirstScn()
@@ -77,6 +105,21 @@ class Span(NamedTuple):
     makeup: int = 0
     unlike_until: int = ALWAYS
     read_by: int | None = None
+    hole: Hole | None = None
+    end: int = MAX_SCN
+
+    def seen_from(self, asked: Position | None, prev_scn: int) -> Self:
+        """Return the span on one side of its hole: for who asks for what comes after a place.
+
+        Without a place, for the oldest windows, those after `prev_scn`.
+        """
+        hole = self.hole
+        if hole is None or self.read_by is not None:
+            return self
+        if hole.is_after((prev_scn, WINDOW_DONE) if asked is None else asked):
+            return self._replace(end=hole.after_scn)
+        begin = FirstScn(hole.until_scn, hole.source, "it was repaired")
+        return self._replace(first=max(self.first, begin))
 
     def place(self, told: Position) -> Position:
         """Return the place that a response told; raise RequestError if it is not valid any more."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,7 @@ from rich.console import Console
 from benchmarks.shared.report import Figure, at_most, publish
 from benchmarks.stopped_table.load import CREATE, RATE, TABLES, Load, Reader
 from databus.client.client import DatabusClient
-from databus.demo.processes import ChildError, check_signals, python_module, stopped_by_signals
+from databus.demo.processes import ChildError, check_signals, stopped_by_signals
 from databus.demo.stage import Stage
 
 PHASE_S, SHORT_PHASE_S = 10.0, 3.0
@@ -83,25 +82,13 @@ class Run:
         stops = self._stage.view()["stoppedTables"]
         return stops[0] if stops else None
 
-    def _is_capturing(self) -> bool:
-        with suppress(OSError):
-            view = self._stage.view()
-            return bool(view["state"] == "running" and view["isConnected"])
-        return False
-
     def _repair(self) -> None:
         """Do what the relay's advice says."""
         stop = self._stop()
         assert stop is not None
         scn = stop["problem"].partition("--scn ")[2].split()[0]
-        command = python_module("databus.cli.main", "schema", "repair", "shop.items")
-        file = self._stage.settings_file
-        self._stage.relay.stop()
-        subprocess.run([*command, "--scn", scn, "-c", str(file)], check=True, capture_output=True)
-        self._stage.relay.start()  # its health says that a table is stopped
-        self._wait(self._is_capturing, "the relay")
-        body = json.dumps({"scn": stop["afterScn"]}).encode()
-        url = f"{self._stage.url}/api/v1/physicalSources/shop/restart"
+        body = json.dumps({"source": "shop.items", "scn": scn}).encode()
+        url = f"{self._stage.url}/api/v1/physicalSources/shop/repair"
         with urllib.request.urlopen(urllib.request.Request(url, body), timeout=PATIENCE_S):
             pass
 

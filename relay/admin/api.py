@@ -32,6 +32,7 @@ from databus.relay.admin.models import (
     Problem,
     Problems,
     RelayView,
+    RepairTable,
     Restart,
     Rows,
     RowsQuery,
@@ -179,6 +180,16 @@ class RelayApi:
             ),
             Endpoint(
                 "POST",
+                f"{_ONE}/repair",
+                "Take a source that is stopped alone in again, with the rows since its stop",
+                PhysicalSourceView,
+                self.repair,
+                role=Role.ADMIN,
+                body=RepairTable,
+                errors=_NO_SUCH | {409: "It is not stopped, or cannot be repaired so"},
+            ),
+            Endpoint(
+                "POST",
                 f"{_ONE}/restart",
                 restart,
                 PhysicalSourceView,
@@ -303,6 +314,15 @@ class RelayApi:
         """Read another server of the list from now on."""
         source = self._find(call)
         await _in_thread(self._relay.control.switch, source, call.body.uri)
+        return self._view(source)
+
+    async def repair(self, call: Call) -> PhysicalSourceView:
+        """Take a source that is stopped alone in again."""
+        source, body = self._find(call), call.body
+        await _in_thread(
+            self._relay.control.repair, source, body.source, body.scn, body.create_table or None
+        )
+        source.notifier.notify_all()
         return self._view(source)
 
     async def restart(self, call: Call) -> PhysicalSourceView:

@@ -407,6 +407,21 @@ class Switch(ApiModel):
     uri: str = Field(max_length=1000, description="One of the servers in the setting `uri`")
 
 
+class RepairTable(ApiModel):
+    """A source that is stopped alone, to be taken in again."""
+
+    source: str = Field(max_length=1000)
+    scn: Scn | None = Field(
+        default=None,
+        description="First SCN of the definition to set, which the problem names; None = none is",
+    )
+    create_table: str = Field(
+        default="",
+        max_length=100_000,
+        description="CREATE TABLE statement; without one the database is asked",
+    )
+
+
 class PositionQuery(ApiModel):
     """The named place."""
 

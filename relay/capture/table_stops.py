@@ -57,8 +57,10 @@ def stop_tables(
     sources = [settings.names.name_of(table) for table in error.tables]
     problem = (
         f"At {error.position or 'the next window'}: {error.problem}{error.advice}. Then let the "
-        f"relay capture all again from there: POST /api/v1/physicalSources/{name}/restart "
-        f'{{"scn": "{max(scn, 0)}"}}'
+        f"relay take it in again, with all rows since: POST /api/v1/physicalSources/{name}/repair "
+        f'{{"source": "{sources[0]}"}} (with the "scn" of a definition, that is set, too, and the '
+        "relay need not be stopped). Where that is refused, capture all again from there: "
+        f'POST /api/v1/physicalSources/{name}/restart {{"scn": "{max(scn, 0)}"}}'
     )
     if not stops.stop(sources, problem, since):
         return False

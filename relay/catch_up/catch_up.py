@@ -26,7 +26,7 @@ from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.captured_spans import CapturedSpans
-from databus.relay.catch_up.junction import bound_of, compare
+from databus.relay.catch_up.junction import beyond, bound_of, compare
 from databus.relay.catch_up.left_out import LeftOut
 from databus.relay.catch_up.read_ahead import ReadAhead, ReadAheadGate
 from databus.relay.catch_up.server_read import ServerRead
@@ -36,7 +36,9 @@ from databus.relay.clock import Clock
 from databus.relay.log.archive.away import SegmentAwayError
 from databus.relay.log.archive.manifest import ArchiveError
 from databus.relay.log.history import HistoryReader
+from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.log.recorder import LogRecorder
+from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.ring.scn_index import Extent
@@ -118,14 +120,16 @@ class CatchUp:
         asked_scn: int,
         read_ahead: ReadAhead,
         on_change: Callable[[], None],
+        hole_until: int = UNKNOWN_SCN,
     ) -> None:
         """`server` are the settings of the source for the server to read.
 
+        It leads to what follows `hole_until`, if the relay still holds windows up to there.
         `read_ahead` knows its readers. `on_change` is called on its threads when there is more to
         read; it must not block.
         """
         self._main, self._folder, self._on_change = main, folder, on_change
-        self.server = server
+        self.server, self.hole_until = server, hole_until
         self.asked_scn, self._read_ahead = asked_scn, read_ahead
         self.name = f"{main.settings.name}.catch-up"
         self.begin_scn = -1
@@ -324,12 +328,27 @@ class CatchUp:
             self.is_outdated = True
             self._ended.set()
             return
-        extent = held.extent()
+        extent = self._extent(held)
+        if extent is None:
+            return
         bound = bound_of(extent)
         if self.proved_scn < bound:
             self._prove(extent, held, read)
         is_enough = bound <= self.proved_scn and status.scn >= self._enough_scn
         self._steer(capture, read.extent().tail, is_enough=is_enough)
+
+    def _extent(self, held: HistoryReader | RingReader) -> Extent | None:
+        """Return what is held after the hole, if there is one; None if it is evicted just now."""
+        extent, until = held.extent(), self.hole_until
+        if until <= bound_of(extent):
+            return extent
+        try:
+            position = held.find(until, WINDOW_DONE)
+        except DamagedWindowsError:
+            raise
+        except ScnNotFoundError:
+            return None
+        return None if position is None else beyond(extent, until, position)
 
     def _prove(self, extent: Extent, held: HistoryReader | RingReader, read: HistoryReader) -> None:
         """Compare where both meet; raise RelayLogError if they differ."""

@@ -19,6 +19,7 @@ from databus.relay.catch_up.read_ahead import ReadAhead
 from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.catch_up.status import Catching, CatchUpState, CatchUpStatus
 from databus.relay.log.history import HistoryReader
+from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.selection import Selection
 from databus.relay.span import ReadAgain
@@ -76,17 +77,26 @@ class CatchUps:
         if selection.from_latest or asked.is_flexible or not settings.catch_ups:
             return None
         scn, offset = asked.window_scn, asked.window_offset
-        if not self._main.server.has(scn) or not self._is_known:
+        if not self._main.server.has(scn):
             return None
-        if not lacks(self._history.extent(), (scn, offset)):
+        hole = self._main.spans.of(selection.src_ids).hole
+        is_in_hole = hole is not None and hole.has((scn, offset))
+        if not self._is_known:
+            if is_in_hole:
+                raise RelayLogError(f"{settings.name}: its log is being opened; ask again later")
             return None
+        if not is_in_hole and not lacks(self._history.extent(), (scn, offset)):
+            return None
+        hole_until = UNKNOWN_SCN
+        if hole is not None and not hole.is_before((scn, offset)):
+            hole_until = hole.until_scn
         self._update()
         for one in self._failures:
             if scn <= one.asked_scn:
                 raise self._refusal(one, scn)
         # The rest of a window needs the whole window.
         scn -= offset >= 0
-        found = self._find(scn) or self._add(scn)
+        found = self._find(scn, hole_until) or self._add(scn, hole_until)
         found.used_s = self._now_s()
         return found.reader
 
@@ -128,10 +138,11 @@ class CatchUps:
         recorder = self._main.recorder
         return recorder is None or (recorder.join is not None and recorder.is_complete)
 
-    def _find(self, scn: int) -> _Running | None:
+    def _find(self, scn: int, hole_until: int) -> _Running | None:
         """Return a catch-up that has what comes after an SCN, or will have it."""
         for one in self._running:
-            if one.is_ended:
+            # Each leads to another place in the ring, and proves that one only.
+            if one.is_ended or one.catch_up.hole_until != hole_until:
                 continue
             after_scn = one.catch_up.asked_scn
             if one.reader.is_open:  # its oldest segments may be deleted
@@ -140,7 +151,7 @@ class CatchUps:
                 return one
         return None
 
-    def _add(self, scn: int) -> _Running:
+    def _add(self, scn: int, hole_until: int) -> _Running:
         if len(self._running) >= _MOST_QUEUED:
             raise RelayLogError(
                 f"{self._main.settings.name}: {_MOST_QUEUED} catch-ups are queued; ask again later"
@@ -160,7 +171,8 @@ class CatchUps:
         )
         folder = self._folder / str(self._made)
         server = self._main.server.settings
-        catch_up = CatchUp(self._main, server, folder, scn, read_ahead, reader.notifier.notify_all)
+        on_change = reader.notifier.notify_all
+        catch_up = CatchUp(self._main, server, folder, scn, read_ahead, on_change, hole_until)
         added = _Running(catch_up, reader, makeup, self._now_s())
         self._running.append(added)
         self._update()
@@ -168,8 +180,12 @@ class CatchUps:
 
     def _limit(self, catch_up: CatchUp) -> int | None:
         """Return the first SCN of a catch-up that must not be read yet."""
-        bound = bound_of(self._history.extent())
+        bound = self._bound(catch_up)
         return None if catch_up.proved_scn >= bound else bound
+
+    def _bound(self, catch_up: CatchUp) -> int:
+        """Return the SCN after which readers of a catch-up read what the relay holds."""
+        return max(bound_of(self._history.extent()), catch_up.hole_until)
 
     def _update(self) -> None:
         """Take note of what has happened, and start what may start."""
@@ -248,7 +264,7 @@ class CatchUps:
             catch_up.begin_scn,
             -1 if capture is None else capture.scn,
             0 if capture is None else capture.timestamp_ns,
-            bound_of(self._history.extent()),
+            self._bound(catch_up),
             0 if recorder is None else recorder.status.size_bytes,
             0 if capture is None else capture.windows,
             reader.read_bytes,

@@ -55,6 +55,11 @@ def lacks(held: Extent, asked: Position) -> bool:
     return scn < bound or (scn == held.prev_scn and offset >= 0)
 
 
+def beyond(held: Extent, scn: int, position: int) -> Extent:
+    """Return the extent of what the relay holds after a window that ends at a position."""
+    return held._replace(head=position, prev_scn=scn, min_scn=scn + 1)
+
+
 def compare(
     held: Extent, own: Overlapping, read: Overlapping, counts: Callable[[Event], bool]
 ) -> int | None:

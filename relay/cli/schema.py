@@ -92,7 +92,12 @@ def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) ->
     physical_source = _physical_source(source, config, None, None)
     text = create_table.read() if create_table is not None else None
     folder = settings.data_dir
-    let_go = take_lock(folder / LOCK_FILE, f"a relay is using {folder}: stop it first")
+    name = physical_source.name
+    in_use = (
+        f"a relay is using {folder}: send it POST /api/v1/physicalSources/{name}/repair "
+        f'{{"source": "{source}", "scn": "{scn}"}}, or stop it first'
+    )
+    let_go = take_lock(folder / LOCK_FILE, in_use)
     try:
         repaired = repair_history(physical_source, folder, RepairRequest(source, scn, text))
     finally:

@@ -57,12 +57,14 @@ class CheckRequest(NamedTuple):
 class RepairRequest(NamedTuple):
     """A definition to write into the history of a source's tables.
 
-    `create_table` is a CREATE TABLE statement; without one, the database is asked.
+    `create_table` is a CREATE TABLE statement; without one, the database is asked. `when_found` is
+    called before anything is written: until then capture may go on.
     """
 
     source: str
     scn: int
     create_table: str | None
+    when_found: Callable[[], None] = lambda: None
 
 
 class RereadRequest(NamedTuple):

@@ -30,6 +30,7 @@ from databus.relay.serving.databus.window_reader import Finder, find_first
 from databus.relay.span import Span
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
+from databus.schemas.scn import MAX_SCN
 
 # Parallel replication and adjusted clocks: the search starts a few minutes earlier.
 BACK_NS = 300 * 10**9
@@ -137,8 +138,8 @@ class MeasureJob:
         from_scn, position, limits = begin.scn, begin.position, self._limits
         newest_ns = self._reader.latest_timestamp_ns
         stop = self._span.stop
-        if stop is not None:
-            limits = limits._replace(until_scn=min(limits.until_scn, stop.scn))
+        end = min(self._span.end, MAX_SCN if stop is None else stop.scn)
+        limits = limits._replace(until_scn=min(limits.until_scn, end))
         if position is None or position >= tail:
             is_ahead = position is None and from_scn > max(max_scn, 0)
             timestamp_ns = newest_ns if from_scn == max_scn else 0
@@ -163,8 +164,10 @@ class MeasureJob:
         )
 
     def _check_stop(self, begin: _Begin) -> None:
-        """Raise TableStoppedError if no window after the begin is complete."""
-        stop = self._span.stop
+        """Raise an error if no window after the begin is complete."""
+        stop, hole = self._span.stop, self._span.hole
+        if hole is not None and begin.scn >= self._span.end < self._limits.until_scn:
+            raise ScnNotFoundError(begin.scn, hole.until_scn + 1)
         if stop is None or self._limits.until_scn <= stop.scn:
             return
         if begin.scn >= stop.scn or begin.first_scn > stop.scn:

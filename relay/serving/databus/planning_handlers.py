@@ -31,11 +31,17 @@ class MeasureHandler(RelayHandler):
         source = self.relay.physical_source(request.selection.physical_source)
         try:
             reader = source.reader_for(request.selection)
-            span = source.spans_of(reader).of(request.selection.src_ids)
+            selection, span = (
+                request.selection,
+                source.spans_of(reader).of(request.selection.src_ids),
+            )
+            checkpoint = selection.checkpoint
+            place = checkpoint.window_scn, checkpoint.window_offset
             if isinstance(reader, CatchUpReader):
-                checkpoint = request.selection.checkpoint
-                place = span.place((checkpoint.window_scn, checkpoint.window_offset))
-                await self._until_read(reader, place)
+                await self._until_read(reader, span.place(place))
+            elif not selection.from_latest:
+                asked = None if checkpoint.is_flexible else place
+                span = span.seen_from(asked, reader.prev_scn)
             job = MeasureJob(reader, request, span)
             measured = await self.in_time(self.in_steps(job.step))
         except ScnNotFoundError:

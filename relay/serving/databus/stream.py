@@ -140,7 +140,7 @@ class StreamJob:
         """Start reading the ring; raise ScnNotFoundError, TableStoppedError."""
         self._size_bytes = self._size_bytes if size_bytes is None else size_bytes
         self._walk = None
-        if self._revision != self._spans.revision:
+        if self._revision != self._spans.revision or self._span.hole is not None:
             self._take_span()
         self._check_stop()
         if self._is_done:
@@ -157,8 +157,11 @@ class StreamJob:
     def _take_span(self) -> None:
         """Take over the span of the selected sources, and look up its end."""
         self._revision = self._spans.revision
-        self._span = self._spans.of(self._selection.src_ids)
-        stop, until_scn = self._span.stop, self._selection.until_scn
+        span = self._spans.of(self._selection.src_ids)
+        if span.hole is not None and not self._is_from_latest:
+            span = span.seen_from(self._asked, self._reader.prev_scn)
+        self._span, stop = span, span.stop
+        until_scn = min(self._selection.until_scn, span.end)
         self._until_scn = until_scn if stop is None else min(until_scn, stop.scn)
         self._end = None
 
@@ -172,7 +175,8 @@ class StreamJob:
     def _stop(self) -> TableStop | None:
         """The stop that comes before the selection's own end."""
         stop = self._span.stop
-        return stop if stop is not None and stop.scn < self._selection.until_scn else None
+        until_scn = min(self._selection.until_scn, self._span.end)
+        return stop if stop is not None and stop.scn < until_scn else None
 
     def go_on(self, response: StreamResponse) -> None:
         """Continue after a response of whole windows, as the client's next request would."""

@@ -6,6 +6,7 @@ server's log has a later statement that alters the table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from databus.conf.settings import PhysicalSourceSettings
@@ -30,12 +31,18 @@ from databus.schemas.errors import SettingsError, SourceError, UnknownSourceErro
 
 
 def repair_history(
-    settings: PhysicalSourceSettings, path: Path, source: str, scn: int, text: str | None
+    settings: PhysicalSourceSettings,
+    path: Path,
+    source: str,
+    scn: int,
+    text: str | None,
+    when_found: Callable[[], None],
 ) -> Repaired:
     """Set a table's definition from an SCN on, and return it.
 
     The definition comes from a CREATE TABLE statement, or else from the database as it is
-    now. Raises SettingsError, UnknownSourceError or SourceError.
+    now. `when_found` is called before the file is written: from then on nobody else may write it.
+    Raises SettingsError, UnknownSourceError or SourceError.
     """
     catalog, doubt = ServerCatalog(address_of(settings), settings, scn), ""
     try:
@@ -55,6 +62,8 @@ def repair_history(
                 doubt = _check_log(catalog, scan, names.keys[source], source, scn)
             else:
                 version = _version_of(text, names, source, SchemaAt(history, names, scn), rules)
+        when_found()
+        history = _existing(path, scn)
         history.add(Record(scn, {names.keys[source]: version}, text="repaired"))
     except ValueError as error:
         raise SettingsError(str(error)) from error

@@ -75,8 +75,9 @@ def _repair_history(
 ) -> Repaired:
     from databus.relay.sources.mysql.history_repair import repair_history
 
-    source, scn, create_table = request
-    return repair_history(settings, history_path(settings, data_dir), source, scn, create_table)
+    source, scn, create_table, when_found = request
+    path = history_path(settings, data_dir)
+    return repair_history(settings, path, source, scn, create_table, when_found)
 
 
 def _prepare_reread(settings: PhysicalSourceSettings, request: RereadRequest) -> int:

@@ -26,7 +26,7 @@ BOTH = ("shop.person", "shop.orders")
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[ServedRelay]:
-    with closing(ServedRelay(tmp_path / "relay")) as relay:
+    with closing(ServedRelay(tmp_path / "relay", is_reread=True)) as relay:
         relay.put(of_both(1), of_both(2))
         yield relay
 
@@ -43,8 +43,9 @@ def status_of(store: Store, name: str) -> SourceStatus:
     return store.source(name).status
 
 
+@pytest.mark.parametrize("is_repaired", [False, True], ids=["restart", "repair"])
 def test_the_others_are_read_on_and_the_table_is_seeded_again(
-    tmp_path: Path, relay: ServedRelay, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, relay: ServedRelay, monkeypatch: pytest.MonkeyPatch, is_repaired: bool
 ) -> None:
     monkeypatch.setattr(producing, "LOOK_EVERY_S", 0.05)
     path = tmp_path / "shop.db"
@@ -61,9 +62,13 @@ def test_the_others_are_read_on_and_the_table_is_seeded_again(
         with pytest.raises(BootstrapTooOldError, match="stopped after scn 2"):
             check_served(stopped)
         assert "shop.orders is stopped after scn 2" in producer.problem
-        # The row is mended, and capture begins again there.
+        # The row is mended, and the table taken in again, or capture begins again there.
         relay.source()._log[2] = of_both(3)
-        relay.relay.control.restart(relay.relay.physical_sources["shop"], ScnPlace(2))
+        shop = relay.relay.physical_sources["shop"]
+        if is_repaired:
+            relay.relay.control.repair(shop, "shop.orders", None, None)
+        else:
+            relay.relay.control.restart(shop, ScnPlace(2))
         wait_until(lambda: status_of(store, "shop.orders") is SourceStatus.NEW)
         relay.put(of_both(5))
         wait_until(lambda: store.position().scn == 5)

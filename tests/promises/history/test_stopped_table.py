@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.schemas.checkpoint import Checkpoint
 from tests.mariadb_server import Database
-from tests.promises.hostile.test_stopped_table import stopped_table
+from tests.promises.hostile.test_stopped_table import scn_to_repair, stopped_table
 from tests.promises.running import (
     Remembering,
     RunningRelay,
@@ -22,6 +24,7 @@ from tests.promises.running import (
     sources_of,
     wait_until,
 )
+from tests.relay.admin.test_api import post
 
 pytest_plugins = ["tests.mysql"]
 
@@ -95,3 +98,86 @@ def test_the_others_get_every_row_across_the_stop_from_the_servers_log(
         assert len(both.events) == 18
         answer = relay.stream(Checkpoint.at(stop["afterScn"]), sources=orders)
         assert (answer.status, answer.headers["x-databus-stopped"]) == (503, orders)
+
+
+class Load:
+    """Writes a row to each table in one transaction, one after the other, on a thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self.rows = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            with self._lock:
+                write(self._database, range(self.rows, self.rows + 1))
+            self.rows += 1
+            self._stopping.wait(0.002)
+
+    def alter(self) -> None:
+        with self._lock:
+            alter_unlogged(self._database)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+def order_ids(consumer: Remembering) -> list[int]:
+    return [event.row["id"] for event in consumer.events if "id" in event.row]
+
+
+def test_a_table_is_repaired_under_load_without_a_restart_and_nobody_sees_a_hole(
+    database: Database, tmp_path: Path
+) -> None:
+    orders, people = sources_of(database)
+    third, both, others, late = Remembering(), Remembering(), Remembering(), Remembering()
+    wanted = {"third": (third, [orders]), "both": (both, [people, orders])}
+    wanted["others"] = (others, [people])
+    with ExitStack() as stack:
+        relay = RunningRelay(tmp_path, mysql_source(database, tmp_path))
+        stack.enter_context(running(relay))
+        relay.start()
+        for name, (consumer, sources) in wanted.items():
+            options: dict[str, Any] = {"start": "earliest", "name": name}
+            stack.enter_context(consuming([relay.url], sources, consumer, **options))
+        load = Load(database)
+        try:
+            wait_until(lambda: len(order_ids(third)) > 50, "the first rows", relay.tell)
+            begin = third.scns[0]
+            load.alter()
+            wait_until(lambda: stopped_table(relay), "the stop", relay.tell)
+            stop = stopped_table(relay)
+            assert stop is not None
+            count = len(names_of(others))
+            wait_until(lambda: len(names_of(others)) > count + 300, "others", relay.tell)
+            assert max(third.scns[-1], both.scns[-1]) <= stop["afterScn"]
+            body = {"source": orders, "scn": str(scn_to_repair(stop["problem"]))}
+            here: Any = relay  # asked by its URL alone
+            answer = post(here, "/physicalSources/shop/repair", body)
+            assert answer.status == 200, answer.body
+            assert stopped_table(relay) is None
+            relay.child.kill()
+            relay.start()
+            count = load.rows
+            for consumer in (third, both):
+                wait_until(lambda c=consumer: order_ids(c)[-1] > count + 100, "it", relay.tell)  # type: ignore[misc]
+        finally:
+            load.stop()
+        last = load.rows - 1
+        more = {"start": f"scn:{begin}", "name": "late"}
+        stack.enter_context(consuming([relay.url], [orders], late, **more))
+        for consumer in (third, both, late):
+            wait_until(lambda c=consumer: order_ids(c)[-1:] == [last], "the rest", relay.tell)  # type: ignore[misc]
+        wait_until(lambda: names_of(others)[-1] == last, "the others", relay.tell)
+        everything = list(range(load.rows))
+        assert order_ids(third) == order_ids(both) == everything
+        assert names_of(both) == names_of(others) == everything
+        assert order_ids(late) == everything[1:]
+        assert third.events[-1].row["extra"] == 7
+        for consumer in (third, both, others, late):
+            assert consumer.errors == []

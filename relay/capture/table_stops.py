@@ -57,9 +57,9 @@ def stop_tables(
     sources = [settings.names.name_of(table) for table in error.tables]
     problem = (
         f"At {error.position or 'the next window'}: {error.problem}{error.advice}. Then let the "
-        f"relay take it in again, with all rows since: POST /api/v1/physicalSources/{name}/repair "
-        f'{{"source": "{sources[0]}"}} (with the "scn" of a definition, that is set, too, and the '
-        "relay need not be stopped). Where that is refused, capture all again from there: "
+        f"relay take it in again, with all rows since: `databus source repair {name} {sources[0]}` "
+        "(with --scn and the number of above it sets the definition, too, and the relay need not "
+        "be stopped). Where that is refused, capture all again from there: "
         f'POST /api/v1/physicalSources/{name}/restart {{"scn": "{max(scn, 0)}"}}'
     )
     if not stops.stop(sources, problem, since):

@@ -94,8 +94,8 @@ def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) ->
     folder = settings.data_dir
     name = physical_source.name
     in_use = (
-        f"a relay is using {folder}: send it POST /api/v1/physicalSources/{name}/repair "
-        f'{{"source": "{source}", "scn": "{scn}"}}, or stop it first'
+        f"a relay is using {folder}: use `databus source repair {name} {source} --scn {scn}`, or "
+        "stop it first"
     )
     let_go = take_lock(folder / LOCK_FILE, in_use)
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -13,6 +15,7 @@ from databus.relay.cli.top import DEFAULT_RELAY
 from databus.schemas.errors import ServerError
 
 _POLL_S = 0.2
+_REPAIR_S = 600.0  # the log is read for later statements about the table
 
 
 @click.group()
@@ -60,6 +63,48 @@ def switch(
             f"{uri} is not read; {seen.uri} is {seen.state}. The last problem: {problem}"
         )
     click.echo(f"{name} is read from {uri}")
+
+
+@source.command()
+@click.argument("name")
+@click.argument("stopped", metavar="SOURCE")
+@click.option("--relay", default=DEFAULT_RELAY, show_default=True, help="URL of the relay.")
+@access_options
+@click.option(
+    "--scn",
+    type=click.IntRange(min=1),
+    help="Set the table's definition from this SCN on; the relay's problem names it.",
+)
+@click.option(
+    "--create-table",
+    type=click.File("r", encoding="utf-8"),
+    help="File with a CREATE TABLE statement, `-` for stdin. Default: the "
+    "database's definition, if the table was not altered since.",
+)
+def repair(
+    name: str,
+    stopped: str,
+    relay: str,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    scn: int | None,
+    create_table: IO[str] | None,
+) -> None:
+    """Take SOURCE of the physical source NAME in again, which has stopped alone.
+
+    Its consumers get every row since its stop from the database's log; those of the other sources
+    hardly notice it. With a token, it must be one of an administrator.
+
+    Example: `databus source repair shop shop.orders --scn 4294968030`
+    """
+    server = replace(named_server(relay, token_file, tls_ca), timeout_s=_REPAIR_S)
+    body = {
+        "source": stopped,
+        "scn": None if scn is None else str(scn),
+        "createTable": "" if create_table is None else create_table.read(),
+    }
+    seen = _view(server, server.post_json(f"/api/v1/physicalSources/{name}/repair", body))
+    click.echo(f"{stopped} is captured again; {name} is {seen.state}")
 
 
 def _newest_problem(server: ApiClient, name: str) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from databus.cli.main import main
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.schemas.checkpoint import Checkpoint
 from tests.mariadb_server import Database
@@ -24,7 +26,6 @@ from tests.promises.running import (
     sources_of,
     wait_until,
 )
-from tests.relay.admin.test_api import post
 
 pytest_plugins = ["tests.mysql"]
 
@@ -156,10 +157,11 @@ def test_a_table_is_repaired_under_load_without_a_restart_and_nobody_sees_a_hole
             count = len(names_of(others))
             wait_until(lambda: len(names_of(others)) > count + 300, "others", relay.tell)
             assert max(third.scns[-1], both.scns[-1]) <= stop["afterScn"]
-            body = {"source": orders, "scn": str(scn_to_repair(stop["problem"]))}
-            here: Any = relay  # asked by its URL alone
-            answer = post(here, "/physicalSources/shop/repair", body)
-            assert answer.status == 200, answer.body
+            scn = str(scn_to_repair(stop["problem"]))
+            command = ["source", "repair", "shop", orders, "--scn", scn, "--relay", relay.url]
+            done = CliRunner().invoke(main, command)
+            assert done.exit_code == 0, done.output
+            assert f"{orders} is captured again" in done.output
             assert stopped_table(relay) is None
             relay.child.kill()
             relay.start()

@@ -154,7 +154,6 @@ class RelayApi:
                 self.drain,
             ),
         )
-        restart = "Empty the ring and capture again from a place in the database's log on"
         return (
             *(
                 Endpoint(
@@ -168,6 +167,12 @@ class RelayApi:
                 )
                 for verb, text, do in verbs
             ),
+            *self._to_change(),
+        )
+
+    def _to_change(self) -> Sequence[Endpoint]:
+        restart = "Empty the ring and capture again from a place in the database's log on"
+        return (
             Endpoint(
                 "POST",
                 f"{_ONE}/switch",

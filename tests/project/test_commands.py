@@ -36,6 +36,10 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "schema list": ("tests/registry/test_cli.py", '"list"'),
     "schema repair": ("tests/relay/sources/mysql/tables/test_history.py", '"repair"'),
     "schema show": ("tests/registry/test_cli.py", '"show"'),
+    "source repair": (
+        "tests/promises/history/test_stopped_table.py",
+        '["source", "repair", "shop"',
+    ),
     "source switch": ("tests/promises/switching/test_switch.py", '["source", "switch", "shop"'),
     "spark load": ("tests/client/spark/jobs/test_load.py", '["spark", "load"'),
     "spark repair": ("tests/client/spark/verify/test_live.py", '["spark", "repair"'),

@@ -132,6 +132,14 @@ def order_ids(consumer: Remembering) -> list[int]:
     return [event.row["id"] for event in consumer.events if "id" in event.row]
 
 
+def repair(relay: RunningRelay, name: str, scn: int) -> None:
+    command = ["source", "repair", "shop", name, "--scn", str(scn), "--relay", relay.url]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    assert f"{name} is captured again" in done.output
+    assert stopped_table(relay) is None
+
+
 def test_a_table_is_repaired_under_load_without_a_restart_and_nobody_sees_a_hole(
     database: Database, tmp_path: Path
 ) -> None:
@@ -157,12 +165,7 @@ def test_a_table_is_repaired_under_load_without_a_restart_and_nobody_sees_a_hole
             count = len(names_of(others))
             wait_until(lambda: len(names_of(others)) > count + 300, "others", relay.tell)
             assert max(third.scns[-1], both.scns[-1]) <= stop["afterScn"]
-            scn = str(scn_to_repair(stop["problem"]))
-            command = ["source", "repair", "shop", orders, "--scn", scn, "--relay", relay.url]
-            done = CliRunner().invoke(main, command)
-            assert done.exit_code == 0, done.output
-            assert f"{orders} is captured again" in done.output
-            assert stopped_table(relay) is None
+            repair(relay, orders, scn_to_repair(stop["problem"]))
             relay.child.kill()
             relay.start()
             count = load.rows

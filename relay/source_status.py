@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from databus.relay.capture.status import CaptureStatus, State
-from databus.relay.catch_up.status import CatchUpStatus
+from databus.relay.catch_up.status import CatchUpState, CatchUpStatus
 from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.history import Sample
@@ -130,7 +130,7 @@ class SourceStatus:
         return [*self.capture.warnings, *filter(None, [gap, away])]
 
     def troubles(self) -> Iterator[Trouble]:
-        """Yield the problems of capture, of its tables, of the ring and of the relay log."""
+        """Yield the problems of capture, of its tables, of the ring, the log and catch-ups."""
         capture = self.capture
         # A paused or stopped source is no trouble.
         if not capture.is_well:
@@ -143,6 +143,11 @@ class SourceStatus:
         if self.relay_log is not None and self.relay_log_problem:
             since = self.relay_log.since
             yield Trouble(self.name, State.RETRYING, self.relay_log_problem, since)
+        for one in self.catch_ups:
+            # What has failed for good is told to its consumers.
+            if one.problem and one.state is not CatchUpState.FAILED:
+                text = f"the catch-up after scn {one.asked_scn} cannot go on: {one.problem}"
+                yield Trouble(self.name, State.RETRYING, text)
 
     def sample(self, at: float) -> Sample:
         """Return a sample for the history; `at` is in seconds since 1970."""

@@ -175,6 +175,13 @@ class CatchUp:
         was_opened = self.capture.status.was_opened
         return CatchUpState.READING if was_opened else CatchUpState.OPENING
 
+    @property
+    def trouble(self) -> str:
+        """The problem that keeps it from reading on, and is retried; "" without one."""
+        if self.capture is None or self.recorder is None:
+            return ""
+        return self.recorder.problem or self.capture.status.problem
+
     def read(self) -> None:
         """Let it read; until then it only finds out whether the log has its place."""
         self._may_read.set()

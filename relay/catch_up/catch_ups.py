@@ -225,9 +225,11 @@ class CatchUps:
             self._end(one, RelayLogError(text))
         elif now_s - one.used_s > self._most_idle_s:
             self._end(one, RelayLogError(f"{catch_up.name} was idle, and is dropped; ask again"))
-        elif catch_up.is_open and not one.reader.is_open:
-            with suppress(RingError):  # it has just ended
-                one.reader.use(catch_up.open_reader())
+        else:
+            one.reader.note_trouble(catch_up.trouble)
+            if catch_up.is_open and not one.reader.is_open:
+                with suppress(RingError):  # it has just ended
+                    one.reader.use(catch_up.open_reader())
 
     @property
     def _most_idle_s(self) -> float:
@@ -269,7 +271,7 @@ class CatchUps:
             0 if capture is None else capture.windows,
             reader.read_bytes,
             max(0.0, self._now_s() - one.used_s),
-            catch_up.problem or ("" if capture is None else capture.problem),
+            catch_up.problem or catch_up.trouble,
         )
 
     def _now_s(self) -> float:

@@ -25,6 +25,7 @@ from databus.schemas.errors import (
     ScnNotFoundError,
 )
 
+_TOLD_AFTER_S = 3.0  # a connection that is made anew is no trouble
 _NOTHING = (UNKNOWN_SCN, 0)  # newest window and its end, where there is none
 
 
@@ -52,6 +53,8 @@ class CatchUpReader:
         self._history: HistoryReader | None = None
         self._error: Exception | None = None
         self._end = _NOTHING
+        self._trouble = ""
+        self._trouble_since_s: float | None = None
         self._is_limited = False  # there is more, which must not be read yet
         self.notifier = Notifier()
         self.read_bytes = 0
@@ -72,6 +75,17 @@ class CatchUpReader:
             self._history = None
         self._error = error
         self.notifier.notify_all()
+
+    def note_trouble(self, problem: str) -> None:
+        """Note why there is nothing more to read for a while; "" = nothing is wrong."""
+        if not problem:
+            self._trouble_since_s = None
+            return
+        self._trouble = problem
+        if self._trouble_since_s is None:
+            self._trouble_since_s = self._clock.monotonic_s()
+        if self._is_troubled:
+            self.notifier.notify_all()  # held requests are told
 
     def rest(self) -> None:
         """Close files and forget readers that were not heard of; take note of a new end."""
@@ -135,6 +149,7 @@ class CatchUpReader:
             return None
         newest, end = self._refresh()
         if scn > newest:
+            self._check_trouble()
             return None
         try:
             found = history.find(scn, window_offset)
@@ -144,6 +159,8 @@ class CatchUpReader:
             raise RelayLogError(
                 f"{self._name} no longer has what comes after scn {scn}; ask again"
             ) from error
+        if found is None or found >= end:
+            self._check_trouble()
         if found is None or found > end:
             return None
         # The rest of a window needs the whole window.
@@ -220,6 +237,16 @@ class CatchUpReader:
         """Return a block that begins before a time, or the oldest one; None without one."""
         history = self._checked()
         return None if history is None else history.block_before(timestamp_ns)
+
+    @property
+    def _is_troubled(self) -> bool:
+        since_s = self._trouble_since_s
+        return since_s is not None and self._clock.monotonic_s() - since_s >= _TOLD_AFTER_S
+
+    def _check_trouble(self) -> None:
+        """Raise RelayLogError if what comes next cannot be read for a while."""
+        if self._is_troubled:
+            raise RelayLogError(f"{self._name} cannot go on: {self._trouble}; ask again later")
 
     def _checked(self) -> HistoryReader | None:
         if self._error is not None:

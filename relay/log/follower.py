@@ -47,7 +47,6 @@ class LogFollower:
         self._opening = reader.opening
         self._proved: int | None = None  # the ring's opening that was compared with the log
         self._position: int | None = None  # in the ring; None until it is looked up
-        self._is_behind = False  # more is to be copied than the last call was to copy
         self.durable_position = -1  # up to which the log has the ring's windows on disk
         # What is added to a position of the log for the ring's; None until both are one.
         self.shift: int | None = None
@@ -69,7 +68,7 @@ class LogFollower:
         """Write the ring's new windows, only full frames unless `is_all`; return if there were any.
 
         Those that are appended meanwhile are left to the next call. Not many more than `most_bytes`
-        are written; if there are more of them, with little effort for their size on disk.
+        are written.
         Raises OSError, RingError, and ProtocolError for windows that are not sound.
         """
         position = self._place()
@@ -77,7 +76,6 @@ class LogFollower:
             self.durable_position, self.shift = self._reader.tail, None
             return False
         self._position, until = position, self._reader.tail
-        self._is_behind = most_bytes is not None and until - position > most_bytes
         if most_bytes is not None:
             until = min(until, position + most_bytes)
         try:
@@ -258,4 +256,4 @@ class LogFollower:
 
     def _append(self, windows: Windows) -> None:
         ring_id, mark = self._reader.ring_id, self._mark()
-        self._writer.append(windows, ring_id, mark, is_behind=self._is_behind)
+        self._writer.append(windows, ring_id, mark)

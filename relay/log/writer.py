@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from zlib import crc32
+
+from zstandard import ZstdCompressor
 
 from databus.daemon.files import (
     PRIVATE,
@@ -32,7 +33,6 @@ from databus.daemon.files import (
     sync_folder,
 )
 from databus.relay.log.directory import ASIDE, Found, find_segments, is_empty
-from databus.relay.log.frames.compression import FrameCompressor
 from databus.relay.log.layout import (
     COMPRESSED,
     FRAME_HEADER_BYTES,
@@ -49,6 +49,7 @@ from databus.relay.log.windows import Windows
 from databus.schemas.errors import RelayLogError
 from databus.schemas.log_mark import LogMark
 
+_LEVEL = 1  # of zstd: the fastest; higher ones save little on events
 LOCK_FILE = "relay-log.lock"
 UNNAMED = ".new"  # after the name of a segment whose header is not on disk yet
 
@@ -73,7 +74,9 @@ class LogWriter:
         """
         self.folder, self._source = folder, source
         self._segment_bytes, self._segment_ns = segment_bytes, int(segment_s * 1e9)
-        self._compressor = FrameCompressor() if is_compressed else None
+        self._compressor = (
+            ZstdCompressor(level=_LEVEL, write_checksum=True) if is_compressed else None
+        )
         self._wall_ns = wall_ns
         self.segments: tuple[Segment, ...] = ()
         self.lost = ""  # what was found not to be part of it, in words
@@ -84,7 +87,7 @@ class LogWriter:
         self._at = self._offset = 0
         self._is_new = False  # not in a synced folder yet
         self._syncer = ThreadPoolExecutor(1, "log-sync")
-        self._syncing: tuple[SegmentEnd, Future[float]] | None = None  # up to where, and its time
+        self._syncing: tuple[SegmentEnd, Future[None]] | None = None  # up to where
         self._written = self._begin = _start(UNKNOWN_SCN)
         try:
             make_folder(folder)
@@ -132,13 +135,10 @@ class LogWriter:
         """The end of the windows that are on disk."""
         return self.segments[-1].end if self.segments else self._begin
 
-    def append(
-        self, windows: Windows, ring_id: int, mark: LogMark | None, *, is_behind: bool = False
-    ) -> None:
+    def append(self, windows: Windows, ring_id: int, mark: LogMark | None) -> None:
         """Write a frame; it counts once `sync` returns. Raises OSError.
 
-        `ring_id` and `mark` are for the header of a segment that begins with it. `is_behind` says
-        that speed is worth more than bytes on disk.
+        `ring_id` and `mark` are for the header of a segment that begins with it.
         """
         if self._fd >= 0 and windows.first_offset == 0 and self._is_full():
             self.seal()
@@ -146,7 +146,7 @@ class LogWriter:
             self._begin_segment(windows, ring_id, mark)
         data, flags = windows.data, GOES_ON if windows.goes_on else 0
         if self._compressor is not None:
-            data = self._compressor.compress(data, is_behind=is_behind)
+            data = self._compressor.compress(data)
             flags |= COMPRESSED
         frame = FrameHeader(
             flags,
@@ -184,7 +184,7 @@ class LogWriter:
         """
         self._end_sync()
         if self._fd >= 0 and self._written != self.durable:
-            self._syncing = self._written, self._syncer.submit(_timed_sync, self._fd)
+            self._syncing = self._written, self._syncer.submit(os.fdatasync, self._fd)
 
     def sync(self) -> None:
         """Make the windows written so far durable, and publish them. Raises OSError."""
@@ -196,9 +196,8 @@ class LogWriter:
         syncing, self._syncing = self._syncing, None
         if syncing is None:
             return
-        end, seconds = syncing[0], syncing[1].result()
-        if self._compressor is not None:
-            self._compressor.note_written(end.offset - self.durable.offset, seconds)
+        end, done = syncing
+        done.result()
         if self._is_new:
             sync_folder(self.folder)
             self._is_new = False
@@ -390,13 +389,6 @@ def _lost(folder: Path, found: Found) -> str:
 def _start(prev_scn: int) -> SegmentEnd:
     """Return the end of a log without windows, which begins after an SCN."""
     return SegmentEnd(0, 0, prev_scn, 0, 0)
-
-
-def _timed_sync(fd: int) -> float:
-    """Sync a file; return how many seconds it took."""
-    began_s = time.perf_counter()
-    os.fdatasync(fd)
-    return time.perf_counter() - began_s
 
 
 def _write_all(fd: int, data: bytes, offset: int) -> None:

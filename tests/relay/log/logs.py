@@ -47,11 +47,11 @@ def open_writer(
     )
 
 
-def append(writer: LogWriter, windows: Iterable[EncodedWindow], *, is_behind: bool = False) -> None:
+def append(writer: LogWriter, windows: Iterable[EncodedWindow]) -> None:
     """Write windows as one frame."""
     data = b"".join(window.data for window in windows)
     frame = whole_windows(data, writer.written.scn)
-    writer.append(frame, RING_ID, None, is_behind=is_behind)
+    writer.append(frame, RING_ID, None)
 
 
 def append_large(writer: LogWriter, window: EncodedWindow, frame_bytes: int) -> None:

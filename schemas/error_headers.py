@@ -150,4 +150,4 @@ def _read_oldest(headers: Mapping[str, str]) -> int:
 
 
 def _header_text(text: str) -> str:
-    return _NOT_IN_A_HEADER.sub(" ", text)[:_MAX_TEXT_CHARS]
+    return _NOT_IN_A_HEADER.sub(" ", text.replace("…", "..."))[:_MAX_TEXT_CHARS]

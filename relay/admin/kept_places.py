@@ -66,8 +66,8 @@ def _find(stream: Stream, relay: Relay, client: Client, name: str, one: Registra
     try:
         stream.position = source.history.find(one.kept_scn, WINDOW_DONE)
     except ScnNotFoundError:
-        asked = [s for key, s in client.streams.items() if key.physical_source == name]
-        stream.is_in_catch_up = any(one.is_in_catch_up for one in asked)
+        again = source.catch_ups
+        stream.is_in_catch_up = again is not None and again.may_have(one.kept_scn)
         stream.is_gone = not stream.is_in_catch_up
     except (RingError, RelayLogError):
         return False

@@ -235,7 +235,7 @@ class PositionSearch:
                 break
             yield None
         raise PlaceNotFoundError(
-            f"no window of the ring has GTID {gtid}; it holds scn {extent.min_scn} to "
+            f"no window that is held has GTID {gtid}; it holds scn {extent.min_scn} to "
             f"{self._reader.max_scn}. Transactions without rows of the relay's sources have none"
         )
 

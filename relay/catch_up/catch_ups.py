@@ -100,6 +100,12 @@ class CatchUps:
         found.used_s = self._now_s()
         return found.reader
 
+    def may_have(self, scn: int) -> bool:
+        """Return whether what comes after an SCN may be read again from the source's log."""
+        if not self._main.settings.catch_ups or not self._main.server.has(scn):
+            return False
+        return all(scn > one.asked_scn for one in self._failures)
+
     def tick(self) -> None:
         """Start, drop and forget what is due; once a second."""
         self._main.server.look()

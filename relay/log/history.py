@@ -58,6 +58,10 @@ class JoinedLog(SegmentList, Protocol):
         """Whether all its segments are known, those in an archive too."""
         ...
 
+    def note_damage(self, error: DamagedWindowsError) -> None:
+        """Take note of windows that a reader could not read."""
+        ...
+
 
 @contextmanager
 def _unless_overtaken() -> Iterator[None]:
@@ -364,6 +368,9 @@ class HistoryReader:
         self._is_used = True
         try:
             yield shift
+        except DamagedWindowsError as error:
+            self._log.note_damage(error)
+            raise
         finally:
             if self._reader.opening != self._opened:
                 raise self._away()

@@ -33,7 +33,7 @@ from databus.relay.log.segment import Segment
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.log.writer import LogWriter
 from databus.relay.ring.reader import RingReader
-from databus.schemas.errors import DatabusError, ProtocolError, RelayLogError
+from databus.schemas.errors import DamagedWindowsError, DatabusError, ProtocolError, RelayLogError
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +155,13 @@ class LogRecorder:
         self._thread.start()
         if self._archiver is not None:
             self._archiver.start()
+
+    def note_damage(self, error: DamagedWindowsError) -> None:
+        """Take note of windows that a reader could not read."""
+        if self._gap != str(error):
+            self._gap = str(error)
+            log.error("%s: %s", self._name, self._gap, extra=self._about())
+            self._on_problem(error)
 
     def notify(self) -> None:
         """Say that the ring has new windows; never blocks."""

@@ -78,7 +78,7 @@ def test_a_relay_that_finds_no_places_is_named() -> None:
 def test_a_transaction_that_the_relay_does_not_have_ends_the_client(
     relay: ServedRelay, caplog: pytest.LogCaptureFixture
 ) -> None:
-    says = r"no window of the ring has GTID 0-1-17"
+    says = r"no window that is held has GTID 0-1-17"
     with (
         DatabusClient([relay.url], start="gtid:0-1-17") as client,
         pytest.raises(PlaceNotFoundError, match=says),

@@ -235,3 +235,8 @@ def test_a_text_that_is_no_header_is_made_one() -> None:
     headers = error_headers(BootstrapTooOldError("größer\r\nx: y" + "z" * 2000))
     assert headers["x-dbus-error-message"].startswith("gr er x: yz")
     assert len(headers["x-dbus-error-message"]) == 1000
+
+
+def test_three_dots_in_one_character_are_not_lost_in_a_header() -> None:
+    error = raised(RequestError("`start` = gtid-set:… or an SCN"))
+    assert "`start` = gtid-set:... or an SCN" in str(error)

@@ -174,7 +174,7 @@ def test_set_to_a_place_that_the_relay_lacks_changes_nothing(
     words = ("set", folder, "gtid:0-1-17", "--name", "default", "--yes", "--relay", relay.url)
     result = databus(*words)
     assert result.exit_code == 1
-    assert "no window of the ring has GTID 0-1-17; it holds scn 10 to 60" in result.output
+    assert "no window that is held has GTID 0-1-17; it holds scn 10 to 60" in result.output
     assert moved(folder).window_scn == 50
 
 

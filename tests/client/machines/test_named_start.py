@@ -95,7 +95,7 @@ def test_a_place_that_every_relay_has_evicted_is_an_error_not_a_bootstrap(
 
 def test_a_transaction_that_no_relay_knows_is_an_error() -> None:
     machine = make_machine(A, B, start="gtid:0-1-17")
-    unknown = RequestFailed(PlaceNotFoundError("no window of the ring has GTID 0-1-17"))
+    unknown = RequestFailed(PlaceNotFoundError("no window that is held has GTID 0-1-17"))
     asked(machine)
     assert only(machine.handle(unknown), Wait)
     asked(machine, Waited())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from databus.relay.sources.source import Transaction
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.event.v2 import peek
+from tests.relay.admin.test_api import kept, post
 from tests.relay.fakes import ORDERS, PERSON, Answer, ServedRelay, insert, transaction, wait_until
 from tests.relay.log.test_served import transactions
 from tests.relay.ring.model import split_events
@@ -193,6 +195,18 @@ def test_a_place_that_the_ring_has_and_one_of_the_beginning_need_no_catch_up(
     assert ask(relay, Checkpoint.at(0)).status == 404
     assert ask(relay, Checkpoint.flexible()).status == 200
     assert catch_ups(relay) == ()
+
+
+def test_a_client_whose_place_can_be_read_again_has_not_fallen(relay: ServedRelay) -> None:
+    old = [report_of(relay, 3), report_of(relay, LAST)]
+    assert [one["positions"][0]["isGone"] for one in old] == [False, False]
+    assert [one["positions"][0]["isInSourceLog"] for one in old] == [True, False]
+
+
+def report_of(relay: ServedRelay, scn: int) -> Any:
+    """Report a checkpoint as a client does; return what the relay says of it."""
+    one = kept(scn, sources=[PERSON.source, ORDERS.source], server="http://localhost")
+    return json.loads(post(relay, "/clients/ann-1", one).body)
 
 
 def test_none_are_made_where_the_settings_say_so(tmp_path: Path) -> None:

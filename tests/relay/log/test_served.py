@@ -447,6 +447,29 @@ def test_what_is_no_longer_part_of_a_log_is_said_and_nothing_is_served_across_th
         relay.close()
 
 
+def test_damage_that_a_reader_meets_is_a_warning_of_health(tmp_path: Path) -> None:
+    relay = filled(tmp_path)
+    try:
+        wait_until(lambda: relay_log(relay).is_joined)
+        assert relay.relay.status_of("shop").warning_texts == []
+        paths = segment_paths(Path(relay_log(relay).folder))
+        middle = paths[len(paths) // 2]
+        data = bytearray(middle.read_bytes())
+        data[len(data) // 2] ^= 1
+        middle.write_bytes(data)
+        scn = next(scn for scn in range(1, LAST) if asked(relay, scn).status == 404)
+        assert "is damaged" in str(asked(relay, scn).headers)
+        (warning,) = relay.relay.status_of("shop").warning_texts
+        assert f"{middle} is damaged" in warning
+        assert str(middle) in str(json.loads(relay.get("/health").body))
+    finally:
+        relay.close()
+
+
+def asked(relay: ServedRelay, scn: int) -> Answer:
+    return relay.stream(checkPoint=Checkpoint.at(scn).to_json())
+
+
 def test_the_api_shows_a_log_of_which_everything_is_held(tmp_path: Path) -> None:
     relay = ServedRelay(tmp_path, **settings(hold=["ledger"]))
     try:

@@ -123,7 +123,7 @@ def test_a_time_a_gtid_and_an_scn_are_found_in_the_archive(relay: ServedRelay) -
         found = position(f"scn:{scn}")[1]
         assert (found["scn"], found["rung"]) == (str(scn), "archive")
     status, answer = position("gtid:0-1-17")
-    assert (status, "no window of the ring has GTID" in answer["message"]) == (404, True)
+    assert (status, "no window that is held has GTID" in answer["message"]) == (404, True)
     assert "holds scn 1 to" in answer["message"]
 
 

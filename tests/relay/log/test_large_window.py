@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,7 +17,7 @@ from databus.relay.log.large_window import LargeWindow
 from databus.relay.log.segment import Segment, segment_paths
 from databus.relay.log.windows import stamped_events
 from databus.relay.ring.room import WaitEndedError
-from databus.schemas.errors import ProtocolError, ScnNotFoundError
+from databus.schemas.errors import DamagedWindowsError, ProtocolError, ScnNotFoundError
 from databus.schemas.event.v2 import Buffer
 from databus.schemas.windows import EncodedWindow
 from tests.relay.log.logs import events_in
@@ -137,6 +138,10 @@ class Joined:
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
+
+    def note_damage(self, error: DamagedWindowsError) -> NoReturn:
+        """Fail: nothing is damaged here."""
+        raise error
 
     @property
     def segments(self) -> tuple[Segment, ...]:

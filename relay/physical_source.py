@@ -91,6 +91,7 @@ class PhysicalSource:
             is_draining=is_draining,
             stops=tuple(sorted(self.spans.stops.values())),
             catch_ups=() if self.catch_ups is None else self.catch_ups.statuses(),
+            catch_up_failures=() if self.catch_ups is None else self.catch_ups.failures(),
         )
 
     def _relay_log_status(self) -> RelayLogStatus | None:

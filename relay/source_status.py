@@ -85,6 +85,7 @@ class SourceStatus:
     is_draining: bool
     stops: tuple[TableStop, ...] = ()  # of tables that are stopped alone
     catch_ups: tuple[CatchUpStatus, ...] = ()  # the queued ones last
+    catch_up_failures: tuple[str, ...] = ()  # of the last minute
 
     @property
     def capture_problem(self) -> str:
@@ -127,7 +128,7 @@ class SourceStatus:
         log = self.relay_log
         archive = None if log is None else log.archive
         gap, away = "" if log is None else log.gap, "" if archive is None else archive.warning
-        return [*self.capture.warnings, *filter(None, [gap, away])]
+        return [*self.capture.warnings, *filter(None, [gap, away]), *self.catch_up_failures]
 
     def troubles(self) -> Iterator[Trouble]:
         """Yield the problems of capture, of its tables, of the ring, the log and catch-ups."""

@@ -117,6 +117,15 @@ class CatchUps:
         """Return their current status, the queued ones last."""
         return tuple(self._status(one) for one in self._running)
 
+    def failures(self) -> tuple[str, ...]:
+        """Return why places could not be read again lately."""
+        return tuple(
+            f"what comes after scn {one.asked_scn} cannot be read from the source's own log: "
+            f"{one.problem}"
+            for one in self._failures
+            if one.until_s > self._now_s()
+        )
+
     def summary(self) -> Catching:
         """Return a summary of them."""
         found = self.statuses()
@@ -166,7 +175,7 @@ class CatchUps:
         name, newest = self._main.settings.name, lambda: self._history.max_scn
         makeup = self._main.spans.makeup
         spans = ReadAgain(self._main.spans, makeup)
-        read_ahead = ReadAhead(self._main.settings.catch_up_bytes // 2)
+        read_ahead = ReadAhead(self._main.settings.catch_up_bytes // 2, scn)
         reader = CatchUpReader(
             f"the catch-up of {name}",
             lambda: self._limit(catch_up),

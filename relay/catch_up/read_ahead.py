@@ -30,15 +30,21 @@ class _Reader:
 class ReadAhead:
     """The places of one catch-up's readers, and the bytes that it may be ahead of the slowest."""
 
-    def __init__(self, most_bytes: int) -> None:
-        """`most_bytes` are those of events, not compressed."""
+    def __init__(self, most_bytes: int, after_scn: int) -> None:
+        """`most_bytes` are those of events, not compressed. `after_scn` is the place asked for."""
         self._most_bytes = most_bytes
         self._readers: list[_Reader] = []
-        self.slowest = 0  # position
-        self.after_scn = -1  # what comes after it is kept; -1 = everything
+        # Position; None until the place is reached: nobody needs what is read before.
+        self.slowest: int | None = None
+        self.after_scn = after_scn  # what comes after it is kept
         # Whether the slowest has read everything that it may, before both histories are compared.
         # That needs windows behind it, however large they are.
         self.waits_for_proof = False
+
+    def reached(self, position: int) -> None:
+        """Note where the place is that was asked for."""
+        if self.slowest is None:
+            self.slowest = position
 
     def asked(self, position: int, after_scn: int, now_s: float) -> None:
         """Note that a reader asks for what follows a position."""
@@ -62,7 +68,9 @@ class ReadAhead:
 
     def is_far_ahead(self, position: int, part: int = 1) -> bool:
         """Return whether a position is further ahead than a part of what it may be."""
-        return not self.waits_for_proof and position - self.slowest > self._most_bytes // part
+        if self.slowest is None or self.waits_for_proof:
+            return False
+        return position - self.slowest > self._most_bytes // part
 
     def _note_slowest(self) -> None:
         slowest = min(self._readers, key=lambda one: one.position, default=None)

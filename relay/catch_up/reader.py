@@ -97,6 +97,11 @@ class CatchUpReader:
         with suppress(DatabusError):  # whoever reads it is told
             if self._refresh() != before:
                 self.notifier.notify_all()
+            after_scn = self._read_ahead.after_scn
+            if self._read_ahead.slowest is None and self._history.newest()[0] >= after_scn:
+                found = self._history.find(after_scn, WINDOW_DONE)
+                if found is not None:
+                    self._read_ahead.reached(found)
 
     @property
     def opening(self) -> int:
@@ -268,9 +273,9 @@ class CatchUpReader:
         return self._end
 
     def _note_wait(self) -> None:
-        self._read_ahead.waits_for_proof = (
-            self._is_limited and self._read_ahead.slowest >= self._end[1]
-        )
+        slowest, end = self._read_ahead.slowest, self._end[1]
+        is_at_end = slowest is not None and slowest >= end
+        self._read_ahead.waits_for_proof = self._is_limited and is_at_end
 
     def _before(self, history: HistoryReader, limit: int) -> tuple[int, int]:
         """Return SCN and end position of the last window before an SCN."""

@@ -36,7 +36,9 @@ class Time:
 
 
 def reader_of(time: Time) -> CatchUpReader:
-    reader = CatchUpReader("the catch-up", lambda: None, lambda: 20, ReadAhead(1000), Clock(time))
+    reader = CatchUpReader(
+        "the catch-up", lambda: None, lambda: 20, ReadAhead(1000, 0), Clock(time)
+    )
     history: Any = Windows()
     reader.use(history)
     return reader

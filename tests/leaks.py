@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -77,15 +78,35 @@ def _children(without: int | None) -> dict[int, str]:
 
 
 def _descriptors(without: int | None) -> dict[tuple[int, str], str]:
-    found = {}
+    found, of_jvm = {}, _sockets_to_the_jvm()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the numbers are all that is wanted
         try:
             target = str(Path(f"/proc/self/fd/{name}").readlink())
         except FileNotFoundError:  # the listing's own
             continue
-        if int(name) != without:
+        if int(name) != without and int(name) not in of_jvm:
             found[int(name), target] = f"{name} -> {target}"
     return found
+
+
+def _sockets_to_the_jvm() -> set[int]:
+    """Return the connections of a Spark driver in this process to its JVM.
+
+    Python opens one whenever a thread or the garbage collector has something to tell, also during
+    tests that come later.
+    """
+    pyspark = sys.modules.get("pyspark")
+    gateway = None if pyspark is None else pyspark.SparkContext._gateway
+    if gateway is None:
+        return set()
+    ports, calls_back = {gateway.gateway_parameters.port}, gateway.get_callback_server()
+    if calls_back is not None:
+        ports.add(calls_back.get_listening_port())
+    return {
+        one.fd
+        for one in psutil.Process().net_connections("tcp")
+        if {end.port for end in (one.laddr, one.raddr) if end} & ports
+    }
 
 
 def _shared_mappings() -> dict[str, str]:

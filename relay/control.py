@@ -90,12 +90,8 @@ class Control:
             raise ControlRefusedError(
                 f"{source.name}: {without_password(uri)} is not in its `uri`, which has {known}"
             )
-        with self._alone(source):
-            capture = source.capture
-            before = capture.status.state
-            self._stop_or_refuse(source, before)
-            capture.servers.switch(uri)
-            _put_back(capture, before)
+        with self._alone(source), self._resting(source):
+            source.capture.servers.switch(uri)
 
     def repair(
         self, source: PhysicalSource, name: str, scn: int | None, create_table: str | None

@@ -91,9 +91,9 @@ class CatchUps:
         if hole is not None and not hole.is_before((scn, offset)):
             hole_until = hole.until_scn
         self._update()
-        for one in self._failures:
-            if scn <= one.asked_scn:
-                raise self._refusal(one, scn)
+        failure = self._failure_at(scn)
+        if failure is not None:
+            raise self._refusal(failure, scn)
         # The rest of a window needs the whole window.
         scn -= offset >= 0
         found = self._find(scn, hole_until) or self._add(scn, hole_until)
@@ -104,7 +104,7 @@ class CatchUps:
         """Return whether what comes after an SCN may be read again from the source's log."""
         if not self._main.settings.catch_ups or not self._main.server.has(scn):
             return False
-        return all(scn > one.asked_scn for one in self._failures)
+        return self._failure_at(scn) is None
 
     def tick(self) -> None:
         """Start, drop and forget what is due; once a second."""
@@ -146,6 +146,10 @@ class CatchUps:
             self._end(one, RelayLogError(f"{one.catch_up.name}: the relay is being stopped"))
         ended = [one.catch_up.join(timeout_s) for one in self._running]
         return all(ended)
+
+    def _failure_at(self, scn: int) -> _Failure | None:
+        """Return why what comes after an SCN could not be read lately, if it could not."""
+        return next((one for one in self._failures if scn <= one.asked_scn), None)
 
     @property
     def _is_known(self) -> bool:

@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from databus.demo.private_mariadb import PrivateMariaDB
 from databus.schemas.checkpoint import Checkpoint
 from tests.mariadb_server import Database
+from tests.promises.history.databases import own_database
 from tests.promises.running import (
     Remembering,
     RunningRelay,
     consuming,
     cut_windows,
     mysql_source,
-    new_database,
     running,
     sources_of,
     wait_until,
@@ -38,13 +37,9 @@ SEED = 20261125
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database on a server of its own, which a test may purge or replace."""
     options: dict[str, str | int] = {"binlog-row-metadata": "FULL", "max-binlog-size": 262144}
-    with ExitStack() as started:
-        if getattr(request, "param", "") == "mysql":
-            server = request.getfixturevalue("new_mysql")(options=options)
-        else:
-            server = PrivateMariaDB(options=options)
-        started.enter_context(server)
-        yield started.enter_context(new_database(server, "shop"))
+    is_mysql = getattr(request, "param", "") == "mysql"
+    with own_database(request, options, is_mysql=is_mysql) as database:
+        yield database
 
 
 @pytest.fixture

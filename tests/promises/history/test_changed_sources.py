@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from databus.demo.private_mariadb import PrivateMariaDB
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.stream.stream_reader import walk
 from tests.mariadb_server import Database
+from tests.promises.history.databases import own_database
 from tests.promises.running import (
     Answer,
     RunningRelay,
     mysql_source,
-    new_database,
     running,
     sources_of,
     wait_until,
@@ -33,14 +31,9 @@ Place = tuple[int, int]
 @pytest.fixture(params=["mariadb", pytest.param("mysql", marks=pytest.mark.mysql)])
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database on a server of its own, MariaDB or MySQL."""
-    options: dict[str, str | int] = {"binlog-row-metadata": "FULL"}
-    with ExitStack() as started:
-        if request.param == "mysql":
-            server = request.getfixturevalue("new_mysql")(options=options)
-        else:
-            server = PrivateMariaDB(options=options)
-        started.enter_context(server)
-        yield started.enter_context(new_database(server, "shop"))
+    options = {"binlog-row-metadata": "FULL"}
+    with own_database(request, options, is_mysql=request.param == "mysql") as database:
+        yield database
 
 
 def ask(relay: RunningRelay, source: str, place: Place) -> Answer:

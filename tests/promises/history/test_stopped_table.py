@@ -12,16 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from databus.cli.main import main
-from databus.demo.private_mariadb import PrivateMariaDB
 from databus.schemas.checkpoint import Checkpoint
 from tests.mariadb_server import Database
+from tests.promises.history.databases import own_database
 from tests.promises.hostile.test_stopped_table import scn_to_repair, stopped_table
 from tests.promises.running import (
     Remembering,
     RunningRelay,
     consuming,
     mysql_source,
-    new_database,
     running,
     sources_of,
     wait_until,
@@ -35,14 +34,9 @@ ROWS = 2000
 @pytest.fixture(params=["mariadb", pytest.param("mysql", marks=pytest.mark.mysql)])
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database whose log does not name columns: only their definitions tell what rows mean."""
-    options: dict[str, str | int] = {"binlog-row-metadata": "MINIMAL"}
-    with ExitStack() as started:
-        if request.param == "mysql":
-            server = request.getfixturevalue("new_mysql")(options=options)
-        else:
-            server = PrivateMariaDB(options=options)
-        started.enter_context(server)
-        yield started.enter_context(new_database(server, "shop"))
+    options = {"binlog-row-metadata": "MINIMAL"}
+    with own_database(request, options, is_mysql=request.param == "mysql") as database:
+        yield database
 
 
 def write(database: Database, numbers: range) -> None:

@@ -36,8 +36,8 @@ _PURPOSE = "in which order the other server has its transactions"
 _NO_COLLATIONS: Mapping[int, str] = {}
 
 
-def delivered_of(text: str, *, is_mariadb: bool) -> Preceding:
-    """Return the delivered GTIDs of a set of MySQL or a position of MariaDB; raises ValueError."""
+def gtids_of(text: str, *, is_mariadb: bool) -> Preceding:
+    """Return the GTIDs of a set of MySQL or a position of MariaDB; raises ValueError."""
     if is_mariadb:
         return {domain: number for domain, (_, number) in parse_mariadb_position(text).items()}
     return MysqlGtidSet.parse(text)

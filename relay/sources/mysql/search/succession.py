@@ -12,8 +12,8 @@ from databus.relay.sources.mysql.binlog.executed import ExecutedGtids
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.search.executed_search import executed_before
-from databus.relay.sources.mysql.search.log_order import LogOrder, delivered_of, has_strangers
-from databus.relay.sources.mysql.search.start_search import StartSearch
+from databus.relay.sources.mysql.search.log_order import LogOrder, gtids_of, has_strangers
+from databus.relay.sources.mysql.search.start_search import Preceding, StartSearch
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.start_position import LogFile, Start
 from databus.relay.sources.mysql.server.succession import (
@@ -22,6 +22,7 @@ from databus.relay.sources.mysql.server.succession import (
     Turn,
     judge_mariadb,
     judge_mysql,
+    newest_by_pair,
     turn_at,
 )
 from databus.relay.sources.source import Newest, TellSearch
@@ -31,10 +32,6 @@ from databus.schemas.scn import binlog_position
 log = logging.getLogger(__name__)
 
 _OF_MARIADB = "SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_current_pos"
-_LOGGED_BY_MARIADB, _LOGGED_BY_MYSQL = (
-    "SELECT @@GLOBAL.gtid_binlog_pos",
-    "SELECT @@GLOBAL.gtid_executed",
-)
 _OF_MYSQL = "SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged"
 _WAYS_OF_ORDER = (
     "No epoch begins there. Resume capture once a server of `uri` has them in order. To go on here "
@@ -109,9 +106,10 @@ class Succession:
             return Turn(epoch, begins=False), None
         problem, ways = _UNKNOWN, f"{_WAYS_BACK}. {_ways_on(newest.number + 1, captured)}"
         if delivered:
-            problem, ways = self._problem(delivered.gtids), _WAYS
+            state = self._state()
+            problem, ways = self._problem(delivered.gtids, state), _WAYS
             if not problem:
-                problem = self._disorder(delivered.gtids)
+                problem = self._disorder(delivered.gtids, state)
                 ways = _WAYS_OF_ORDER.format(epoch=turn.epoch)
         if problem:
             text = f"another server ({server}) answers instead of {newest.server}, and {problem}"
@@ -171,24 +169,34 @@ class Succession:
             executed.add(gtid)
         return None if executed.text is None else Executed(known.scn, executed.text)
 
-    def _disorder(self, delivered: str) -> str:
-        """Return which transaction would be delivered in another order than here; "" without."""
-        (found,) = self._catalog.ask(_LOGGED_BY_MARIADB if self._is_mariadb else _LOGGED_BY_MYSQL)
-        known = delivered_of(delivered, is_mariadb=self._is_mariadb)
-        logged = delivered_of(str(found[0]), is_mariadb=self._is_mariadb)
-        if not has_strangers(known, logged):
-            return ""
-        return LogOrder(self._files, self._open_dump, self._tell, self._catalog.names).problem(
-            known
-        )
-
-    def _problem(self, delivered: str) -> str:
-        """Return why capture cannot go on here; "" if it can."""
+    def _state(self) -> MariadbState | MysqlState:
+        """Ask the server for its GTIDs."""
         if self._is_mariadb:
             ((logged, current),) = self._catalog.ask(_OF_MARIADB)
-            verdict = judge_mariadb(delivered, MariadbState(str(logged), str(current)))
+            return MariadbState(str(logged), str(current))
+        return MysqlState(*map(str, self._catalog.ask(_OF_MYSQL)[0]))
+
+    def _disorder(self, delivered: str, state: MariadbState | MysqlState) -> str:
+        """Return which transaction would be delivered in another order than here; "" without."""
+        known = gtids_of(delivered, is_mariadb=self._is_mariadb)
+        executed: Preceding
+        if isinstance(state, MariadbState):
+            # Of each domain, whichever server wrote it: what is logged, not what counts as applied.
+            pairs = sorted(newest_by_pair(state.logged).items(), key=lambda pair: pair[1])
+            executed = {domain: number for (domain, _), number in pairs}
         else:
-            verdict = judge_mysql(delivered, MysqlState(*map(str, self._catalog.ask(_OF_MYSQL)[0])))
+            executed = gtids_of(state.executed, is_mariadb=False)
+        if not has_strangers(known, executed):
+            return ""
+        order = LogOrder(self._files, self._open_dump, self._tell, self._catalog.names)
+        return order.problem(known)
+
+    def _problem(self, delivered: str, state: MariadbState | MysqlState) -> str:
+        """Return why capture cannot go on here; "" if it can."""
+        if isinstance(state, MariadbState):
+            verdict = judge_mariadb(delivered, state)
+        else:
+            verdict = judge_mysql(delivered, state)
         search = StartSearch(self._files, self._open_dump, self._tell)
         for gtid in () if verdict.problem else verdict.to_find:
             try:

@@ -100,7 +100,7 @@ def judge_mysql(delivered: str, found: MysqlState) -> Verdict:
 
 def judge_mariadb(delivered: str, found: MariadbState) -> Verdict:
     """Judge a MariaDB server; raises ValueError for positions that cannot be read."""
-    logged = _newest_by_pair(found.logged)
+    logged = newest_by_pair(found.logged)
     current = parse_mariadb_position(found.current)
     missing, to_find = [], []
     for domain, (server, number) in parse_mariadb_position(delivered).items():
@@ -123,7 +123,7 @@ def _lacks(missing: tuple[str, ...]) -> Verdict:
     return Verdict(f"it lacks transactions that were delivered: {', '.join(missing)}", missing)
 
 
-def _newest_by_pair(text: str) -> dict[tuple[int, int], int]:
+def newest_by_pair(text: str) -> dict[tuple[int, int], int]:
     """Return the highest number of each domain and server; raises ValueError."""
     found: dict[tuple[int, int], int] = {}
     for part in filter(None, re.sub(r"\s", "", text).split(",")):

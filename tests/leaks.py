@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -32,6 +32,7 @@ class Holdings:
     children: Mapping[int, str]
     descriptors: Mapping[tuple[int, str], str]
     mappings: Mapping[str, str]
+    to_jvm: Set[int]
 
     def beyond(self, before: Holdings) -> list[str]:
         """Return what is held now and was not before, in words."""
@@ -41,6 +42,7 @@ class Holdings:
             for kind in kinds
             for key, words in getattr(self, kind).items()
             if key not in getattr(before, kind)
+            and not (kind == "descriptors" and key[0] in self.to_jvm)
         ]
 
 
@@ -52,6 +54,8 @@ def take_stock() -> Holdings:
         children=_children(without=getattr(tracker, "_pid", None)),
         descriptors=_descriptors(without=getattr(tracker, "_fd", None)),
         mappings=_shared_mappings(),
+        # Not left out of the descriptors: one that the JVM has reset is no connection any more.
+        to_jvm=_sockets_to_the_jvm(),
     )
 
 
@@ -78,13 +82,13 @@ def _children(without: int | None) -> dict[int, str]:
 
 
 def _descriptors(without: int | None) -> dict[tuple[int, str], str]:
-    found, of_jvm = {}, _sockets_to_the_jvm()
+    found = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the numbers are all that is wanted
         try:
             target = str(Path(f"/proc/self/fd/{name}").readlink())
         except FileNotFoundError:  # the listing's own
             continue
-        if int(name) != without and int(name) not in of_jvm:
+        if int(name) != without:
             found[int(name), target] = f"{name} -> {target}"
     return found
 

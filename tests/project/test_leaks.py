@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import mmap
+import socket
+import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,3 +71,33 @@ def test_a_file_opened_and_closed_is_no_leak(tmp_path: Path) -> None:
     before = take_stock()
     (tmp_path / "data").write_text("x")
     assert what_is_left(before, 0) == []
+
+
+@pytest.fixture
+def jvm(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Listen where Spark's JVM would."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        gateway = SimpleNamespace(
+            gateway_parameters=SimpleNamespace(port=server.getsockname()[1]),
+            get_callback_server=lambda: None,
+        )
+        context = SimpleNamespace(_gateway=gateway)
+        monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(SparkContext=context))
+        yield server
+
+
+def test_a_connection_to_sparks_jvm_is_nobodys(jvm: socket.socket) -> None:
+    before = take_stock()
+    with socket.create_connection(jvm.getsockname()):
+        assert what_is_left(before, 0) == []
+
+
+def test_a_connection_that_the_jvm_resets_was_there_before(jvm: socket.socket) -> None:
+    with socket.create_connection(jvm.getsockname()) as driver:
+        before = take_stock()
+        connection, _ = jvm.accept()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+        with pytest.raises(ConnectionResetError):
+            driver.recv(1)
+        assert what_is_left(before, 0) == []

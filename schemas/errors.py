@@ -48,7 +48,7 @@
 
 Each class has the HTTP status of its answer (`status`) and the class name on the wire
 (`wire_name`). That is Databus' own name if there is one, because its clients distinguish errors
-by it. `error_headers.py` adds Java's packages.
+by it. `error_headers.py` adds Java's packages. `databus/leases/errors.py` has those of leases.
 """
 
 from __future__ import annotations

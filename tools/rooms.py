@@ -42,7 +42,9 @@ schemas/rendering.py: an event as a consumer asked for it
 schemas/parameters.py: parameters that all servers read alike
 schemas/stream: streams and pages of events, read
 conf: the settings
+databus/leases/errors.py: what may be wrong with a lease
 databus/daemon: HTTP, access, TLS, logs, files
+databus/leases: leases and terms, in a file, SQL or ZooKeeper
 databus/cli: the command `databus`
 databus/doctor: checks of machine and settings
 registry: versions of schemas
@@ -77,7 +79,7 @@ client/consumer.py: what an application implements
 client/responses.py: what servers answer
 client/machines: three layers of state machines
 client/puller: requests, decoding, the buffer
-client/checkpoints: checkpoints in files
+client/checkpoints: checkpoints in files and other stores
 client/dispatcher: callbacks
 client/registration.py: one registration
 client/monitoring: what a client says of itself

@@ -1,1 +1,1 @@
-"""Checkpoints: storage, locking, retries of writes."""
+"""Checkpoints: storage, locking, terms of leases, retries of writes."""

@@ -6,41 +6,34 @@ damaged by something else: that is an error for a person, never a reason to star
 another position.
 
 A checkpoint file is locked by one registration of one process. Two that wrote the same file
-would continue from each other's position.
+would continue from each other's position. Members of a group write under leases instead, see
+`fenced`.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import json
-import logging
 import os
-import re
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
-from zlib import crc32
+from typing import Protocol
 
+from databus.client.checkpoints.fenced import FencedCheckpointStore, RecordCheckpoints
+from databus.client.checkpoints.kept import (
+    Kept,
+    check_no_term,
+    check_owner,
+    decode_kept,
+    encode_kept,
+    kept_name,
+)
 from databus.daemon.files import FileHeldError, make_folder, open_locked, replace_file
+from databus.daemon.guarded_files import content_of
+from databus.leases.errors import StaleTermError
+from databus.leases.file_records import FileRecords
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
-
-log = logging.getLogger(__name__)
-
-_READABLE = re.compile(r"[^A-Za-z0-9_.-]+")
-_READABLE_CHARS = 60
-_PARTS = ("registration", "sources", "checkpoint")
-_PLACE = ("windowScn", "windowOffset")  # in every checkpoint of every version
-
-
-class Kept(NamedTuple):
-    """The content of a checkpoint file: name, sources and checkpoint of a registration."""
-
-    name: str
-    sources: tuple[str, ...]
-    checkpoint: Checkpoint
 
 
 class CheckpointStore(Protocol):
@@ -55,12 +48,25 @@ class CheckpointStore(Protocol):
 
 
 def save_in(
-    store: CheckpointStore, name: str, sources: Sequence[str], checkpoint: Checkpoint
+    store: CheckpointStore,
+    name: str,
+    sources: Sequence[str],
+    checkpoint: Checkpoint,
+    term: int | None = None,
 ) -> None:
-    """Save durably; raise CheckpointError, whatever an application's store raises."""
+    """Save durably, under a term if one is given.
+
+    Raises CheckpointError, whatever an application's store raises; and StaleTermError.
+    """
     try:
-        store.save(name, sources, checkpoint)
-    except CheckpointError:
+        if term is None:
+            store.save(name, sources, checkpoint)
+        elif isinstance(store, FencedCheckpointStore):
+            store.save_under(name, sources, checkpoint, term)
+        else:
+            text = f"{type(store).__name__} has no `save_under`, so no lease can protect it"
+            raise CheckpointError(text)
+    except (CheckpointError, StaleTermError):
         raise
     except Exception as error:
         raise CheckpointError(f"the checkpoint of {name!r} cannot be written: {error!r}") from error
@@ -96,13 +102,11 @@ class FileCheckpoints:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._fenced = RecordCheckpoints(FileRecords(directory), folder="")
 
     def path(self, name: str, sources: Sequence[str]) -> Path:
         """Return the file of a registration: a readable prefix and a digest of its identity."""
-        identity = json.dumps([name, list(sources)])
-        # The prefix is for people; the digest alone tells registrations apart.
-        readable = _READABLE.sub("_", name)[:_READABLE_CHARS].strip(".")
-        return self.directory / f"{readable}-{sha256(identity.encode()).hexdigest()}.json"
+        return self.directory / f"{kept_name(name, sources)}.json"
 
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
         """Return the saved checkpoint, or None; raise CheckpointError if it is damaged."""
@@ -111,77 +115,62 @@ class FileCheckpoints:
         if kept is None:
             return None
         # A file copied under another name must not move another registration.
-        if (kept.name, list(kept.sources)) != (name, list(sources)):
-            owner = f"it is the checkpoint of {kept.name!r}, sources {list(kept.sources)!r}"
-            raise _damaged(path, ValueError(owner))
+        check_owner(kept, name, sources, str(path))
         return kept.checkpoint
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
-        """Save durably; raise CheckpointError if that fails."""
-        kept = {
-            "registration": name,
-            "sources": list(sources),
-            "checkpoint": json.loads(checkpoint.to_json()),
-        }
-        # Over the parsed values, so that a file reformatted by hand stays valid.
-        kept["crc"] = _checksum(kept)
+        """Save durably; raise CheckpointError, also if it is written under leases."""
         path = self.path(name, sources)
         try:
             make_folder(self.directory)
-            replace_file(path, (json.dumps(kept, indent=1) + "\n").encode())
+            _refuse_over_a_term(path)
+            replace_file(path, encode_kept(Kept(name, tuple(sources), checkpoint)))
         except OSError as error:
             raise CheckpointError(
                 f"checkpoint {path} cannot be written: {error}; see checkpoint_dir"
             ) from error
 
+    def begin_term(self, name: str, sources: Sequence[str], term: int) -> Checkpoint | None:
+        """Return the saved checkpoint, and refuse smaller terms; see FencedCheckpointStore."""
+        return self._fenced.begin_term(name, sources, term)
+
+    def save_under(
+        self, name: str, sources: Sequence[str], checkpoint: Checkpoint, term: int
+    ) -> None:
+        """Save durably; raise StaleTermError if a greater term has begun, CheckpointError."""
+        self._fenced.save_under(name, sources, checkpoint, term)
+
+    def term(self, name: str, sources: Sequence[str]) -> int:
+        """Return the greatest term that has begun, 0 without one; raise CheckpointError."""
+        return self._fenced.term(name, sources)
+
 
 def read_file(path: Path) -> Kept | None:
     """Return a checkpoint file's content; None without a file; raise CheckpointError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise CheckpointError(
             f"checkpoint {path} cannot be read: {error}; see checkpoint_dir"
         ) from error
-    except UnicodeDecodeError as error:
-        raise _damaged(path, error) from error
-    try:
-        kept = json.loads(text)
-        _check_whole(path, kept)
-        checkpoint = Checkpoint.from_json(json.dumps(kept["checkpoint"]))
-        return Kept(str(kept["registration"]), tuple(map(str, kept["sources"])), checkpoint)
-    except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
-        raise _damaged(path, error) from error
+    return decode_kept(data, str(path))
 
 
-def _check_whole(path: Path, kept: dict[str, Any]) -> None:
-    """Raise ValueError if the file is not as it was written."""
-    # A damaged key looks like an unknown one, so unknown keys are errors.
-    if set(kept) - {"crc"} != set(_PARTS):
-        raise ValueError(f"it has {sorted(kept)}, not {', '.join(_PARTS)} and crc")
-    if "crc" in kept:
-        if kept["crc"] != _checksum(kept):
-            raise ValueError("its checksum is wrong: it was damaged, or edited by hand")
+def _refuse_over_a_term(path: Path) -> None:
+    """Raise CheckpointError if the file is written under leases; OSError.
+
+    What was damaged since it was read at the start is replaced.
+    """
+    data = content_of(path)
+    if data is None or b'"term"' not in data:
         return
-    if not all(key in kept["checkpoint"] for key in _PLACE):
-        raise ValueError(f"its checkpoint lacks {' or '.join(_PLACE)}")
-    log.info("checkpoint %s has no checksum yet: the next save adds one", path)
-
-
-def _checksum(kept: dict[str, Any]) -> str:
-    values = [kept[part] for part in _PARTS]
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return f"{crc32(text.encode()):08x}"
-
-
-def _damaged(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"checkpoint {path} cannot be read: {error}; restore it from a copy, or remove it to "
-        "start from the `start` setting, which may skip or repeat changes; once it is removed, "
-        "`databus checkpoint set` with --name and --source writes a position"
-    )
+    try:
+        kept = decode_kept(data, str(path))
+    except CheckpointError:
+        return
+    check_no_term(kept, str(path))
 
 
 def take_lock(path: Path) -> Callable[[], None]:

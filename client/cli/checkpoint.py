@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from databus.cli.api_client import ApiClient, access_options, named_server
-from databus.client.checkpoints.store import FileCheckpoints, take_lock
+from databus.client.checkpoints.store import FileCheckpoints, save_in, take_lock
 from databus.client.cli.checkpoint_lag import (
     Lag,
     RelayRange,
@@ -131,7 +131,8 @@ def set_(
             click.confirm("Move it?", abort=True)
         # The copy first: a crash in between leaves the old checkpoint in place.
         backup = _keep_copy(path)
-        store.save(found.name, found.sources, new)
+        # A term stays: its owner, or the next one, goes on from here.
+        save_in(store, found.name, found.sources, new, old.term)
     finally:
         let_go()
     click.echo(f"moved {path}" + (f"; the old checkpoint is {backup.name}" if backup else ""))
@@ -218,6 +219,7 @@ def to_json_value(one: Shown, lag: Lag | None) -> dict[str, Any]:
         "timestampNs": one.time_ns,
         "phase": one.phase,
         "inUseBy": one.holder or None,
+        "term": one.term,
         "file": str(one.file),
         "lag": None if lag is None else lag.to_json_value(),
     }
@@ -340,10 +342,10 @@ def _difference(name: str, sources: Sequence[str], a: int | None, b: int | None)
 
 
 def _table_of(found: Sequence[Shown], lags: Sequence[Lag | None]) -> Table:
-    columns = ["registration", "mode", "scn", "time", "sources", "in use by", "lag", "file"]
+    columns = ["registration", "mode", "scn", "time", "sources", "in use by"]
     has_lag = any(lag is not None for lag in lags)
-    if not has_lag:
-        columns.remove("lag")
+    has_term = any(one.term is not None for one in found)
+    columns += ["term"] * has_term + ["lag"] * has_lag + ["file"]
     table = Table(*columns, box=None, pad_edge=False)
     for one, lag in zip(found, lags, strict=True):
         cells = [
@@ -353,6 +355,7 @@ def _table_of(found: Sequence[Shown], lags: Sequence[Lag | None]) -> Table:
             _time_text(one.time_ns),
             ", ".join(one.sources),
             f"process {one.holder}" if one.holder else "",
+            *(["-" if one.term is None else str(one.term)] if has_term else []),
             *([lag.text if lag else ""] if has_lag else []),
             one.file.name,
         ]

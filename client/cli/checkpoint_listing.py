@@ -32,7 +32,7 @@ class Shown:
 
     `scn` is the last consumed window, None without one; `time_ns` is its commit time, None
     if unknown; `phase` describes an unfinished snapshot or window. `holder` is the process
-    that uses it, "" for none.
+    that uses it, "" for none. `term` is that of the lease under which it was written.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Shown:
     file: Path
     holder: str = ""
     physical_source: str = ""  # if the checkpoint contains it
+    term: int | None = None
 
     @property
     def is_spark(self) -> bool:
@@ -70,7 +71,8 @@ def _of_client(path: Path) -> Shown:
     kept = read_file(path)
     if kept is None:
         raise CheckpointError(f"{path}: no such file")
-    checkpoint = kept.checkpoint
+    # A new owner of the lease, which has not saved a checkpoint yet.
+    checkpoint = kept.checkpoint or Checkpoint()
     scn, time_ns = done_scn(checkpoint), checkpoint.ts_ns
     return Shown(
         kept.name,
@@ -81,6 +83,7 @@ def _of_client(path: Path) -> Shown:
         phase_of(checkpoint),
         path,
         holder_of(path.with_suffix(".lock")),
+        term=kept.term,
     )
 
 

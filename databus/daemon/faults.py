@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from socket import gaierror
 
+from databus.leases.errors import LeaseUnavailableError
 from databus.schemas.errors import (
     RequestError,
     ServerError,
@@ -80,6 +81,7 @@ _PASSING_CODES = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
+_UNAVAILABLE = (LeaseUnavailableError, ServerError, SourceUnavailableError)
 _NO_THREAD = "can't start new thread"  # Python's RuntimeError for EAGAIN, without the number
 
 
@@ -88,7 +90,7 @@ def is_transient(error: BaseException) -> bool:
     for one in _chain(error):
         if isinstance(one, SourceStoppedError):
             return False
-        if isinstance(one, SourceUnavailableError | ServerError) or _passes(one):
+        if isinstance(one, _UNAVAILABLE) or _passes(one):
             return True
         if isinstance(one, RequestError) and one.server:
             return True  # the refusing server's settings may be changed

@@ -18,6 +18,7 @@ from tests.docs.terminal import Reader
 from tools.repository import PACKAGED, ROOT
 
 FOLLOWED = ("getting-started.md", "sources.md", "operating.md", "bootstrap.md", "security.md")
+FOLLOWED += ("cluster.md",)
 GENERATED = ("settings.md", "cli.md")
 
 

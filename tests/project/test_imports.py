@@ -25,6 +25,7 @@ HOMES = {
     "fastavro": ["schemas/*.py"],
     "h11": ["client/puller/response_parser.py", "client/puller/transport.py"],
     "http.client": ["databus/daemon/http/client.py"],
+    "kazoo": ["databus/leases/zookeeper_records.py"],
     "pymysql": ["relay/sources/mysql/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],
     "pyarrow": [
@@ -34,7 +35,7 @@ HOMES = {
         "relay/log/archive/store.py",
     ],
     "pyspark": ["client/spark/*.py"],
-    "sqlalchemy": ["client/spark/targets/sql*.py"],
+    "sqlalchemy": ["client/spark/targets/sql*.py", "databus/leases/sql_records.py"],
     "sqlglot": ["client/spark/sql/*.py", "client/spark/arrow/predicate.py"],
     "sqlite_utils": [
         "bootstrap/*.py",

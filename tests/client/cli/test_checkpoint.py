@@ -268,3 +268,16 @@ def test_consequences_name_what_the_relay_does_not_hold() -> None:
     assert "has not reached it" in consequences(50, Checkpoint.at(99), "99", HELD)[1]
     assert "starts with the oldest" in consequences(50, Checkpoint.flexible(), "earliest", HELD)[0]
     assert distance_text(None, 4) == "A has not started"
+
+
+def test_a_checkpoint_under_a_lease_is_shown_with_its_term_and_set_keeps_it(
+    tmp_path: Path,
+) -> None:
+    store = FileCheckpoints(tmp_path)
+    assert store.begin_term("billing", ORDERS, 7) is None
+    assert "start" in databus("show", tmp_path).output
+    store.save_under("billing", ORDERS, Checkpoint.at(5), 7)
+    assert json.loads(databus("show", tmp_path, "--json").output)[0]["term"] == 7
+    assert "term" in databus("show", tmp_path).output
+    assert databus("set", tmp_path, "3", "--yes").exit_code == 0
+    assert (store.load("billing", ORDERS), store.term("billing", ORDERS)) == (Checkpoint.at(3), 7)

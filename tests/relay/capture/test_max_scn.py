@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
+from databus.daemon.faults import is_transient
+from databus.leases.errors import StaleTermError
+from databus.leases.places import open_records
+from databus.leases.records import Records
+from databus.relay.capture.max_scn import FencedMaxScnStore, FileMaxScn, RecordMaxScn, SqliteMaxScn
 from databus.schemas.errors import RingError
 from databus.schemas.log_mark import LogMark
+
+pytest_plugins = ["tests.record_stores"]
 
 AT_NS = 1_700_000_000_123_456_789
 LARGEST = (1 << 63) - 1
 
 
-@pytest.fixture(params=["file", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> MaxScnStore:
-    if request.param == "file":
-        return FileMaxScn(tmp_path / "shop.maxscn")
-    return SqliteMaxScn(tmp_path / "maxscn.db", "shop")
+@pytest.fixture(params=["file", "sqlite", "records"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FencedMaxScnStore]:
+    if request.param == "records":
+        records = open_records(f"sqlite:///{tmp_path / 'records.db'}")
+        yield RecordMaxScn(records, "shop")
+        records.close()
+    elif request.param == "file":
+        yield FileMaxScn(tmp_path / "shop.maxscn")
+    else:
+        yield SqliteMaxScn(tmp_path / "maxscn.db", "shop")
 
 
-def test_nothing_saved_is_none_and_not_zero(store: MaxScnStore) -> None:
+def test_nothing_saved_is_none_and_not_zero(store: FencedMaxScnStore) -> None:
     assert store.load() is None
 
 
 @pytest.mark.parametrize("scn", [0, 1, 4_294_967_300, LARGEST])
-def test_what_was_saved_is_loaded(store: MaxScnStore, scn: int) -> None:
+def test_what_was_saved_is_loaded(store: FencedMaxScnStore, scn: int) -> None:
     store.save(7, AT_NS)
     store.save(scn, AT_NS)
     assert store.load() == scn
@@ -128,7 +140,7 @@ def test_a_text_for_an_scn_is_refused(tmp_path: Path) -> None:
         SqliteMaxScn(file, "shop").load()
 
 
-def test_what_the_log_was_is_saved_with_the_scn(store: MaxScnStore) -> None:
+def test_what_the_log_was_is_saved_with_the_scn(store: FencedMaxScnStore) -> None:
     mark = LogMark(41, '{"server":"1"}')
     store.save(42, AT_NS, mark)
     assert (store.load(), store.mark()) == (42, mark)
@@ -165,3 +177,82 @@ def test_what_the_log_was_is_believed_with_a_checksum_only(tmp_path: Path) -> No
     (tmp_path / "shop.maxscn").write_text("42:2023-11-14 log=41:{}\n")
     with pytest.raises(RingError, match="damaged"):
         FileMaxScn(tmp_path / "shop.maxscn").mark()
+
+
+def test_a_smaller_term_than_the_greatest_is_refused(store: FencedMaxScnStore) -> None:
+    mark = LogMark(41, '{"server":"1"}')
+    for term in (3, 3, 5):
+        store.save_under(40 + term, AT_NS, term, mark)
+    with pytest.raises(StaleTermError, match="term is 4, and term 5 has begun") as caught:
+        store.save_under(99, AT_NS, 4)
+    assert not is_transient(caught.value)
+    assert (store.load(), store.mark()) == (45, mark)
+
+
+def test_a_term_that_begins_gets_what_is_saved_and_shuts_out_the_one_before(
+    store: FencedMaxScnStore,
+) -> None:
+    assert store.begin_term(1) is None
+    assert (store.load(), store.mark()) == (None, None)
+    store.save_under(42, AT_NS, 1, LogMark(41, "{}"))
+    assert store.begin_term(2) == 42
+    for _ in range(2):
+        with pytest.raises(StaleTermError):
+            store.save_under(43, AT_NS, 1)
+    with pytest.raises(StaleTermError):
+        store.begin_term(1)
+    assert (store.load(), store.mark()) == (42, LogMark(41, "{}"))
+    store.save_under(44, AT_NS, 2)
+    assert store.load() == 44
+
+
+def test_a_relay_without_a_lease_may_not_save_over_a_term(store: FencedMaxScnStore) -> None:
+    store.save(41, AT_NS)
+    assert store.begin_term(7) == 41
+    with pytest.raises(RingError, match="under a lease, term 7"):
+        store.save(42, AT_NS)
+    assert store.load() == 41
+
+
+def test_relays_share_max_scn_in_every_kind_of_store(open_store: Callable[[], Records]) -> None:
+    old, new = (RecordMaxScn(open_store(), "shop") for _ in range(2))
+    assert old.begin_term(1) is None
+    old.save_under(42, AT_NS, 1, LogMark(41, "{}"))
+    assert new.begin_term(2) == 42
+    with pytest.raises(StaleTermError):
+        old.save_under(43, AT_NS, 1)
+    assert (old.load(), new.mark()) == (42, LogMark(41, "{}"))
+    assert RecordMaxScn(open_store(), "bank").load() is None
+
+
+def test_a_line_with_a_term_cut_or_damaged_anywhere_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "shop.maxscn"
+    FileMaxScn(file).save_under(1234567, AT_NS, 8, LogMark(41, "{}"))
+    whole = file.read_bytes()
+    assert b" term=8 crc=" in whole
+    damaged = [whole[:at] for at in range(len(whole))]
+    damaged += [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    damaged += [b"none:- term=8\n", b"none:-\n", b"42:2023-11-14 term=8\n"]
+    for content in damaged:
+        file.write_bytes(content)
+        with pytest.raises(RingError, match="damaged"):
+            FileMaxScn(file).load()
+        with pytest.raises(RingError, match="damaged"):
+            FileMaxScn(file).save_under(1, AT_NS, 9)
+
+
+def test_a_damaged_term_in_an_sqlite_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "maxscn.db"
+    SqliteMaxScn(file, "shop").save_under(42, AT_NS, 8)
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE max_scn_terms SET term = 3")
+    with pytest.raises(RingError, match="checksum of shop's term is wrong"):
+        SqliteMaxScn(file, "shop").save_under(43, AT_NS, 8)
+
+
+def test_without_a_lease_an_sqlite_file_is_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "maxscn.db"
+    SqliteMaxScn(file, "shop").save(42, AT_NS)
+    with closing(sqlite3.connect(file)) as database:
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    assert tables == [("max_scn",)]

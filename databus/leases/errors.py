@@ -1,0 +1,48 @@
+"""The errors of leases, and of what is written under them; `schemas/errors.py` has all others.
+
+LeaseError                    a lease store cannot be used as it is
+├── LeaseUnavailableError     it cannot be reached now; retrying may help
+├── LeaseLostError            the caller does not hold its lease any more
+└── StaleTermError            a write under a lease that has a newer owner
+"""
+
+from __future__ import annotations
+
+from databus.schemas.errors import DatabusError
+
+
+class LeaseError(DatabusError):
+    """A lease store cannot be used as it is; the text says what to do."""
+
+
+class LeaseUnavailableError(LeaseError):
+    """A lease store cannot be reached now. Leases that are held last until they run out."""
+
+    status = 503
+
+    def __init__(self, store: str, problem: object) -> None:
+        super().__init__(f"{store} cannot be used now: {problem}")
+        self.store = store
+
+
+class LeaseLostError(LeaseError):
+    """The caller does not hold its lease any more, by its own clock: it must not write."""
+
+    status = 409
+
+    def __init__(self, name: str, term: int, why: str) -> None:
+        super().__init__(f"lease {name!r}, term {term}, is not held any more: {why}")
+        self.name, self.term = name, term
+
+
+class StaleTermError(LeaseError):
+    """A write under a lease that has had a newer owner since; nothing was written."""
+
+    status = 409
+
+    def __init__(self, what: str, term: int, newest: int) -> None:
+        super().__init__(
+            f"{what} was not written: its term is {term}, and term {newest} has begun, so the "
+            "lease has another owner. Stop writing, and acquire the lease again"
+        )
+        self.term, self.newest = term, newest

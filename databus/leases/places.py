@@ -1,0 +1,46 @@
+"""Opens stores of leases and records by URL.
+
+file:/var/lib/databus                       processes of one machine
+mysql://user:password@host/databus          any URL of SQLAlchemy
+zookeeper://host:2181,host:2181/databus     ZooKeeper
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from databus.leases.file_records import FileRecords
+from databus.leases.records import Records
+from databus.leases.store import LeaseStore
+from databus.schemas.errors import SettingsError
+
+_FILE = "file:"
+_ZOOKEEPER = "zookeeper://"
+
+
+def open_leases(url: str) -> LeaseStore:
+    """Return the leases at a URL; `close` them. Raises SettingsError."""
+    return LeaseStore(open_records(url))
+
+
+def open_records(url: str) -> Records:
+    """Return the records at a URL; `close` them. Raises SettingsError."""
+    if url.startswith(_FILE):
+        return FileRecords(Path(url.removeprefix(_FILE).removeprefix("//")))
+    if url.startswith(_ZOOKEEPER):
+        return _opened("databus.leases.zookeeper_records", "ZookeeperRecords", url)
+    if "://" in url:
+        return _opened("databus.leases.sql_records", "SqlRecords", url)
+    raise SettingsError(f"{url!r}: give file:FOLDER, zookeeper://HOST:PORT or a URL of SQLAlchemy")
+
+
+def _opened(module: str, name: str, url: str) -> Records:
+    """Import the module of a kind of store only where it is used: its library is an extra."""
+    try:
+        kind = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        text = f"{error}: pip install 'databus-cdc[cluster]' installs what leases need"
+        raise SettingsError(text) from error
+    opened: Records = kind(url)
+    return opened

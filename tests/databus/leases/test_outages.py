@@ -1,0 +1,106 @@
+"""Servers of leases that are away for a while: owners go on until their leases run out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from databus.leases.errors import LeaseError, LeaseLostError, LeaseUnavailableError
+from databus.leases.holding import HeldLease
+from databus.leases.zookeeper_records import ZookeeperRecords
+from tests.databus.leases.contenders import LEASE, TTL_S, Contender, Time
+from tests.zookeeper_server import PrivateZookeeper, ZookeeperEnsemble
+
+pytest_plugins = ["tests.record_stores"]
+
+
+@pytest.fixture
+def own_zookeeper() -> Iterator[PrivateZookeeper]:
+    """A server that the test may kill."""
+    with PrivateZookeeper() as server:
+        yield server
+
+
+def test_while_zookeeper_is_away_its_owner_stops_in_time_and_nobody_takes_the_lease(
+    own_zookeeper: PrivateZookeeper,
+) -> None:
+    time = Time()
+    records = [ZookeeperRecords(own_zookeeper.url(), timeout_s=0.5) for _ in range(2)]
+    owner, other = (Contender(name, one, time) for name, one in zip("ab", records, strict=True))
+    for one in records:
+        wait_until_reached(one)
+    lease = owner.store.acquire(LEASE, "a", TTL_S)
+    assert lease is not None
+    held = HeldLease(owner.store, lease)
+    assert other.store.acquire(LEASE, "b", TTL_S) is None
+    own_zookeeper.kill()
+    for part in (0.4, 0.25, 0.25):
+        time.now_s += TTL_S * part
+        held.renew_if_due()
+        assert held.problem
+        assert held.term() == 1
+        with pytest.raises(LeaseUnavailableError):
+            other.store.acquire(LEASE, "b", TTL_S)
+    time.now_s += 3 * TTL_S
+    with pytest.raises(LeaseLostError):
+        held.term()
+    own_zookeeper.start()
+    for one in records:
+        wait_until_reached(one)
+    # Nobody looked at the lease meanwhile, so nobody knows that it was not renewed.
+    assert other.store.acquire(LEASE, "b", TTL_S) is None
+    held.renew_if_due()
+    assert held.term() == 1
+    # The term is still known after the restart.
+    held.release()
+    taken = other.store.acquire(LEASE, "b", TTL_S)
+    assert taken is not None
+    assert taken.term == 2
+    for one in records:
+        one.close()
+
+
+def test_one_node_of_three_is_not_missed() -> None:
+    time = Time()
+    with ZookeeperEnsemble() as ensemble:
+        records = ZookeeperRecords(ensemble.url, timeout_s=2.0)
+        wait_until_reached(records)
+        owner = Contender("a", records, time)
+        lease = owner.store.acquire(LEASE, "a", TTL_S)
+        assert lease is not None
+        held = HeldLease(owner.store, lease)
+        for node in ensemble.nodes:
+            node.kill()
+            wait_until_reached(records)
+            time.now_s += TTL_S / 2
+            held.renew_if_due()
+            assert (held.term(), held.problem) == (1, "")
+            node.start()
+        records.close()
+
+
+def wait_until_reached(records: ZookeeperRecords) -> None:
+    for _ in range(100):
+        try:
+            records.read("nothing")
+        except LeaseUnavailableError:
+            continue
+        return
+    raise AssertionError("ZooKeeper cannot be reached")
+
+
+def test_nodes_of_a_user_are_closed_to_others(zookeeper: PrivateZookeeper) -> None:
+    url = zookeeper.url("/private")
+    ours = ZookeeperRecords(url.replace("//", "//ann:s%40cret@"))
+    assert ours.replace("a", b"1", None)
+    others = [ZookeeperRecords(url), ZookeeperRecords(url.replace("//", "//bob:x@"))]
+    for one in others:
+        with pytest.raises(LeaseError, match="NoAuthError"):
+            one.read("a")
+    again = ZookeeperRecords(url.replace("//", "//ann:s%40cret@"))
+    stored = again.read("a")
+    assert stored is not None
+    assert again.replace("a", b"2", stored)
+    for one in (ours, again, *others):
+        one.close()

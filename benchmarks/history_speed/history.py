@@ -30,6 +30,7 @@ from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import EncodedWindow, Ring
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
 from databus.schemas.event.v2 import encode
 
 PHYSICAL, SOURCE, SRC_ID = "bench", "a.b", 1
@@ -42,7 +43,7 @@ _SPARSE_FRAMES = 1000  # of a sparse segment
 _RING_ID = 7
 
 
-def rows(seed: int) -> Iterator[bytes]:
+def payloads_of(seed: int) -> Iterator[bytes]:
     """Yield payloads that compress about as rows of a shop do."""
     draw = random.Random(seed)
     while True:
@@ -50,10 +51,16 @@ def rows(seed: int) -> Iterator[bytes]:
         yield draw.randbytes(12) + words.encode()
 
 
-def windows_from(scn: int) -> Iterator[EncodedWindow]:
-    """Yield windows of ten rows each."""
-    payloads = rows(scn)
+def gtid_of(scn: int) -> str:
+    """Return the GTID of a window's transaction."""
+    return f"0-1-{scn}"
+
+
+def windows_from(scn: int, rows: int = EVENTS_PER_WINDOW) -> Iterator[EncodedWindow]:
+    """Yield windows of some rows each, as of MariaDB."""
+    payloads = payloads_of(scn)
     while True:
+        gtid = gtid_of(scn)
         data = b"".join(
             encode(
                 Event(
@@ -64,10 +71,14 @@ def windows_from(scn: int) -> Iterator[EncodedWindow]:
                     scn * 10 + number,
                     Opcode.UPSERT,
                     Part(next(payloads), bytes(16), 1),
-                    None,
+                    metadata_part(
+                        encode_metadata(
+                            EventMetadata(Op.INSERT, gtid, 1, "bin.000001", scn, 0, number)
+                        )
+                    ),
                 )
             )
-            for number in range(EVENTS_PER_WINDOW)
+            for number in range(rows)
         )
         yield EncodedWindow(scn, data + encode(end_of_period(scn, scn)), scn)
         scn += 1
@@ -150,12 +161,14 @@ class _Sparse:
             file.write(header.encode())
             for number in range(_SPARSE_FRAMES):
                 frame, offset = self._frame(number), self._offset(number)
-                index.add(IndexEntry.of(frame, offset))
+                gtids = {b"0-1-": (frame.first_scn, frame.last_scn)}
+                index.add(IndexEntry.of(frame, offset), gtids)
                 if number == held:
                     file.seek(offset)
                     file.write(self._data(frame))
                     places.append(Place(frame.first_scn + self._windows // 2, path))
             at, entries = self._offset(_SPARSE_FRAMES), index.encode()
+            stored = index.gtids.encode()
             file.seek(at)
             footer = Footer(
                 at,
@@ -166,10 +179,12 @@ class _Sparse:
                 self.end_scn,
                 1,
                 at + len(entries),
-                0,
+                len(stored.data),
                 crc32(entries),
+                stored.list_bytes,
+                stored.list_crc,
             )
-            file.write(entries + footer.encode())
+            file.write(entries + stored.data + footer.encode())
         return places
 
     def _offset(self, number: int) -> int:

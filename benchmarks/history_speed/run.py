@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.capture.log import server_with_log
 from benchmarks.history_speed.capturing import Captured, capture, write_binlog
+from benchmarks.history_speed.gtids import collecting, seeking, without_index
 from benchmarks.history_speed.history import PHYSICAL, drop_from_memory, write_history, write_sparse
 from benchmarks.history_speed.serving import (
     HistoryClient,
@@ -58,7 +59,7 @@ def figures(short: bool = False) -> list[Figure]:
         folder = Path(name)
         found = list(_serving(folder / "served", size))
         found += _seeking(folder / "sparse", size)
-    return [*found, *_capturing(size)]
+    return [*found, *collecting(size.repeats), *_capturing(size)]
 
 
 def _serving(folder: Path, size: Size) -> Iterator[Figure]:
@@ -75,6 +76,7 @@ def _serving(folder: Path, size: Size) -> Iterator[Figure]:
         yield from _stored(client, HistoryClient(bare), len(parts), parts[-1].scn, size.repeats)
         yield from _decoded(client, (parts[-1].scn, until, newest), size.repeats)
         client.close()
+    yield from without_index(log, folder / f"{PHYSICAL}.ring")
 
 
 def _first_in_ring(url: str) -> int:
@@ -147,6 +149,7 @@ def _seeking(folder: Path, size: Size) -> Iterator[Figure]:
         yield Figure(f"100 GB of history: seek, {where}, median", statistics.median(took), "ms")
         worst = statistics.quantiles(took, n=100)[98]
         yield Figure(f"100 GB of history: seek, {where}, p99", worst, "ms", at_most(10))
+    yield from seeking(folder, log, places)
 
 
 def _capturing(size: Size) -> Iterator[Figure]:

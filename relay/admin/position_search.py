@@ -1,7 +1,8 @@
 """Find the SCN after which reading begins at a named place, in one ring and its log.
 
-The search goes forward in steps of bounded size. A GTID is found by its bytes first, and only
-the block of the index around them is walked.
+The search goes forward in steps of bounded size. The log's index of GTIDs says which of its frames
+may have one. There, and in what has no such index, it is found by its bytes first; only the events
+of the frame, or of the ring's block around them, are walked.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from databus.conf.named_places import (
 )
 from databus.relay.admin.models import PositionView
 from databus.relay.log.archive.away import Away, SegmentAwayError, Steps
+from databus.relay.log.gtids.frame_gtids import split_gtid
+from databus.relay.log.gtids.gtid_span import GtidSpan
 from databus.relay.log.history import HistoryReader
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector
@@ -213,14 +216,17 @@ class PositionSearch:
 
     def _scn_of_gtid(self, gtid: str) -> Away[int]:
         """Return the SCN of the window with a GTID; raise PlaceNotFoundError."""
-        wanted = gtid_bytes(gtid)
         extent = self._reader.extent()
         position = extent.head
         while position < extent.tail:
             try:
-                data = self._reader.read(position, _STEP_BYTES + len(wanted))
-                at = data.find(wanted)
-                scn = None if at < 0 else self._scn_with(gtid, position + at)
+                span = self._gtid_span(gtid, position, extent.tail)
+                if span.is_frame:
+                    position, scn = span.end, self._scn_in_frame(gtid, span)
+                else:
+                    position, scn = self._scn_in_span(gtid, span)
+            except DamagedWindowsError:
+                raise
             except ScnNotFoundError:
                 position = max(self._reader.head, position)  # overwritten meanwhile
                 continue
@@ -229,15 +235,41 @@ class PositionSearch:
                 continue
             if scn is not None:
                 return scn
-            # What was found may have been a value in a row: continue behind it.
-            position += len(data) - len(wanted) + 1 if at < 0 else at + 1
-            if len(data) <= len(wanted):
-                break
             yield None
         raise PlaceNotFoundError(
             f"no window that is held has GTID {gtid}; it holds scn {extent.min_scn} to "
             f"{self._reader.max_scn}. Transactions without rows of the relay's sources have none"
         )
+
+    def _gtid_span(self, gtid: str, position: int, tail: int) -> GtidSpan:
+        """Return where to search next."""
+        if isinstance(self._reader, HistoryReader):
+            return self._reader.gtid_span(position, split_gtid(gtid.encode()))
+        return GtidSpan(position, tail)
+
+    def _scn_in_frame(self, gtid: str, span: GtidSpan) -> int | None:
+        """Return the SCN of the window with a GTID among the whole events of a frame, if any."""
+        data, wanted = self._reader.read(span.begin, span.end - span.begin), gtid_bytes(gtid)
+        begin, at = 0, data.find(wanted)
+        while at >= 0:
+            while (end := begin + peek(data, begin).length) <= at:
+                begin = end
+            scn = _scn_if(gtid, data[begin:end])
+            if scn is not None:
+                return scn
+            # It was a value in a row: continue behind it.
+            at = data.find(wanted, at + 1)
+        return None
+
+    def _scn_in_span(self, gtid: str, span: GtidSpan) -> tuple[int, int | None]:
+        """Search the next bytes; return where to continue, and the window's SCN if it is found."""
+        wanted, size = gtid_bytes(gtid), span.end - span.begin
+        data = self._reader.read(span.begin, min(size, _STEP_BYTES + len(wanted)))
+        at = data.find(wanted)
+        if at >= 0:
+            return span.begin + at + 1, self._scn_with(gtid, span.begin + at)
+        is_over = len(data) == size or len(data) < len(wanted)
+        return (span.end if is_over else span.begin + len(data) - len(wanted) + 1), None
 
     def _scn_with(self, gtid: str, position: int) -> int | None:
         """Return the SCN of the event around a position if its transaction has the GTID."""
@@ -245,9 +277,7 @@ class PositionSearch:
         while begin is not None and begin <= position:
             header = peek(self._reader.read(begin, SMALLEST_BYTES))
             if begin + header.length > position:
-                event, _ = decode(self._reader.read(begin, header.length))
-                metadata = metadata_of(event)
-                return header.scn if metadata is not None and metadata.gtid == gtid else None
+                return _scn_if(gtid, self._reader.read(begin, header.length))
             begin += header.length
         return None
 
@@ -263,6 +293,13 @@ class PositionSearch:
         if event.scn != scn:
             return FoundPosition(scn)
         return FoundPosition(scn, event.timestamp_ns, metadata_of(event))
+
+
+def _scn_if(gtid: str, event_bytes: bytes) -> int | None:
+    """Return an event's SCN if its transaction has a GTID."""
+    event, _ = decode(event_bytes)
+    metadata = metadata_of(event)
+    return event.scn if metadata is not None and metadata.gtid == gtid else None
 
 
 def position_view(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, NamedTuple
@@ -28,6 +29,7 @@ from databus.registry.store import open_store
 from databus.relay.log.archive.manifest import ArchiveError
 from databus.relay.log.archive.reading import ArchivedLog, ArchiveReader
 from databus.relay.log.directory import DELETED, Found, find_segments, folders_aside, log_folder
+from databus.relay.log.gtids.frame_gtids import GtidRanges, merged, prefix_text
 from databus.relay.log.reader import LogReader, SegmentTuple
 from databus.relay.log.segment import Segment, segment_paths
 from databus.relay.log.verify import verify_segment
@@ -156,6 +158,8 @@ def show(folder: str | None, config: Path | None, source: str | None) -> None:
         "segments": len(log_),
         "bytes": sum(segment.size_bytes for segment in log_),
         "eventBytes": 0 if first is None or end is None else end.position - first.header.position,
+        "gtids": {prefix_text(one): f"{low}-{high}" for one, (low, high) in _gtids(log_).items()},
+        "segmentsWithoutGtidIndex": sum(_lacks_gtids(segment) for segment in log_),
         "beforeAHole": len(found.before),
         "unreadable": [str(error) for error in found.unreadable],
         "asideBytes": sum(path.stat().st_size for path in aside),
@@ -197,6 +201,11 @@ def verify(folder: str | None, config: Path | None, source: str | None) -> None:
         problems.append(f"there is a hole after {last}: what is before it is not served")
     for problem in problems:
         click.echo(problem)
+    without = sum(map(_lacks_gtids, found.log))
+    if without:
+        click.echo(
+            f"{without} segments have no index of GTIDs: all their frames are searched for one"
+        )
     click.echo(f"{frames} frames in {_count(found)} segments: {len(problems)} problems")
     raise SystemExit(1 if problems else 0)
 
@@ -350,6 +359,16 @@ def _row(segment: Segment) -> tuple[str, ...]:
     times = _time(header.first_timestamp_ns), _time(end.timestamp_ns)
     scns = str(header.first_scn), str(end.scn)
     return segment.path.name, *scns, *(time or "-" for time in times), str(segment.size_bytes)
+
+
+def _gtids(segments: Iterable[Segment]) -> GtidRanges:
+    """Return the GTIDs that the indexes of segments have."""
+    ranges = (one.gtids if one.index is None else one.index.gtids.ranges for one in segments)
+    return reduce(merged, (one for one in ranges if one), {})
+
+
+def _lacks_gtids(segment: Segment) -> bool:
+    return segment.gtids is None and segment.index is None
 
 
 def _time(timestamp_ns: int) -> str | None:

@@ -17,13 +17,20 @@ from typing import NamedTuple, Protocol
 
 from databus.relay.log.archive.away import SegmentAwayError
 from databus.relay.log.frames.stored_windows import StoredWindows
+from databus.relay.log.gtids.frame_gtids import GtidKey
+from databus.relay.log.gtids.gtid_span import GtidSpan
 from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.log.reader import LogReader, SegmentList
 from databus.relay.ring.event_selector import EventSelector, Position, SelectedEvents, has_optional
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import Extent, IndexEntry
-from databus.schemas.errors import DamagedWindowsError, RelayLogError, ScnNotFoundError
+from databus.schemas.errors import (
+    DamagedWindowsError,
+    RelayLogDamagedError,
+    RelayLogError,
+    ScnNotFoundError,
+)
 
 # A window of the log is read, and decompressed, on the loop that serves all requests.
 MOST_BYTES = 2 << 20
@@ -58,8 +65,8 @@ class JoinedLog(SegmentList, Protocol):
         """Whether all its segments are known, those in an archive too."""
         ...
 
-    def note_damage(self, error: DamagedWindowsError) -> None:
-        """Take note of windows that a reader could not read."""
+    def note_damage(self, error: DamagedWindowsError | RelayLogDamagedError) -> None:
+        """Take note of windows, or of an index of GTIDs, that a reader could not read."""
         ...
 
 
@@ -331,6 +338,27 @@ class HistoryReader:
         with self._in_log() as shift:
             entry = self._reader.frame_before_position(end - shift)
         return None if entry is None else entry.position + shift
+
+    def gtid_span(self, position: int, gtid: GtidKey) -> GtidSpan:
+        """Return where a GTID may be, behind a position, up to the tail.
+
+        A segment whose index of GTIDs is damaged is searched as one without. What the log has not
+        got yet is searched, too. Raises ScnNotFoundError.
+        """
+        self._follow()
+        shift, log, tail = self._shift, self._reader, self.tail
+        if shift is None or log.opening != self._opened or position - shift >= log.tail:
+            return GtidSpan(position, tail)
+        head, end = log.head + shift, log.tail + shift
+        if position < head:
+            return GtidSpan(position, min(head, tail))
+        self._is_used = True
+        found = log.gtid_span(position - shift, gtid, self._log.note_damage)
+        if log.opening != self._opened:
+            return GtidSpan(position, tail)
+        if found is None:
+            return GtidSpan(min(end, tail), tail)
+        return found._replace(begin=found.begin + shift, end=found.end + shift)
 
     def _bounded(self, position: int, max_bytes: int) -> int:
         """Return at most as many bytes as the ring has been given behind a position.

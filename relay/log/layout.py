@@ -3,7 +3,8 @@
     header     2048 bytes: the ring that the log follows, and where the segment begins
     frames     a header of 96 bytes and whole version 2 events, compressed or not
     index      one entry of 56 bytes for each frame        } only once the segment is sealed:
-    footer     96 bytes                                    } nothing is written after that
+    GTIDs      which frames have which (gtids/)            } nothing is written after that
+    footer     96 bytes                                    }
 
 All numbers are little-endian; the events keep their own byte order. Every byte is covered by a
 CRC32 (zlib's).
@@ -69,13 +70,12 @@ _ENTRY = struct.Struct("<qqqqQQII")
 ENTRY_BYTES = _ENTRY.size
 
 # Footer: magic, offset and number of the index entries, position of the end, last SCN, its commit
-# time, newest commit time of the log (ns), time of sealing (ns), offset and size of an index of
-# GTIDs, CRC32 of the index; CRC32 of the fields before it. The ring does not know the GTIDs of
-# windows, so there is no index of them yet: its offset and size are 0.
-_FOOTER = struct.Struct("<8sQQQqqqqQQI")
+# time, newest commit time of the log (ns), time of sealing (ns), offset and size of the index of
+# GTIDs, CRC32 of the index, size and CRC32 of the list that the index of GTIDs ends with; CRC32 of
+# the fields before it. A segment that was sealed before there was such an index has sizes of 0.
+_FOOTER = struct.Struct("<8sQQQqqqqQQIII")
 _FOOTER_MAGIC = b"DBUSRLND"
-FOOTER_BYTES = 96
-_FOOTER_GAP = FOOTER_BYTES - _FOOTER.size - _CRC.size
+FOOTER_BYTES = _FOOTER.size + _CRC.size
 
 _NAME = re.compile(r"(?P<scn>\d{19})-\d{4}-\d{2}-\d{2}T\d{2}Z\.segment")
 _LAST_S = 253_402_300_799  # the last second of year 9999
@@ -226,10 +226,12 @@ class Footer(NamedTuple):
     gtids_at: int
     gtids_bytes: int
     index_crc: int
+    gtid_list_bytes: int
+    gtid_list_crc: int
 
     def encode(self) -> bytes:
         """Return the bytes of the footer."""
-        fields = _FOOTER.pack(_FOOTER_MAGIC, *self) + bytes(_FOOTER_GAP)
+        fields = _FOOTER.pack(_FOOTER_MAGIC, *self)
         return fields + _CRC.pack(crc32(fields))
 
     @classmethod

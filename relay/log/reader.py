@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from zstandard import ZstdDecompressor
@@ -25,6 +25,8 @@ from databus.relay.log.frames.stored_windows import (
     find_stored,
     rest_of_frame,
 )
+from databus.relay.log.gtids.frame_gtids import GtidKey
+from databus.relay.log.gtids.gtid_span import GtidSpan, find_span
 from databus.relay.log.layout import GOES_ON, UNKNOWN_SCN, IndexEntry
 from databus.relay.log.segment import Segment, read_frame, read_index
 from databus.relay.ring.event_selector import (
@@ -289,6 +291,12 @@ class LogReader:
             return None
         begin = opened.index[number].first_scn, 0
         return opened.index[opened.index.last(_first_event, begin, number + 1)]
+
+    def gtid_span(
+        self, position: int, gtid: GtidKey, note_damage: Callable[[RelayLogDamagedError], None]
+    ) -> GtidSpan | None:
+        """Return where a GTID may be, as `find_span`; raises ScnNotFoundError, too."""
+        return find_span(self._log.segments, position, gtid, self._use, note_damage)
 
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return the end of the last window that ends within `max_bytes` of `position`.

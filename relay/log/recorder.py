@@ -33,7 +33,13 @@ from databus.relay.log.segment import Segment
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.log.writer import LogWriter
 from databus.relay.ring.reader import RingReader
-from databus.schemas.errors import DamagedWindowsError, DatabusError, ProtocolError, RelayLogError
+from databus.schemas.errors import (
+    DamagedWindowsError,
+    DatabusError,
+    ProtocolError,
+    RelayLogDamagedError,
+    RelayLogError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -156,8 +162,8 @@ class LogRecorder:
         if self._archiver is not None:
             self._archiver.start()
 
-    def note_damage(self, error: DamagedWindowsError) -> None:
-        """Take note of windows that a reader could not read."""
+    def note_damage(self, error: DamagedWindowsError | RelayLogDamagedError) -> None:
+        """Take note of windows, or of an index of GTIDs, that a reader could not read."""
         if self._gap != str(error):
             self._gap = str(error)
             log.error("%s: %s", self._name, self._gap, extra=self._about())

@@ -17,6 +17,8 @@ from zlib import crc32
 
 from zstandard import ZstdDecompressor, ZstdError
 
+from databus.relay.log.gtids.frame_gtids import GtidKey, GtidRanges, gtids_of
+from databus.relay.log.gtids.gtid_index import GtidIndex, GtidList
 from databus.relay.log.layout import (
     COMPRESSED,
     ENTRY_BYTES,
@@ -45,10 +47,14 @@ class SegmentEnd(NamedTuple):
 
 
 class FrameIndex:
-    """The index of a segment, or the frames of the segment being written, which are added."""
+    """The index of a segment, or the frames of the segment being written, which are added.
+
+    `gtids` is the index of their GTIDs if they were added; of a sealed segment it is in the file.
+    """
 
     def __init__(self, entries: bytes | bytearray = b"") -> None:
         self._entries = bytearray(entries)
+        self.gtids = GtidIndex()
 
     def __len__(self) -> int:
         return len(self._entries) // ENTRY_BYTES
@@ -58,13 +64,15 @@ class FrameIndex:
             raise IndexError(number)
         return IndexEntry.decode(self._entries, number)
 
-    def add(self, entry: IndexEntry) -> None:
-        """Add the entry of the next frame."""
+    def add(self, entry: IndexEntry, gtids: GtidRanges) -> None:
+        """Add the next frame."""
+        self.gtids.add(gtids)
         self._entries += entry.encode()
 
     def cut(self, count: int) -> None:
         """Forget all entries but the first `count`."""
         del self._entries[count * ENTRY_BYTES :]
+        self.gtids.cut(count)
 
     def encode(self) -> bytes:
         """Return the bytes of all entries."""
@@ -96,10 +104,12 @@ class Segment:
         index: FrameIndex | None = None,
         damage: str = "",
         has_more: bool = False,
+        gtids: GtidRanges | None = None,
     ) -> None:
         """`index` is None if it is in the file; `damage` says what was found in a file.
 
         With `has_more` the damaged frame was on disk once: it is not the torn end of a file.
+        `gtids` are those of a sealed segment; None if its file does not have them.
         """
         self.path = path
         self.header = header
@@ -108,6 +118,7 @@ class Segment:
         self.index = index
         self.damage = damage
         self.has_more = has_more
+        self.gtids = gtids
 
     @property
     def is_sealed(self) -> bool:
@@ -137,7 +148,7 @@ def read_segment(path: Path) -> Segment:
         header = SegmentHeader.decode(str(path), os.pread(fd, HEADER_BYTES, 0))
         footer = read_footer(fd)
         if footer is not None:
-            return _sealed(path, header, footer)
+            return _sealed(fd, path, header, footer)
         found = scan_frames(fd, path, header)
         has_more = bool(found.damage) and _has_frame_behind(fd, path, found.damaged_at)
         return Segment(
@@ -158,11 +169,12 @@ def read_sealed(path: Path) -> Segment | None:
         footer = read_footer(file.fileno())
         if footer is not None:
             data = os.pread(file.fileno(), HEADER_BYTES, 0)
-            return _sealed(path, SegmentHeader.decode(str(path), data), footer)
+            header = SegmentHeader.decode(str(path), data)
+            return _sealed(file.fileno(), path, header, footer)
     return None
 
 
-def _sealed(path: Path, header: SegmentHeader, footer: Footer) -> Segment:
+def _sealed(fd: int, path: Path, header: SegmentHeader, footer: Footer) -> Segment:
     end = SegmentEnd(
         footer.end,
         footer.index_at,
@@ -170,7 +182,13 @@ def _sealed(path: Path, header: SegmentHeader, footer: Footer) -> Segment:
         footer.last_timestamp_ns,
         footer.newest_timestamp_ns,
     )
-    return Segment(path, header, end, sealed_ns=footer.sealed_ns)
+    damage, gtids = "", None
+    try:
+        listed = _read_gtid_list(fd, path, footer)
+        gtids = None if listed is None else listed.ranges
+    except RelayLogDamagedError as error:  # its windows may be sound
+        damage = error.problem
+    return Segment(path, header, end, sealed_ns=footer.sealed_ns, damage=damage, gtids=gtids)
 
 
 def read_footer(fd: int) -> Footer | None:
@@ -191,6 +209,42 @@ def read_index(fd: int, path: Path) -> FrameIndex:
         if crc32(entries) == footer.index_crc:
             return FrameIndex(entries)
     raise RelayLogDamagedError(str(path), "its index is damaged")
+
+
+def read_frames_with(fd: int, path: Path, gtid: GtidKey) -> list[int]:
+    """Return the frames of a sealed segment that may have a GTID, by the index in its file.
+
+    Raises RelayLogDamagedError.
+    """
+    footer = read_footer(fd)
+    listed = None if footer is None else _read_gtid_list(fd, path, footer)
+    if footer is None or listed is None:
+        raise RelayLogDamagedError(str(path), "it has no index of GTIDs any more")
+    try:
+        return listed.frames_with(gtid, lambda at, size: os.pread(fd, size, footer.gtids_at + at))
+    except ValueError as error:
+        raise _damaged_gtids(path) from error
+
+
+def _read_gtid_list(fd: int, path: Path, footer: Footer) -> GtidList | None:
+    """Return the list of a segment's GTIDs, if it has one; raise RelayLogDamagedError."""
+    if not footer.gtids_bytes:
+        return None
+    end = footer.gtids_at + footer.gtids_bytes
+    data = os.pread(fd, footer.gtid_list_bytes, end - footer.gtid_list_bytes)
+    if len(data) != footer.gtid_list_bytes or crc32(data) != footer.gtid_list_crc:
+        raise _damaged_gtids(path)
+    try:
+        listed = GtidList(data)
+    except ValueError as error:
+        raise _damaged_gtids(path) from error
+    if listed.frames != footer.frames:
+        raise _damaged_gtids(path)
+    return listed
+
+
+def _damaged_gtids(path: Path) -> RelayLogDamagedError:
+    return RelayLogDamagedError(str(path), "its index of GTIDs is damaged")
 
 
 class Scan(NamedTuple):
@@ -215,8 +269,8 @@ def scan_frames(fd: int, path: Path, header: SegmentHeader) -> Scan:
     decompressor = ZstdDecompressor()
     try:
         for offset, frame in frames_of(fd, path, header):
-            read_frame(fd, path, offset, decompressor)
-            index.add(IndexEntry.of(frame, offset))
+            _, data = read_frame(fd, path, offset, decompressor)
+            index.add(IndexEntry.of(frame, offset), gtids_of(data))
             at = end_of(frame, offset).offset
             if not frame.goes_on:
                 end, whole = end_of(frame, offset), len(index)

@@ -9,6 +9,8 @@ from zlib import crc32
 from zstandard import ZstdDecompressor
 
 from databus.relay.log.frames.frame_events import FrameEvents
+from databus.relay.log.gtids.frame_gtids import gtids_of
+from databus.relay.log.gtids.gtid_index import StoredGtids
 from databus.relay.log.layout import HEADER_BYTES, IndexEntry, SegmentHeader
 from databus.relay.log.segment import (
     FrameIndex,
@@ -40,7 +42,7 @@ def verify_segment(path: Path) -> int:
             if not frame.goes_on:
                 scn = _verify_events(path, offset, b"".join(large), scn)
                 large.clear()
-            index.add(IndexEntry.of(frame, offset))
+            index.add(IndexEntry.of(frame, offset), gtids_of(data))
             end = end_of(frame, offset)
         if large or end is None or scn != end.scn:
             raise RelayLogDamagedError(str(path), "its last window is not whole")
@@ -73,6 +75,11 @@ def _verify_footer(fd: int, path: Path, index: FrameIndex, end: SegmentEnd) -> N
     entries = os.pread(fd, len(index.encode()), end.offset)
     if entries != index.encode() or crc32(entries) != footer.index_crc:
         raise RelayLogDamagedError(str(path), "its index is not that of its frames")
+    if footer.gtids_bytes:  # else it was sealed before there was such an index
+        data = os.pread(fd, footer.gtids_bytes, footer.gtids_at)
+        stored = StoredGtids(data, footer.gtid_list_bytes, footer.gtid_list_crc)
+        if stored != index.gtids.encode() or footer.gtids_at != end.offset + len(entries):
+            raise RelayLogDamagedError(str(path), "its index of GTIDs is not that of its frames")
     facts = (footer.end, footer.index_at, footer.last_scn, footer.last_timestamp_ns)
     if (*facts, footer.newest_timestamp_ns) != end:
         raise RelayLogDamagedError(str(path), "its footer is that of other frames")

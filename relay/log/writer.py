@@ -33,6 +33,7 @@ from databus.daemon.files import (
     sync_folder,
 )
 from databus.relay.log.directory import ASIDE, Found, find_segments, is_empty
+from databus.relay.log.gtids.frame_gtids import gtids_of
 from databus.relay.log.layout import (
     COMPRESSED,
     FRAME_HEADER_BYTES,
@@ -165,7 +166,7 @@ class LogWriter:
         )
         _write_all(self._fd, frame.encode(), self._offset)
         _write_all(self._fd, data, self._offset + FRAME_HEADER_BYTES)
-        self._index.add(IndexEntry.of(frame, self._offset))
+        self._index.add(IndexEntry.of(frame, self._offset), gtids_of(windows.data))
         self._offset += FRAME_HEADER_BYTES + len(data)
         self._at = frame.end
         if not windows.goes_on:
@@ -206,7 +207,7 @@ class LogWriter:
     def seal(self) -> None:
         """Sync, and end the segment being written with its index. Raises OSError."""
         self.sync()
-        segment, index = self.segments[-1], self._index.encode()
+        segment, index, gtids = self.segments[-1], self._index.encode(), self._index.gtids.encode()
         end, sealed_ns = segment.end, self._wall_ns()
         footer = Footer(
             end.offset,
@@ -217,12 +218,15 @@ class LogWriter:
             end.newest_timestamp_ns,
             sealed_ns,
             end.offset + len(index),
-            0,
+            len(gtids.data),
             crc32(index),
+            gtids.list_bytes,
+            gtids.list_crc,
         )
-        _write_all(self._fd, index + footer.encode(), end.offset)
+        _write_all(self._fd, index + gtids.data + footer.encode(), end.offset)
         os.fdatasync(self._fd)
         self._close_segment()
+        segment.gtids = self._index.gtids.ranges
         segment.sealed_ns = sealed_ns
         segment.index = None  # it is in the file now
 

@@ -244,6 +244,7 @@ class Archiver:
                 size,
                 digest.hexdigest(),
                 tuple(captured.items()),
+                segment.gtids,
             )
             self._store.write(manifest.segment_path, _chunks(segment.path))
         except FileNotFoundError:

@@ -109,8 +109,8 @@ class ArchivedSegment(Segment):
     """A sealed segment in an archive; its file is in the cache while it is read."""
 
     def __init__(self, manifest: Manifest, cache: SegmentCache) -> None:
-        path, sealed_ns = cache.path_of(manifest), manifest.sealed_ns
-        super().__init__(path, manifest.header, manifest.end, sealed_ns=sealed_ns)
+        path, header, end = cache.path_of(manifest), manifest.header, manifest.end
+        super().__init__(path, header, end, sealed_ns=manifest.sealed_ns, gtids=manifest.gtids)
         self.manifest = manifest
         self._cache = cache
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from databus.relay.log.gtids.frame_gtids import GtidRanges, prefix_bytes, prefix_text
 from databus.relay.log.layout import UNKNOWN_SCN, SegmentHeader
 from databus.relay.log.segment import Segment, SegmentEnd
 from databus.schemas.errors import RelayLogError
@@ -37,7 +38,8 @@ class Manifest:
     """One archived segment; the mark of its header is in the segment alone.
 
     `sources` are those that the relay captured when it was archived, each with the SCN after which
-    all its changes are in the log; 0 = since the log's ring began.
+    all its changes are in the log; 0 = since the log's ring began. `gtids` are those of its rows;
+    None if it has no index of them.
     """
 
     header: SegmentHeader
@@ -46,6 +48,7 @@ class Manifest:
     size_bytes: int
     sha256: str
     sources: tuple[tuple[str, int], ...] = ()
+    gtids: GtidRanges | None = field(default=None, hash=False)
 
     @property
     def folder(self) -> str:
@@ -101,6 +104,8 @@ class Manifest:
             "sealedNs": self.sealed_ns,
             "sources": dict(self.sources),
         }
+        if self.gtids is not None:
+            value["gtids"] = {prefix_text(one): ends for one, ends in self.gtids.items()}
         return json.dumps(value, indent=1)
 
     @classmethod
@@ -134,7 +139,13 @@ class Manifest:
             value["newestTimestampNs"],
         )
         sources = tuple((str(name), int(scn)) for name, scn in value["sources"].items())
-        return cls(header, end, value["sealedNs"], value["bytes"], value["sha256"], sources)
+        listed, gtids = value.get("gtids"), None
+        if listed is not None:
+            gtids = {
+                prefix_bytes(one): (int(low), int(high)) for one, (low, high) in listed.items()
+            }
+        facts = value["sealedNs"], value["bytes"], value["sha256"]
+        return cls(header, end, *facts, sources, gtids)
 
 
 def ring_folder(source: str, ring_id: int) -> str:

@@ -17,7 +17,12 @@ from databus.relay.log.large_window import LargeWindow
 from databus.relay.log.segment import Segment, segment_paths
 from databus.relay.log.windows import stamped_events
 from databus.relay.ring.room import WaitEndedError
-from databus.schemas.errors import DamagedWindowsError, ProtocolError, ScnNotFoundError
+from databus.schemas.errors import (
+    DamagedWindowsError,
+    ProtocolError,
+    RelayLogDamagedError,
+    ScnNotFoundError,
+)
 from databus.schemas.event.v2 import Buffer
 from databus.schemas.windows import EncodedWindow
 from tests.relay.log.logs import events_in
@@ -139,7 +144,7 @@ class Joined:
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
 
-    def note_damage(self, error: DamagedWindowsError) -> NoReturn:
+    def note_damage(self, error: DamagedWindowsError | RelayLogDamagedError) -> NoReturn:
         """Fail: nothing is damaged here."""
         raise error
 

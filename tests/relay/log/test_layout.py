@@ -54,9 +54,10 @@ def test_a_frame_header_an_entry_and_a_footer_have_the_bytes_that_are_documented
     entry = IndexEntry.of(frame, 2048).encode()
     numbers = [int.from_bytes(entry[at : at + 8], "little") for at in range(0, 48, 8)]
     assert (len(entry), numbers) == (ENTRY_BYTES, [5, 4, 50, 61, 256, 2048])
-    footer = Footer(2139, 1, 263, 6, 60, 61, 99, 2195, 0, 0x01020304).encode()
+    gtids = 0x11121314, 0x21222324
+    footer = Footer(2139, 1, 263, 6, 60, 61, 99, 2195, 0, 0x01020304, *gtids).encode()
     assert (footer[:8], len(footer), FOOTER_BYTES) == (b"DBUSRLND", 96, 96)
-    assert footer[80:84] == b"\x04\x03\x02\x01"
+    assert footer[80:92].hex() == "040302011413121124232221"
 
 
 def test_names_sort_by_scn_and_show_the_hour_in_utc() -> None:
@@ -97,7 +98,7 @@ def test_a_frame_header_and_its_entry_come_back(
     assert IndexEntry.decode(bytes(ENTRY_BYTES) + entry.encode(), 1) == entry
 
 
-@given(st.tuples(U64, U64, U64, I64, I64, I64, I64, U64, U64, U32))
+@given(st.tuples(U64, U64, U64, I64, I64, I64, I64, U64, U64, U32, U32, U32))
 def test_a_footer_comes_back(facts: tuple[int, ...]) -> None:
     footer = Footer._make(facts)
     assert Footer.decode(footer.encode()) == footer
@@ -122,6 +123,6 @@ def test_every_flipped_bit_of_a_frame_header_is_noticed(at: int, bit: int) -> No
 
 @given(st.integers(0, 95), st.integers(0, 7))
 def test_every_flipped_bit_of_a_footer_is_noticed(at: int, bit: int) -> None:
-    data = bytearray(Footer(2139, 1, 263, 6, 60, 61, 99, 2195, 0, 7).encode())
+    data = bytearray(Footer(2139, 1, 263, 6, 60, 61, 99, 2195, 0, 7, 8, 9).encode())
     data[at] ^= 1 << bit
     assert Footer.decode(bytes(data)) is None

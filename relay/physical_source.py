@@ -27,6 +27,7 @@ from databus.relay.source_status import RingStatus, SourceStatus
 from databus.relay.sources.epochs import epoch_at
 from databus.relay.sources.log_status import LogStatus
 from databus.relay.span import Spans
+from databus.schemas.errors import DamagedWindowsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ class PhysicalSource:
             return self.history
         found = self.catch_ups.reader_for(selection)
         return self.history if found is None else found
+
+    def note_damage(self, error: DamagedWindowsError, selection: Selection) -> None:
+        """Let another rung have what cannot be read for a selection."""
+        if self.catch_ups is not None:
+            self.catch_ups.note_damage(error, selection.checkpoint)
 
     def spans_of(self, reader: HistoryReader | RingReader | CatchUpReader) -> Spans:
         """Return the spans of its sources, as they are for a reader."""

@@ -260,8 +260,8 @@ class OtherLogError(RequestError):
 class DamagedWindowsError(ScnNotFoundError):
     """Windows in the middle of a ring's file, or in a segment of a relay log, are damaged.
 
-    On the wire it is a ScnNotFoundException: a client before those windows can continue only on
-    another server. Clients at the last damaged window or after it are served.
+    On the wire it is a ScnNotFoundException, unless the source's own log has them: a client before
+    those windows can continue on another server. Those at the last one or after it are served.
     """
 
     def __init__(self, path: str, physical_source: str, scns: tuple[int, int], at: int) -> None:
@@ -270,11 +270,11 @@ class DamagedWindowsError(ScnNotFoundError):
             after,
             until,
             f"file {path} is damaged at byte {at}: its windows after scn {after}, up to {until}, "
-            "cannot be read. Consumers before them need a bootstrap server or another relay; "
-            "without one, have the relay capture them again, as long as the database has its log: "
+            "cannot be read. Consumers before them get them from the source's own log (catch_ups), "
+            "or need a bootstrap server or another relay, or a restart that captures them again: "
             f'POST /api/v1/physicalSources/{physical_source}/restart {{"scn": "{after}"}}',
         )
-        self.path, self.until = path, until
+        self.path, self.physical_source, self.until = path, physical_source, until
 
 
 class BootstrapTooOldError(RequestError):

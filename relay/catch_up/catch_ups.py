@@ -9,6 +9,7 @@ the next rung.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,18 @@ from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.catch_up.status import Catching, CatchUpState, CatchUpStatus
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.layout import UNKNOWN_SCN
+from databus.relay.ring.event_selector import Position
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.selection import Selection
-from databus.relay.span import ReadAgain
-from databus.schemas.errors import DatabusError, RelayLogError, RingError, ScnNotFoundError
+from databus.relay.span import Hole, ReadAgain
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import (
+    DamagedWindowsError,
+    DatabusError,
+    RelayLogError,
+    RingError,
+    ScnNotFoundError,
+)
 
 FOLDER_SUFFIX = ".catch-up"  # after the name of the physical source
 FAILED_FOR_S = 60.0
@@ -63,6 +72,8 @@ class CatchUps:
         self._main, self._history, self._folder = main, history, folder
         self._running: list[_Running] = []
         self._failures: list[_Failure] = []
+        self._damages: list[Hole] = []  # what cannot be read of the history
+        self._opening = history.opening
         self._made = 0
         self._opened = self._failed = 0
         self._read_bytes = 0  # by those that are gone
@@ -79,17 +90,15 @@ class CatchUps:
         scn, offset = asked.window_scn, asked.window_offset
         if not self._main.server.has(scn):
             return None
-        hole = self._main.spans.of(selection.src_ids).hole
-        is_in_hole = hole is not None and hole.has((scn, offset))
+        holes = self._holes_behind((scn, offset), selection.src_ids)
+        is_in_hole = any(hole.has((scn, offset)) for hole in holes)
         if not self._is_known:
             if is_in_hole:
                 raise RelayLogError(f"{settings.name}: its log is being opened; ask again later")
             return None
         if not is_in_hole and not lacks(self._history.extent(), (scn, offset)):
             return None
-        hole_until = UNKNOWN_SCN
-        if hole is not None and not hole.is_before((scn, offset)):
-            hole_until = hole.until_scn
+        hole_until = max((hole.until_scn for hole in holes), default=UNKNOWN_SCN)
         self._update()
         failure = self._failure_at(scn)
         if failure is not None:
@@ -105,6 +114,16 @@ class CatchUps:
         if not self._main.settings.catch_ups or not self._main.server.has(scn):
             return False
         return self._failure_at(scn) is None
+
+    def note_damage(self, error: DamagedWindowsError, asked: Checkpoint) -> None:
+        """Read what is damaged in the ring or its log from the source's log, for who asks.
+
+        A place may be before the damage, where one response would reach into it.
+        """
+        before_scn = asked.window_scn - (asked.window_offset >= 0)
+        found = Hole(min(error.scn, before_scn), error.until, "")
+        if found not in self._damages:
+            self._damages.append(found)
 
     def tick(self) -> None:
         """Start, drop and forget what is due; once a second."""
@@ -146,6 +165,18 @@ class CatchUps:
             self._end(one, RelayLogError(f"{one.catch_up.name}: the relay is being stopped"))
         ended = [one.catch_up.join(timeout_s) for one in self._running]
         return all(ended)
+
+    def _holes_behind(self, place: Position, src_ids: Collection[int] | None) -> list[Hole]:
+        """Return the holes that follow a place: of its sources, and those of damage that it is in.
+
+        Others of damage are found when they are read.
+        """
+        opening = self._history.opening
+        if self._opening != opening:  # it is perhaps begun anew
+            self._opening, self._damages = opening, []
+        hole = self._main.spans.of(src_ids).hole
+        own = [hole] if hole is not None and not hole.is_before(place) else []
+        return own + [one for one in self._damages if one.has(place)]
 
     def _failure_at(self, scn: int) -> _Failure | None:
         """Return why what comes after an SCN could not be read lately, if it could not."""

@@ -41,6 +41,7 @@ from databus.relay.serving.databus.request_tracker import RequestTracker
 from databus.relay.serving.databus.response_headers import response_headers
 from databus.relay.serving.databus.stream import StreamJob, StreamResponse
 from databus.schemas.errors import (
+    DamagedWindowsError,
     DatabusError,
     InvalidParameterError,
     ScnNotFoundError,
@@ -168,8 +169,10 @@ class StreamHandler(RelayHandler):
             with self._subscribed(jobs) as news:
                 try:
                     response = await self.in_time(self._read(jobs, request))
-                except ScnNotFoundError:
-                    # Overwritten meanwhile: another rung may have it.
+                except ScnNotFoundError as error:
+                    # Overwritten meanwhile, or damaged: another rung may have it.
+                    if isinstance(error, DamagedWindowsError):
+                        self._note_damage(error, jobs)
                     before = jobs
                     jobs = make_jobs(request, self.relay, takes_stored=takes_stored)
                     if [job.reader for job in jobs] == [job.reader for job in before]:
@@ -181,6 +184,12 @@ class StreamHandler(RelayHandler):
                 await self._hold(news, left_s)
                 if self._is_disconnected:
                     return response
+
+    def _note_damage(self, error: DamagedWindowsError, jobs: Iterable[StreamJob]) -> None:
+        for job in jobs:
+            if job.selection.physical_source == error.physical_source:
+                source = self.relay.physical_source(error.physical_source)
+                source.note_damage(error, job.selection)
 
     def _may_go_on(self, request: StreamRequest, response: StreamResponse) -> bool:
         """Return whether the response may be followed by the windows to come."""

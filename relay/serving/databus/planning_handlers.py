@@ -9,11 +9,21 @@ from typing import Any
 
 from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.log.archive.manifest import Manifest
+from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.event_selector import Position
 from databus.relay.serving.databus.measure import Measured, MeasureJob
-from databus.relay.serving.databus.parameters import parse_measure_request, parse_source_list
+from databus.relay.serving.databus.parameters import (
+    MeasureRequest,
+    parse_measure_request,
+    parse_source_list,
+)
 from databus.relay.serving.databus.relay_handler import RelayHandler
-from databus.schemas.errors import InvalidParameterError, RelayLogError, ScnNotFoundError
+from databus.schemas.errors import (
+    DamagedWindowsError,
+    InvalidParameterError,
+    RelayLogError,
+    ScnNotFoundError,
+)
 from databus.schemas.parameters import parse_number
 from databus.schemas.protocol import Header, Parameter
 from databus.schemas.scn import MAX_SCN
@@ -30,26 +40,30 @@ class MeasureHandler(RelayHandler):
         request = parse_measure_request(self.event_parameters(), self.relay.catalog, self.limits)
         source = self.relay.physical_source(request.selection.physical_source)
         try:
-            reader = source.reader_for(request.selection)
-            selection, span = (
-                request.selection,
-                source.spans_of(reader).of(request.selection.src_ids),
-            )
-            checkpoint = selection.checkpoint
-            place = checkpoint.window_scn, checkpoint.window_offset
-            if isinstance(reader, CatchUpReader):
-                await self._until_read(reader, span.place(place))
-            elif not selection.from_latest:
-                asked = None if checkpoint.is_flexible else place
-                span = span.seen_from(asked, reader.prev_scn)
-            job = MeasureJob(reader, request, span)
-            measured = await self.in_time(self.in_steps(job.step))
+            try:
+                measured = await self._measure(source, request)
+            except DamagedWindowsError as error:
+                source.note_damage(error, request.selection)
+                measured = await self._measure(source, request)  # another rung may have it
         except ScnNotFoundError:
             self.relay.traffic.not_found()
             raise
         if measured.is_ahead:
             self.set_header(Header.AHEAD, "true")
         await self.send_json(_measured_json(measured))
+
+    async def _measure(self, source: PhysicalSource, request: MeasureRequest) -> Measured:
+        selection, reader = request.selection, source.reader_for(request.selection)
+        span = source.spans_of(reader).of(selection.src_ids)
+        checkpoint = selection.checkpoint
+        place = checkpoint.window_scn, checkpoint.window_offset
+        if isinstance(reader, CatchUpReader):
+            await self._until_read(reader, span.place(place))
+        elif not selection.from_latest:
+            asked = None if checkpoint.is_flexible else place
+            span = span.seen_from(asked, reader.prev_scn)
+        job = MeasureJob(reader, request, span)
+        return await self.in_time(self.in_steps(job.step))
 
     async def _until_read(self, reader: CatchUpReader, place: Position) -> None:
         """Wait until a catch-up has something after a place; raise RelayLogError if it takes long.

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -78,6 +79,18 @@ def begun(relay: RunningRelay, database: Database) -> int:
         relay.tell,
     )
     return scn
+
+
+def measured_rows(relay: RunningRelay, scn: int) -> int:
+    """Return how many rows `/measure` finds after an SCN, asked again from where it ends."""
+    rows, newest = 0, relay.max_scn()
+    while scn < newest:
+        checkpoint = quote(Checkpoint.at(scn).to_json())
+        answer = relay.get(f"/measure?sources=1&checkPoint={checkpoint}")
+        assert answer.status == 200, answer.headers
+        assert answer.json()["scn"] > scn
+        rows, scn = rows + answer.json()["rows"], answer.json()["scn"]
+    return rows
 
 
 def ids_of(consumer: Remembering) -> list[int]:
@@ -234,3 +247,27 @@ def test_another_log_in_the_place_of_the_captured_one_is_never_read(
     answer = relay.stream(Checkpoint.at(scn), wait=20_000)
     assert (answer.status, cut_windows(answer.body) if answer.status == 200 else {}) == (404, {})
     assert "not the one that was read" in answer.headers["x-dbus-error-cause-message"]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_windows_that_are_damaged_in_the_relay_log_come_from_the_binlogs(
+    database: Database, relay: RunningRelay, compression: str
+) -> None:
+    log = {"segment_bytes": 64 << 10, "sync_ms": 5, "compression": compression}
+    relay.change(log=log, catch_ups=2)
+    scn = begun(relay, database)
+    damaged = min((relay.data_dir / "shop.relay-log").glob("*.segment"))
+    data = bytearray(damaged.read_bytes())
+    data[len(data) * 3 // 4] ^= 1
+    damaged.write_bytes(data)
+    consumer, sources = Remembering(), sources_of(database)
+    with consuming([relay.url], sources, consumer, start=f"scn:{scn}", fetch_bytes=16 << 10):
+        wait_until(lambda: len(consumer.events) >= ROWS - 10, "all rows", relay.tell)
+        insert(database, range(ROWS, ROWS + 100))
+        wait_until(lambda: len(consumer.events) >= ROWS + 90, "what is new", relay.tell)
+    assert ids_of(consumer) == list(range(10, ROWS + 100))
+    assert (consumer.errors, consumer.rollbacks) == ([], [])
+    metrics = relay.get("/metrics").body.decode()
+    assert 'databus_relay_catch_up_opened_total{physical_source="shop"} 1.0' in metrics
+    assert f"{damaged} is damaged" in str(relay.get("/health").json())
+    assert measured_rows(relay, scn) == ROWS + 90

@@ -3,7 +3,7 @@
 Each FILE is what a benchmark's `--json` has written. A table stands between two comments,
 `<!-- figures: NAME -->` and `<!-- end of figures -->`; `SECTIONS` says which figures it has. A
 table none of whose figures is in the files stays as it is. A figure that is in several files is
-taken from the last.
+taken from the last. The table `missed` has what misses its target in the others.
 """
 
 from __future__ import annotations
@@ -92,20 +92,17 @@ class Section:
 
     pattern: str
     write: Callable[[list[Figure]], str] = _plain
-    only_missed: bool = False  # only those that miss their targets
 
     def takes(self, figure: Figure) -> bool:
         """Return whether the figure is one of the table's."""
         return re.match(self.pattern, figure.name) is not None
 
-    def keeps(self, figure: Figure) -> bool:
-        """Return whether a figure of the table's is shown."""
-        return not self.only_missed or figure.is_met is False
-
 
 SECTIONS = {
     "peers": Section(r"(bulk|single): ", _peers),
-    "latency": Section(r".*: commit to callback, (p50|p99|max)$"),
+    "latency": Section(
+        r".*: (commit to callback, (p50|p99|max)|share of a core, both|rate reached)$"
+    ),
     "serving": Section(r"(relay|bare handler|relay / bare handler), "),
     "history": Section(
         r"history |sendfile by tornado|the ring|100 GB|capture with|bytes of the log"
@@ -113,18 +110,33 @@ SECTIONS = {
     "seeding": Section(r"seeding|snapshot|MySQL: |Debezium: "),
     "growth": Section(r".*: exponent$"),
     "first start": Section(r"first start, "),
-    "missed": Section(r"", only_missed=True),
 }
+MISSED = "missed"
 
 
 def written(page: str, runs: Sequence[Run]) -> str:
     """Return the page with its tables written anew; raises KeyError for an unknown section."""
 
     def replace(match: re.Match[str]) -> str:
-        made = _made(match[2], runs)
+        made = None if match[2] == MISSED else _made(match[2], runs)
         return match[0] if made is None else f"{match[1]}{made}"
 
-    return _SECTION.sub(replace, page)
+    def replace_missed(match: re.Match[str]) -> str:
+        return f"{match[1]}{_missed(page)}" if match[2] == MISSED else match[0]
+
+    page = _SECTION.sub(replace, page)
+    return _SECTION.sub(replace_missed, page)
+
+
+def _missed(page: str) -> str:
+    """Return the lines of a page's other tables that miss their targets."""
+    tables = [match[0] for match in _SECTION.finditer(page) if match[2] != MISSED]
+    lines = [
+        line for table in tables for line in table.splitlines() if line.endswith("**missed** |")
+    ]
+    if not lines:
+        return "None of the figures above misses its target.\n"
+    return _table(("figure", "value", "target"), []) + "\n".join([*lines, ""])
 
 
 def _made(name: str, runs: Sequence[Run]) -> str | None:
@@ -136,11 +148,8 @@ def _made(name: str, runs: Sequence[Run]) -> str | None:
         found.update({(figure.name, figure.unit): (figure, run.origin) for figure in mine})
     if not found:
         return None
-    kept = [(figure, at) for figure, at in found.values() if section.keeps(figure)]
-    if not kept:
-        return "None of the figures that were measured misses its target.\n"
-    origins = dict.fromkeys(at for _, at in kept)
-    return "\n".join((section.write([figure for figure, _ in kept]), *origins, ""))
+    origins = dict.fromkeys(at for _, at in found.values())
+    return "\n".join((section.write([figure for figure, _ in found.values()]), *origins, ""))
 
 
 @click.command(help=__doc__)

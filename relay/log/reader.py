@@ -301,15 +301,17 @@ class LogReader:
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return the end of the last window that ends within `max_bytes` of `position`.
 
-        It may be one that ends at most `slack_bytes` before the limit; `position` without any.
-        Windows after the end of the segment are left to the next read.
+        It may be one that ends at most `slack_bytes` before the limit, or the last of a frame if
+        that is half of it; `position` without any. Windows after the end of the segment are left to
+        the next read.
         """
         limit, found = position + max_bytes, position
         if position >= self.tail:
             return position
         for entry, end in self._use_at(position).frames_from(position):
             if end > limit:
-                if found > position and limit - found <= slack_bytes:
+                # So that the next read does not decompress the rest of a frame once more.
+                if found > position and limit - found <= max(slack_bytes, max_bytes // 2):
                     return found
                 base, frame = self._load(entry.position)
                 begin = max(position - base, 0)

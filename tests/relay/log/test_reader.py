@@ -106,6 +106,23 @@ def test_windows_that_fit_end_where_they_do(tmp_path: Path, way: str, max_bytes:
         assert read == model.after(0, -1)
 
 
+def test_a_reading_of_several_frames_at_a_time_decompresses_each_once(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    for scn in range(1, 100, 3):
+        append(writer, [make_window(one) for one in range(scn, scn + 3)])
+    writer.sync()
+    frame_bytes, frames = writer.durable.position // 33, 33
+    writer.close()
+    with reading(tmp_path) as reader:
+        position = 0
+        while position < reader.tail:
+            end = reader.end_of_windows(position, frame_bytes * 7 // 2)
+            assert end > position
+            reader.read(position, end - position)
+            position = end
+        assert reader.decompressed == frames
+
+
 def test_events_are_selected_as_from_a_ring(tmp_path: Path, way: str) -> None:
     model = write_log(tmp_path, random.Random(way))
     wanted = {40: ModFilter(3, 1, 1)}

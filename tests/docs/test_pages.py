@@ -17,8 +17,10 @@ from tests.docs.markdown import (
 from tests.docs.terminal import Reader
 from tools.repository import PACKAGED, ROOT
 
-FOLLOWED = ("getting-started.md", "sources.md", "operating.md", "bootstrap.md", "security.md")
-FOLLOWED += ("cluster.md",)
+FOLLOWED = (
+    *("getting-started.md", "sources.md", "operating.md"),
+    *("bootstrap.md", "security.md", "cluster.md"),
+)
 GENERATED = ("settings.md", "cli.md")
 
 

@@ -133,6 +133,10 @@ class SchemaRegistry:
             raise SchemaNotFoundError(f"no schema has the id {schema_id.hex()}")
         return version
 
+    def text_of(self, schema_id: bytes) -> str:
+        """Return the text of that id; raises SchemaNotFoundError."""
+        return self.by_id(schema_id).text
+
     def _history(self, source: str) -> list[SchemaVersion]:
         if source not in self._histories:
             raise UnknownSourceError(source, sorted(self._sources))

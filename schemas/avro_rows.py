@@ -29,7 +29,13 @@ from fastavro.schema import SchemaParseException
 from databus.schemas.avro_meta import column_of, field_meta, record_meta
 from databus.schemas.avro_normal_form import normal_form
 from databus.schemas.errors import IncompatibleSchemaError, ProtocolError, RowError, SchemaError
-from databus.schemas.rows.row_decoding import DecodeFrom, decode_from, decode_slice
+from databus.schemas.rows.row_decoding import (
+    ColumnPlan,
+    DecodeFrom,
+    decode_from,
+    decode_slice,
+    plan_columns,
+)
 
 Row = Mapping[str, Any]
 
@@ -108,6 +114,11 @@ class RowCodec:
         if self._reader is not None:
             return decode_slice(self._read)
         return decode_from(self._schema, self.written_columns, self._read)
+
+    @property
+    def column_plans(self) -> tuple[ColumnPlan, ...] | None:
+        """How the columns of the bytes are decoded; None if compiled code cannot."""
+        return plan_columns(self._writer)
 
     def encode(self, row: Row, absent: Iterable[int] = ()) -> bytes:
         """Return the row's Avro bytes; raises RowError naming the column that does not fit.

@@ -1,16 +1,22 @@
-"""Filters of events by key: mod and range filters, as a consumer requests them.
+"""Filters of events by key: mod, range and partition filters, as a consumer requests them.
 
 The JSON is Databus' own: a map from src_id to a partition type and a list of filters, one of
-which must match:
+which must match. HASH is this project's own, and has one filter:
 
     {"40": {"partitionType": "MOD",
             "filters": [{"numBuckets": 4, "bktRange": {"start": 0, "end": 2}}]},
      "41": {"partitionType": "RANGE",
             "filters": [{"keyRange": {"start": 100, "end": 200}}]},
-     "42": {"partitionType": "NONE"}}
+     "42": {"partitionType": "NONE"},
+     "43": {"partitionType": "HASH",
+            "filters": [{"partitions": 32, "wanted": "a1", "by": ["customer_id"]}]}}
 
-Ranges are half-open. The arithmetic is Java's, so that a relay of this project and LinkedIn's put
-a row into the same bucket. Filters do not apply to control events, nor to events about all rows
+Ranges are half-open. The arithmetic of MOD is Java's, so that a relay of this project and
+LinkedIn's put a row into the same bucket. `wanted` is a number in hexadecimal digits, whose bit p
+is set if partition p is wanted: of thousands of partitions a list would be longer than a request
+may be. `docs/formats/partitions.md` defines the hash.
+
+Filters do not apply to control events, nor to events about all rows
 of a table, which concern every key.
 """
 
@@ -20,16 +26,20 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+from zlib import crc32
 
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.protocol import Parameter
 
 MAX_CHARS = 64 * 1024
+MAX_PARTITIONS: Final = 1 << 15
+MAX_PARTITION_COLUMNS: Final = 16
 
 _SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
 _LARGEST_SRC_ID = (1 << 15) - 1
 _NUMBER = re.compile(r"[+-]?\d{1,40}")
+_HEXADECIMAL = re.compile(rf"[0-9a-f]{{1,{MAX_PARTITIONS // 4}}}")
 
 
 class EventFilter(Protocol):
@@ -89,6 +99,55 @@ class RangeFilter:
     def to_json_value(self) -> dict[str, Any]:
         """Return the filter as a JSON value."""
         return {"keyRange": {"start": self.start, "end": self.end}}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFilter:
+    """Rows whose partition `key_hash(key) % partitions` is among those wanted.
+
+    With `by`, these columns are hashed instead, as the key that they would make. An update is
+    then wanted for the partition of the row before it, too. Raises InvalidParameterError if a
+    number is out of range.
+    """
+
+    partitions: int
+    wanted: frozenset[int]
+    by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.partitions <= MAX_PARTITIONS:
+            raise _malformed(self.partitions, f'"partitions" must be 1 to {MAX_PARTITIONS}')
+        if not self.wanted or min(self.wanted) < 0 or max(self.wanted) >= self.partitions:
+            raise _malformed(
+                sorted(self.wanted), f'"wanted" must have partitions below {self.partitions}'
+            )
+        if len(self.by) > MAX_PARTITION_COLUMNS or len(set(self.by)) < len(self.by):
+            raise _malformed(
+                self.by, f'"by" must have at most {MAX_PARTITION_COLUMNS} columns, each once'
+            )
+
+    def wants(self, row_hash: int) -> bool:
+        """Whether the partition of a row with this hash is wanted."""
+        return row_hash % self.partitions in self.wanted
+
+    def matches(self, key: int | bytes) -> bool:
+        """Whether the key's partition is wanted.
+
+        Raises InvalidParameterError if columns are hashed: the key does not have them.
+        """
+        if self.by:
+            raise _malformed(self.by, '"by" needs rows, and only their keys are known here')
+        return self.wants(key_hash(key))
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return the filter as a JSON value."""
+        one: dict[str, Any] = {
+            "partitions": self.partitions,
+            "wanted": f"{sum(1 << partition for partition in self.wanted):x}",
+        }
+        if self.by:
+            one["by"] = list(self.by)
+        return {"partitionType": "HASH", "filters": [one]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +211,14 @@ def filters_to_json(filters: Mapping[int, EventFilter]) -> str:
     return json.dumps(values, separators=(",", ":"))
 
 
+def key_hash(key: int | bytes) -> int:
+    """Return the hash of a key from which its partition is computed: zlib's CRC-32.
+
+    A long key is hashed as its decimal digits, so that it equals a byte key that spells it.
+    """
+    return crc32(b"%d" % key if isinstance(key, int) else key)
+
+
 def java_hash(text: str) -> int:
     """Return Java's `String.hashCode`: over UTF-16 code units, in 32 signed bits."""
     units = text.encode("utf-16-be", "surrogatepass")
@@ -183,7 +250,11 @@ def _parse_one(value: Any) -> EventFilter:
         return AnyOf(tuple(_mod_filter(one) for one in listed))
     if partition_type == "RANGE":
         return AnyOf(tuple(RangeFilter(*_range(one, "keyRange")) for one in listed))
-    raise _malformed(value, '"partitionType" must be MOD, RANGE or NONE')
+    if partition_type == "HASH":
+        if len(listed) > 1:
+            raise _malformed(value, "HASH has one filter")
+        return _partition_filter(listed[0])
+    raise _malformed(value, '"partitionType" must be MOD, RANGE, HASH or NONE')
 
 
 def _mod_filter(value: dict[str, Any]) -> ModFilter:
@@ -191,6 +262,18 @@ def _mod_filter(value: dict[str, Any]) -> ModFilter:
     if num_buckets <= 0:
         raise _malformed(value, '"numBuckets" must be positive')
     return ModFilter(num_buckets, *_range(value, "bktRange"))
+
+
+def _partition_filter(value: dict[str, Any]) -> PartitionFilter:
+    partitions = _long(value, value.get("partitions"), "partitions")
+    text, by = value.get("wanted"), value.get("by", [])
+    if not isinstance(text, str) or not _HEXADECIMAL.fullmatch(text):
+        raise _malformed(value, '"wanted" must be a number in hexadecimal digits')
+    if not isinstance(by, list) or not all(isinstance(one, str) for one in by):
+        raise _malformed(value, '"by" must be a list of columns')
+    bits = f"{int(text, 16):b}"[::-1]
+    wanted = frozenset(partition for partition, bit in enumerate(bits) if bit == "1")
+    return PartitionFilter(partitions, wanted, tuple(by))
 
 
 def _range(value: dict[str, Any], name: str) -> tuple[int, int]:

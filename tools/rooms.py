@@ -39,6 +39,7 @@ schemas/rows: plans and compiled code that decode rows
 schemas: SCNs, checkpoints, Avro rows, filters, errors, names on the wire
 schemas/event: one event: bytes in both versions, key, control events
 schemas/rendering.py: an event as a consumer asked for it
+schemas/partitions: the partition of a row, by key or by columns
 schemas/parameters.py: parameters that all servers read alike
 schemas/stream: streams and pages of events, read
 conf: the settings
@@ -80,6 +81,7 @@ client/responses.py: what servers answer
 client/machines: three layers of state machines
 client/puller: requests, decoding, the buffer
 client/checkpoints: checkpoints in files and other stores
+client/group: partitions that the processes of a group share: rules
 client/dispatcher: callbacks
 client/registration.py: one registration
 client/monitoring: what a client says of itself

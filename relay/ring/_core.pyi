@@ -3,11 +3,22 @@ from mmap import mmap
 
 from databus.schemas.event.v2 import Buffer
 
+class PartitionRule:
+    def __init__(
+        self, partitions: int, wanted: Iterable[int], columns: int, metadata_digest: bytes
+    ) -> None: ...
+    def knows(self, schema_id: bytes) -> bool: ...
+    def learn(
+        self,
+        schema_id: bytes,
+        fields: tuple[tuple[int, bool, tuple[tuple[str, int, int], ...]], ...],
+    ) -> None: ...
+
 class Plan:
     def __init__(
         self,
         src_ids: Iterable[int] | None,
-        rules: Mapping[int, list[tuple[int, int, int]]],
+        rules: Mapping[int, list[tuple[int, int, int]] | PartitionRule],
         wants_ddl: bool,
         wants_truncates: bool = True,
     ) -> None: ...

@@ -22,6 +22,7 @@ from databus.schemas.errors import ProtocolError
 include "../../schemas/event/big_endian.pxi"
 include "../../schemas/event/crc32.pxi"
 include "../../schemas/event/layout.pxi"
+include "../../schemas/partitions/key_text.pxi"
 
 cdef extern from *:
     """
@@ -108,10 +109,17 @@ cdef struct Sound:
     int64_t end
     int64_t timestamp_ns
 
+cdef enum:
+    # In place of a number of buckets.
+    OF_A_RANGE = 0
+    END_OF_RULES = -1
+    OF_PARTITIONS = -2
+
 cdef struct Rule:
-    int64_t buckets  # 0: a range
+    int64_t buckets
     int64_t start
     int64_t end
+    const Partitioned* partitioned
 
 cdef struct Cursor:
     int64_t position
@@ -339,21 +347,25 @@ cdef Verdict _stamp(
 cdef class Plan:
     """A selection compiled to numbers, made by `EventSelector` for `select` and `count`.
 
-    `rules` maps each filtered src_id to a list of (buckets, start, end). An event passes if
-    one of them matches its key; 0 buckets means a range of keys. `src_ids` is None for all
-    sources.
+    `rules` maps each filtered src_id to a list of (buckets, start, end), or to a PartitionRule.
+    An event passes if one of them matches its key; 0 buckets means a range of keys. `src_ids` is
+    None for all sources.
     """
 
     cdef uint16_t* _by_src_id  # 0: rejected, 1: passes, else 2 + index of its first rule
-    cdef Rule* _rules  # the rules of each src_id end with one of -1 buckets
+    cdef Rule* _rules  # those of each src_id up to END_OF_RULES
+    cdef dict _given  # keeps what the rules point to
     cdef int32_t _most_src_id
     cdef bint _others_pass
     cdef bint _wants_ddl
     cdef bint _wants_truncates
 
     def __cinit__(self, src_ids, dict rules, bint wants_ddl, bint wants_truncates=True):
-        cdef Py_ssize_t count = sum([len(those) + 1 for those in rules.values()])
+        cdef Py_ssize_t count = sum(
+            [1 if isinstance(those, PartitionRule) else len(those) + 1 for those in rules.values()]
+        )
         cdef Py_ssize_t number = 0
+        self._given = dict(rules)
         self._others_pass = src_ids is None
         self._wants_ddl = wants_ddl
         self._wants_truncates = wants_truncates
@@ -373,10 +385,15 @@ cdef class Plan:
             if src_id < 0 or self._by_src_id[src_id] == 0:
                 continue
             self._by_src_id[src_id] = 2 + number
-            for buckets, start, end in those:
-                self._rules[number] = Rule(buckets, start, end)
-                number += 1
-            self._rules[number] = Rule(-1, 0, 0)
+            if isinstance(those, PartitionRule):
+                self._rules[number] = Rule(
+                    OF_PARTITIONS, 0, 0, &(<PartitionRule>those)._wanted
+                )
+            else:
+                for buckets, start, end in those:
+                    self._rules[number] = Rule(buckets, start, end, NULL)
+                    number += 1
+                self._rules[number] = Rule(END_OF_RULES, 0, 0, NULL)
             number += 1
 
     def __dealloc__(self):
@@ -387,7 +404,7 @@ cdef class Plan:
 cdef inline bint _matches(const Rule* rule, int64_t number) noexcept nogil:
     cdef int64_t bucket
     while rule.buckets >= 0:
-        if rule.buckets == 0:
+        if rule.buckets == OF_A_RANGE:
             bucket = number
         elif number == INT64_MIN:
             # Java's abs leaves this one negative, and its % keeps the sign.
@@ -438,7 +455,7 @@ cdef Verdict _judge_byte_key(
         if header.bits & (OPCODE_MASK | HAS_PAYLOAD) == OPCODE_DELETE:
             return FINE
         number = 0
-        if rule.buckets == 0:
+        if rule.buckets == OF_A_RANGE:
             return UNDECIDED
         return FINE if _matches(rule, number) else TURNED_AWAY
     for place in range(size):
@@ -446,10 +463,59 @@ cdef Verdict _judge_byte_key(
             return UNDECIDED
         code = 31 * code + key[place]
     if not _read_number(key, size, &number):
-        if rule.buckets == 0:
+        if rule.buckets == OF_A_RANGE:
             return UNDECIDED  # a range filter rejects keys that are not numbers with an error
         number = <int32_t>code
     return FINE if _matches(rule, number) else TURNED_AWAY
+
+
+cdef Verdict _judge_partition(
+    const Lap* lap, int64_t at, const Header* header, const Partitioned* rule
+) noexcept nogil:
+    cdef int64_t size = header.header_length - SMALLEST_BYTES
+    if not 0 <= size <= header.length - SMALLEST_BYTES:
+        return UNDECIDED
+    if not header.bits & LONG_KEY and size == 0:
+        # The table was emptied, which concerns every key.
+        if header.bits & (OPCODE_MASK | HAS_PAYLOAD) == OPCODE_DELETE:
+            return FINE
+    if lap.capacity - at < header.length:
+        return UNDECIDED  # the event wraps around the end of the file
+    if rule.columns:
+        return _judge_row(lap.data + at, header, rule)
+    if header.bits & LONG_KEY:
+        return FINE if _is_wanted(rule, _number_hash(header.key)) else TURNED_AWAY
+    if _u4(lap.data + at + KEY_LENGTH_AT) != size:
+        return UNDECIDED
+    if _is_wanted(rule, zlib_crc32(lap.data + at + SMALLEST_BYTES, size)):
+        return FINE
+    return TURNED_AWAY
+
+
+cdef Verdict _judge_row(
+    const uint8_t* event, const Header* header, const Partitioned* rule
+) noexcept nogil:
+    cdef const uint8_t* end = event + header.length
+    cdef const uint8_t* schema_id
+    cdef const uint8_t* row
+    cdef const uint8_t* before
+    cdef const KeyLayout* layout
+    cdef int64_t before_bytes = 0
+    cdef uint32_t row_hash = 0
+    if not _find_parts(
+        event + header.header_length, end, header.bits, rule, &schema_id, &row, &before, &before_bytes
+    ):
+        return UNDECIDED
+    layout = _find_layout(rule, schema_id)
+    if layout == NULL or not _row_hash(rule, layout, row, end, &row_hash):
+        return UNDECIDED
+    if _is_wanted(rule, row_hash):
+        return FINE
+    if before == NULL:
+        return TURNED_AWAY
+    if not _row_hash(rule, layout, before, before + before_bytes, &row_hash):
+        return UNDECIDED
+    return FINE if _is_wanted(rule, row_hash) else TURNED_AWAY
 
 
 cdef inline Verdict _judge(
@@ -465,6 +531,8 @@ cdef inline Verdict _judge(
     entry = plan._by_src_id[header.src_id]
     if entry < 2:
         return FINE if entry else TURNED_AWAY
+    if plan._rules[entry - 2].buckets == OF_PARTITIONS:
+        return _judge_partition(lap, at, header, plan._rules[entry - 2].partitioned)
     if not header.bits & LONG_KEY:
         return _judge_byte_key(lap, at, header, plan._rules + entry - 2)
     return FINE if _matches(plan._rules + entry - 2, header.key) else TURNED_AWAY

@@ -7,23 +7,36 @@ concerns every key.
 
 If `_core` was built, it reads the events in the mapping, without a Python object per event.
 The Python code here decides what the compiled code leaves undecided (keys that are not
-ASCII, keys that wrap around the end of the file), and renders events.
+ASCII, keys that wrap around the end of the file, rows partitioned by a column of type DOUBLE),
+and renders events. A partition filter by columns reads rows, and learns their schemas when it
+meets them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from databus.schemas.errors import ProtocolError
-from databus.schemas.event.event import DDL_SRC_ID, Opcode
+from databus.schemas.errors import InvalidParameterError, ProtocolError
+from databus.schemas.event.event import DDL_SRC_ID, NO_SCHEMA_ID, Opcode
 from databus.schemas.event.layout import BYTE_KEY, HAS_PAYLOAD, OPCODE_MASK, V2_BEGIN
-from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek, peek_key
-from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter, RangeFilter
+from databus.schemas.event.metadata import METADATA_DIGEST
+from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, decode, peek, peek_key
+from databus.schemas.filters import (
+    AnyOf,
+    EventFilter,
+    ModFilter,
+    NoFilter,
+    PartitionFilter,
+    RangeFilter,
+)
+from databus.schemas.partitions.key_layout import key_layout
+from databus.schemas.partitions.row_hashes import RowHasher
+from databus.schemas.protocol import Parameter
 
 if TYPE_CHECKING:
     from databus.relay.ring.layout import EventBytes
     from databus.relay.ring.selection import Selection
-    from databus.schemas.rendering import Render
+    from databus.schemas.rendering import Render, SchemaText
 
 try:
     from databus.relay.ring import _core as ring_core
@@ -36,6 +49,9 @@ else:
 
 WINDOW_DONE = -1
 NOTHING = -1
+
+# Where compiled code stops at a row that Python must hash, more such rows may follow.
+_HASHED_STEP_BYTES = 64 << 10
 
 _EMPTIED_BITS = BYTE_KEY | Opcode.DELETE
 
@@ -61,9 +77,14 @@ class SelectedEvents(NamedTuple):
 
 
 class EventSelector:
-    """Decides which events pass; `render` is None if they are sent as they are stored."""
+    """Decides which events pass; `render` is None if they are sent as they are stored.
 
-    def __init__(self, selection: Selection, render: Render | None) -> None:
+    Raises InvalidParameterError for a partition filter by columns without `schema_text`.
+    """
+
+    def __init__(
+        self, selection: Selection, render: Render | None, schema_text: SchemaText | None = None
+    ) -> None:
         self._src_ids = selection.src_ids
         self._filters = selection.filters
         self._wants_ddl = selection.wants_ddl
@@ -71,7 +92,9 @@ class EventSelector:
         self.wants_optional = selection.wants_ddl and selection.wants_truncates
         self.render = render
         self.takes_all_rows = self._src_ids is None and not self._filters
-        self.plan = None if render is not None else _plan(selection)
+        self._hashers = _hashers(selection, schema_text)
+        self._partition_rules: dict[int, ring_core.PartitionRule] = {}
+        self.plan = None if render is not None else self._compile(selection)
 
     def passes(self, data: bytes, at: int, event: Peek) -> bool:
         """Return whether the event at `at` is wanted; `event` holds its fixed fields."""
@@ -85,7 +108,55 @@ class EventSelector:
         if wanted is None:
             return True
         key = peek_key(data, at, event)
-        return (key == b"" and _is_about_all_rows(event)) or wanted.matches(key)
+        if key == b"" and _is_about_all_rows(event):
+            return True
+        if event.src_id not in self._hashers:
+            return wanted.matches(key)
+        assert isinstance(wanted, PartitionFilter)
+        hashes = self._hashers[event.src_id].hashes(decode(data, at)[0])
+        return any(wanted.wants(row_hash) for row_hash in hashes.each)
+
+    @property
+    def hashes_rows(self) -> bool:
+        """Whether it hashes columns of rows, and not only keys."""
+        return bool(self._hashers)
+
+    def learn(self, data: bytes) -> bool:
+        """Teach the compiled code the schema of the row that `data` begins with.
+
+        Return whether that is new to it.
+        """
+        event = peek(data)
+        hasher, rule = self._hashers.get(event.src_id), self._partition_rules.get(event.src_id)
+        if hasher is None or rule is None:
+            return False
+        schema_id = decode(data)[0].schema_id
+        if schema_id == NO_SCHEMA_ID or rule.knows(schema_id):
+            return False
+        layout = key_layout(hasher.schema_text(schema_id), hasher.by)
+        if layout is not None:
+            rule.learn(schema_id, layout)
+        return layout is not None
+
+    def _compile(self, selection: Selection) -> ring_core.Plan | None:
+        """Return the compiled selection; None without `_core`, or if it does not know a filter."""
+        if Plan is None:
+            return None
+        rules: dict[int, list[tuple[int, int, int]] | ring_core.PartitionRule] = {}
+        for src_id, wanted in selection.filters.items():
+            if isinstance(wanted, NoFilter):
+                continue
+            if isinstance(wanted, PartitionFilter):
+                rules[src_id] = self._partition_rules[src_id] = ring_core.PartitionRule(
+                    wanted.partitions, wanted.wanted, len(wanted.by), METADATA_DIGEST
+                )
+                continue
+            those = wanted.filters if isinstance(wanted, AnyOf) else (wanted,)
+            found = [rule for one in those if (rule := _rule(one)) is not None]
+            if len(found) < len(those):
+                return None
+            rules[src_id] = found
+        return Plan(selection.src_ids, rules, selection.wants_ddl, selection.wants_truncates)
 
 
 def has_optional(windows: bytes) -> bool:
@@ -118,12 +189,17 @@ def select_events(
     Raises ProtocolError if the bytes are not events, and InvalidParameterError if a filter
     does not apply to a key.
     """
-    if selector.plan is not None and ring_file.core is not None:
+    while selector.plan is not None and ring_file.core is not None:
         found = ring_file.core.select(position, end, tail, selector.plan, *place, room_bytes)
         # The compiled code stops before an event that it does not know. If that is the first
         # one, Python reads it.
         if found[0] > position or found[-1] >= 0:
             return SelectedEvents(*found)
+        if not selector.hashes_rows:
+            break
+        if not selector.learn(copy_events(ring_file, position, position + 1, tail)):
+            end = min(end, position + _HASHED_STEP_BYTES)
+            break
     return _select_copy(ring_file, position, end, tail, selector, place, room_bytes)
 
 
@@ -190,19 +266,16 @@ def _is_about_all_rows(event: Peek) -> bool:
     return event.attributes & (BYTE_KEY | HAS_PAYLOAD | OPCODE_MASK) == _EMPTIED_BITS
 
 
-def _plan(selection: Selection) -> ring_core.Plan | None:
-    """Return the compiled selection; None without `_core`, or if it does not know a filter."""
-    if Plan is None:
-        return None
-    rules = {}
+def _hashers(selection: Selection, schema_text: SchemaText | None) -> dict[int, RowHasher]:
+    """Return what computes the hashes of rows, by source; for partition filters by columns."""
+    found = {}
     for src_id, wanted in selection.filters.items():
-        if isinstance(wanted, NoFilter):
-            continue
-        those = wanted.filters if isinstance(wanted, AnyOf) else (wanted,)
-        rules[src_id] = [rule for one in those if (rule := _rule(one)) is not None]
-        if len(rules[src_id]) < len(those):
-            return None
-    return Plan(selection.src_ids, rules, selection.wants_ddl, selection.wants_truncates)
+        if isinstance(wanted, PartitionFilter) and wanted.by:
+            if schema_text is None:
+                rule = "columns cannot be looked up here: partition by the primary key"
+                raise InvalidParameterError(Parameter.FILTERS, ",".join(wanted.by), rule)
+            found[src_id] = RowHasher(wanted.by, schema_text)
+    return found
 
 
 def _rule(wanted: EventFilter) -> tuple[int, int, int] | None:

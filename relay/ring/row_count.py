@@ -65,11 +65,15 @@ def count_rows(
     Raises ProtocolError if the bytes are not events, and InvalidParameterError if a filter
     does not apply to a key.
     """
-    if selector.plan is not None and ring_file.core is not None:
+    while selector.plan is not None and ring_file.core is not None:
         found = RowCount(*ring_file.core.count(end, tail, selector.plan, limits, so_far))
         if found.position > so_far.position or found.is_over:
             return found
         end = so_far.position + 1
+        if not selector.hashes_rows or not selector.learn(
+            copy_events(ring_file, so_far.position, end, tail)
+        ):
+            break
     found = so_far
     while found.position < end and not found.is_over:
         data = copy_events(ring_file, found.position, end, tail)

@@ -33,6 +33,14 @@ def event_key(table: Table, row: Row) -> int | bytes:
     return key_maker(table)(row)
 
 
+def text_key(source: str, columns: tuple[str, ...], row: Row) -> bytes:
+    """Return the byte key that these columns make, whatever the table's key is.
+
+    Raises RowError if one is missing.
+    """
+    return _joined(source, columns, row)
+
+
 @lru_cache(maxsize=4096)
 def key_maker(table: Table) -> Callable[[Row], int | bytes]:
     """Return the function that makes the keys of a table's rows."""

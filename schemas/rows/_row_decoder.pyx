@@ -27,6 +27,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 include "avro_numbers.pxi"
+include "civil_days.pxi"
 include "decode_row.pxi"
 
 import_datetime()
@@ -83,11 +84,6 @@ _CODES = {
 cdef enum:
     SUFFIX_BYTES = 24
     DIGITS_BYTES = 20
-    # Python's dates, in days since 1970.
-    FIRST_DAY = -719162
-    LAST_DAY = 2932896
-    DAY_S = 86400
-    SECOND_US = 1000000
 
 cdef struct Branch:
     int code
@@ -101,11 +97,6 @@ cdef struct Column:
     bint is_union
     int first  # its first branch
     int branches
-
-cdef struct Day:
-    int year
-    int month
-    int day
 
 # What a value is called that the Python decoder must decode.
 cdef object _OTHER = object()
@@ -337,28 +328,6 @@ cdef object _decimal(const Branch* branch, const uint8_t* data, int64_t size):
     return _new_decimal(PyUnicode_DecodeASCII(begin, size, NULL))
 
 
-cdef Day _civil(int64_t days) noexcept nogil:
-    """Return the date of a number of days since 1970 that `date` allows.
-
-    By multiplications and shifts for the divisions (Neri and Schneider, "Euclidean affine functions
-    and their application to calendar algorithms", 2022). A year begins on the first of March, so
-    that a leap day ends it.
-    """
-    cdef uint32_t shifted = 4 * <uint32_t>(days + 719468) + 3  # since 0000-03-01
-    cdef uint32_t century = shifted // 146097
-    cdef uint32_t of_century = (shifted % 146097) | 3
-    cdef uint64_t product = <uint64_t>2939745 * of_century
-    cdef uint32_t year = 100 * century + <uint32_t>(product >> 32)
-    cdef uint32_t of_year = <uint32_t>product // 2939745 // 4
-    cdef uint32_t months = 2141 * of_year + 197913
-    cdef uint32_t month = months >> 16
-    cdef Day found
-    found.day = <int>((months & 0xFFFF) // 2141 + 1)
-    found.month = <int>(month - 12 if of_year >= 306 else month)
-    found.year = <int>(year + (1 if of_year >= 306 else 0))
-    return found
-
-
 cdef object _date(int64_t days):
     if not FIRST_DAY <= days <= LAST_DAY:
         return _OTHER
@@ -367,27 +336,16 @@ cdef object _date(int64_t days):
 
 
 cdef object _datetime(int64_t micros, object zone):
-    cdef int64_t seconds = micros // SECOND_US, fraction = micros % SECOND_US, days
-    cdef int of_day
-    # The divisions are C's, which round to zero.
-    if fraction < 0:
-        seconds -= 1
-        fraction += SECOND_US
-    days = seconds // DAY_S
-    of_day = <int>(seconds % DAY_S)
-    if of_day < 0:
-        days -= 1
-        of_day += DAY_S
-    if not FIRST_DAY <= days <= LAST_DAY:
+    cdef Moment found
+    if not _moment(micros, &found):
         return _OTHER
-    cdef Day day = _civil(days)
     return datetime_new(
-        day.year,
-        day.month,
-        day.day,
-        of_day // 3600,
-        of_day // 60 % 60,
-        of_day % 60,
-        <int>fraction,
+        found.day.year,
+        found.day.month,
+        found.day.day,
+        found.of_day // 3600,
+        found.of_day // 60 % 60,
+        found.of_day % 60,
+        found.fraction,
         zone,
     )

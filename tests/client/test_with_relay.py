@@ -24,7 +24,7 @@ from databus.daemon.service import serve
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.schemas.errors import ScnNotFoundError
-from databus.schemas.filters import ModFilter
+from databus.schemas.filters import ModFilter, PartitionFilter, key_hash
 from tests.client.shop import wait_until
 
 SOURCE = "main.orders"
@@ -135,6 +135,40 @@ def test_a_transaction_larger_than_size_arrives_whole_with_and_without_a_filter(
             half = next(client.windows(SOURCE, filters=odd, name="odd"))
     assert [e.key for e in whole.events] == [*range(1, 501), 1]
     assert [e.key for e in half.events] == list(range(1, 501, 2))
+
+
+@pytest.mark.parametrize("by", [(), ("item",)])
+def test_partitions_share_the_rows_and_an_update_that_changes_the_partition_is_in_both(
+    database: sqlite3.Connection, tmp_path: Path, by: tuple[str, ...]
+) -> None:
+    items = [f"tea, no. {number}" for number in range(40)]
+    with RunningRelay(tmp_path) as relay:
+        database.execute("BEGIN")
+        for number, item in enumerate(items):
+            database.execute("INSERT INTO orders VALUES (?, ?)", (number, item))
+        database.execute("UPDATE orders SET item = 'milk' WHERE id = 7")
+        database.execute("DELETE FROM orders WHERE id = 9")
+        database.execute("COMMIT")
+        with make_client(relay) as client:
+            seen = []
+            for partition in range(3):
+                wanted = {SOURCE: PartitionFilter(3, frozenset((partition,)), by)}
+                window = next(client.windows(SOURCE, filters=wanted, name=f"p{partition}"))
+                seen.append([(event.key, event.op) for event in window.events])
+
+    def partitions_of(number: int, text: str) -> set[int]:
+        escaped = text.replace(",", "\\,").encode()
+        return {key_hash(escaped if by else number) % 3}
+
+    changes = [
+        (number, Op.INSERT, partitions_of(number, item)) for number, item in enumerate(items)
+    ]
+    changes.append((7, Op.UPDATE, partitions_of(7, items[7]) | partitions_of(7, "milk")))
+    changes.append((9, Op.DELETE, partitions_of(9, items[9])))
+    assert seen == [
+        [(key, op) for key, op, places in changes if partition in places] for partition in range(3)
+    ]
+    assert len(changes[40][2]) == (2 if by else 1), "or else this shows nothing"
 
 
 def test_a_client_goes_on_after_a_restart_of_client_and_relay(

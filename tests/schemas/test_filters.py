@@ -14,9 +14,11 @@ from databus.schemas.filters import (
     EventFilter,
     ModFilter,
     NoFilter,
+    PartitionFilter,
     RangeFilter,
     filters_to_json,
     java_hash,
+    key_hash,
     parse_filters,
 )
 
@@ -33,10 +35,19 @@ MODS = st.builds(
     lambda buckets, bounds: ModFilter(buckets, *bounds), st.integers(1, (1 << 63) - 1), ranges()
 )
 RANGES = ranges().map(lambda bounds: RangeFilter(*bounds))
+PARTITIONS = st.integers(1, 200).flatmap(
+    lambda count: st.builds(
+        PartitionFilter,
+        st.just(count),
+        st.frozensets(st.integers(0, count - 1), min_size=1),
+        st.lists(st.text(max_size=5), unique=True, max_size=3).map(tuple),
+    )
+)
 FILTERS = st.one_of(
     st.just(NoFilter()),
     st.lists(MODS, min_size=1, max_size=3).map(lambda mods: AnyOf(tuple(mods))),
     st.lists(RANGES, min_size=1, max_size=3).map(lambda some: AnyOf(tuple(some))),
+    PARTITIONS,
 )
 
 
@@ -62,6 +73,29 @@ def test_one_filter_alone_is_written_as_a_list_of_one() -> None:
     assert parse_filters(filters_to_json({40: ModFilter(4, 0, 2)})) == {
         40: AnyOf((ModFilter(4, 0, 2),))
     }
+
+
+def test_the_json_of_a_partition_filter_is_the_one_of_the_page() -> None:
+    text = """{"43": {"partitionType": "HASH",
+                      "filters": [{"partitions": 32, "wanted": "a1", "by": ["customer_id"]}]}}"""
+    wanted = PartitionFilter(32, frozenset((0, 5, 7)), ("customer_id",))
+    assert parse_filters(text) == {43: wanted}
+
+
+def test_half_of_the_most_partitions_fit_a_request_for_several_sources() -> None:
+    wanted = PartitionFilter(1 << 15, frozenset(range(0, 1 << 15, 2)))
+    assert parse_filters(filters_to_json(dict.fromkeys(range(7), wanted)))[6] == wanted
+
+
+def test_every_key_is_in_one_partition() -> None:
+    for key in (0, -1, 1 << 62, b"", b"a,b", "naïve".encode()):
+        (found,) = (one for one in range(7) if PartitionFilter(7, frozenset((one,))).matches(key))
+        assert found == key_hash(key) % 7
+
+
+def test_a_key_says_nothing_of_the_partition_by_a_column() -> None:
+    with pytest.raises(InvalidParameterError, match="only their keys are known"):
+        PartitionFilter(7, frozenset((0,)), ("city",)).matches(5)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +205,15 @@ def one_filter(partition_type: str, text: str) -> str:
         one_filter("RANGE", '{"keyRange": {"start": 2, "end": 2}}'),
         one_filter("RANGE", '{"keyRange": {"start": 0.5, "end": 2}}'),
         one_filter("RANGE", '{"keyRange": {"start": 0, "end": 9223372036854775808}}'),
+        one_filter("HASH", '{"partitions": 0, "wanted": "1"}'),
+        one_filter("HASH", '{"partitions": 32769, "wanted": "1"}'),
+        one_filter("HASH", '{"partitions": 4, "wanted": "0"}'),
+        one_filter("HASH", '{"partitions": 4, "wanted": "10"}'),
+        one_filter("HASH", '{"partitions": 4, "wanted": "-1"}'),
+        one_filter("HASH", '{"partitions": 4, "wanted": 1}'),
+        one_filter("HASH", '{"partitions": 4, "wanted": "1", "by": "id"}'),
+        one_filter("HASH", '{"partitions": 4, "wanted": "1", "by": ["id", "id"]}'),
+        one_filter("HASH", '{"partitions": 4, "wanted": "1"}, {"partitions": 4, "wanted": "2"}'),
         "[" * 20_000,
     ],
 )

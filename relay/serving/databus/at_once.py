@@ -52,8 +52,8 @@ def make_jobs(
     below the relay log is read. Raises UnknownSourceError, UnusableSourceError, and
     ScnNotFoundError if it is known that no rung has a place.
     """
-    registry = relay.registry
-    render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
+    schema_text = relay.registry.text_of
+    render = choose_render(request.form, schema_text)
     size_bytes = request.form.size_bytes
     takes_stored = takes_stored and not request.is_together
     jobs = []
@@ -62,7 +62,7 @@ def make_jobs(
         reader = source.history if from_ring else source.reader_for(selection)
         stored = reader if takes_stored and isinstance(reader, HistoryReader) else None
         spans = source.spans_of(reader)
-        jobs.append(StreamJob(reader, selection, size_bytes, render, spans, stored))
+        jobs.append(StreamJob(reader, selection, size_bytes, render, spans, stored, schema_text))
     return jobs
 
 

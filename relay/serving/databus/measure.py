@@ -30,6 +30,7 @@ from databus.relay.serving.databus.window_reader import Finder, find_first
 from databus.relay.span import Span
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
+from databus.schemas.rendering import SchemaText
 from databus.schemas.scn import MAX_SCN
 
 # Parallel replication and adjusted clocks: the search starts a few minutes earlier.
@@ -101,10 +102,18 @@ class MeasureJob:
     """One measurement of one ring, a bounded number of bytes per step."""
 
     def __init__(
-        self, reader: CountingReader, request: MeasureRequest, span: Span | None = None
+        self,
+        reader: CountingReader,
+        request: MeasureRequest,
+        span: Span | None = None,
+        schema_text: SchemaText | None = None,
     ) -> None:
-        """`span` is that of the selected sources; None without limits."""
+        """`span` is that of the selected sources; None without limits.
+
+        `schema_text` finds the schemas of rows, for filters that read their columns.
+        """
         self._reader = reader
+        self._schema_text = schema_text
         self._span = Span() if span is None else span
         self._selection = request.selection
         self._limits = request.limits
@@ -176,7 +185,7 @@ class MeasureJob:
     def _count(
         self, so_far: RowCount, tail: int, selection: Selection, limits: Limits
     ) -> Away[RowCount]:
-        selector = EventSelector(selection, render=None)
+        selector = EventSelector(selection, render=None, schema_text=self._schema_text)
         step_bytes = STEP_BYTES if selector.plan is None else COMPILED_STEP_BYTES
         while True:
             try:

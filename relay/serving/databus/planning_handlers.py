@@ -62,7 +62,7 @@ class MeasureHandler(RelayHandler):
         elif not selection.from_latest:
             asked = None if checkpoint.is_flexible else place
             span = span.seen_from(asked, reader.prev_scn)
-        job = MeasureJob(reader, request, span)
+        job = MeasureJob(reader, request, span, self.relay.registry.text_of)
         return await self.in_time(self.in_steps(job.step))
 
     async def _until_read(self, reader: CatchUpReader, place: Position) -> None:

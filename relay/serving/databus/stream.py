@@ -34,7 +34,7 @@ from databus.relay.serving.databus.window_reader import WindowReader, find_first
 from databus.relay.span import NO_LIMITS, Span, Spans, TableStop
 from databus.schemas.errors import DamagedWindowsError, OtherLogError, ScnNotFoundError
 from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek
-from databus.schemas.rendering import Render
+from databus.schemas.rendering import Render, SchemaText
 from databus.schemas.scn import MAX_SCN
 
 # One step takes about 5 ms of Python on the loop that serves all requests, and less where
@@ -96,16 +96,17 @@ class StreamJob:
         render: Render | None,
         spans: Spans = NO_LIMITS,
         stored: StoredReader | None = None,
+        schema_text: SchemaText | None = None,
     ) -> None:
         """`spans` are those of the ring's sources.
 
-        `stored` is the reader, if the client takes windows as they lie on disk.
-        """
+        `stored` is the reader, if the client takes windows as they lie on disk. `schema_text`
+        finds the schemas of rows, for filters by column."""
         self._reader = reader
         self._spans, self._revision, self._span = spans, spans.revision - 1, Span()
         self._selection = selection
         self._until_scn = selection.until_scn
-        self._selector = EventSelector(selection, render)
+        self._selector = EventSelector(selection, render, schema_text)
         self._copies_bytes = render is None and self._selector.takes_all_rows
         self._stored = stored if self._copies_bytes and self._selector.wants_optional else None
         self._place: tuple[int, Position | None] | None = None

@@ -44,7 +44,14 @@ from databus.schemas.errors import DatabusError, InvalidParameterError, Protocol
 from databus.schemas.event.control import ddl_event, end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode
-from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter, RangeFilter
+from databus.schemas.filters import (
+    AnyOf,
+    EventFilter,
+    ModFilter,
+    NoFilter,
+    PartitionFilter,
+    RangeFilter,
+)
 from databus.schemas.windows import MARK, EncodedWindow
 from tests.relay.ring.model import make_window
 
@@ -229,9 +236,11 @@ MODS = st.builds(
     ModFilter, st.sampled_from([1, 2, 10, LONG_MAX]), st.integers(-9, 9), st.integers(-9, 11)
 )
 RANGES = st.builds(RangeFilter, NUMBERS, NUMBERS)
+PARTITIONS = st.builds(PartitionFilter, st.just(9), st.frozensets(st.integers(0, 8), min_size=1))
 FILTERS: st.SearchStrategy[EventFilter] = st.one_of(
     MODS,
     RANGES,
+    PARTITIONS,
     st.just(NoFilter()),
     st.lists(MODS, min_size=1, max_size=3).map(lambda those: AnyOf(tuple(those))),
     st.lists(RANGES, min_size=1, max_size=3).map(lambda those: AnyOf(tuple(those))),

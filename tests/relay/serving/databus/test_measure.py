@@ -26,7 +26,7 @@ from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.control import ddl_event, end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode
-from databus.schemas.filters import EventFilter, ModFilter, RangeFilter
+from databus.schemas.filters import EventFilter, ModFilter, PartitionFilter, RangeFilter
 from databus.schemas.scn import MAX_SCN
 from databus.schemas.stream.stream_reader import walk
 from tests.relay.ring.compiled import WAYS, ring_work
@@ -108,6 +108,7 @@ FILTERS: list[dict[int, EventFilter]] = [
     {},
     {1: ModFilter(3, 0, 1)},
     {1: RangeFilter(0, 20), 2: ModFilter(2, 1, 2)},
+    {1: PartitionFilter(3, frozenset((0, 2)))},
 ]
 WINDOWS = st.lists(
     st.tuples(

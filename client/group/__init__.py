@@ -1,0 +1,1 @@
+"""Partitions of rows shared by the processes of a group: the rules, without I/O and clocks."""

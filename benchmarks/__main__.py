@@ -12,6 +12,7 @@ from benchmarks.shared.report import Figure, as_json, publish
 
 MODULES = (
     "ring",
+    "group_assignment",
     "serve",
     "callback",
     "capture",

@@ -129,9 +129,10 @@ class Generation:
 class Resize:
     """Collects the final checkpoints of all partitions, for the next generation.
 
-    The lease of each partition is taken first, under a new term. From then on the store refuses
-    the checkpoints of its owner, so that the checkpoint read after that is final. A process that
-    dies on the way leaves nothing behind: whoever comes next takes all leases again.
+    The lease of each partition is taken first, and its term begun in the checkpoint store
+    (`FencedCheckpointStore.begin_term`). From then on those of its owner before are refused, so
+    that the checkpoint is final. A process that dies on the way leaves nothing behind: whoever
+    comes next does it all again.
     """
 
     def __init__(self, generation: Generation, partitions: int) -> None:
@@ -146,7 +147,7 @@ class Resize:
         return frozenset(self._missing)
 
     def found_final(self, partition: int, scn: int) -> None:
-        """Take note of a checkpoint that was read after its partition's lease was taken."""
+        """Take note of the checkpoint of a partition whose new term has begun."""
         if partition in self._missing:
             self._generation = self._generation.advanced(partition, scn)
             self._missing.remove(partition)

@@ -10,11 +10,11 @@ A partition is consumed under its lease only, and one process has that at a time
 is to have it asks for the lease until the one that had it has finished, which has `finish_s` for
 that: it consumes to the end of a window, tells its consumer and stores the checkpoint. Then it
 releases the lease. If it does not get there in time, or if it lost its lease, it aborts: it renews
-the lease no more, and stores nothing. The lease runs out after its time to live, so the other
-process begins at most `finish_s` and that time after the assignment, at the last checkpoint. What
-nothing can prevent: a process that was frozen, or whose callback takes longer than all that, may
-still be in that callback when the next one begins. Its checkpoint is refused, because its term is
-over.
+the lease no more, and stores nothing. The lease runs out after its time to live and the margin of
+`databus/leases/expiry.py`, so the other process begins at most `finish_s`, that time and
+`ask_again_s` after the assignment, at the last checkpoint. What nothing can prevent: a process that
+was frozen, or whose callback takes longer than all that, may still be in that callback when the
+next one begins. Its checkpoint is refused, because a newer term has been written.
 
 A partition that is assigned again meanwhile is asked for once nothing of it runs any more: until
 `Finished` or `Stopped`, one of its callbacks may.
@@ -98,7 +98,11 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Call `on_add_partition`, consume from the checkpoint on, store checkpoints under `term`."""
+    """Call `on_add_partition`, consume from the checkpoint on, store checkpoints under `term`.
+
+    The checkpoint comes from `FencedCheckpointStore.begin_term`: from then on that of an owner
+    before is refused.
+    """
 
     partition: int
     term: int
@@ -151,6 +155,7 @@ class Handover:
     """The partitions of one process. Not thread-safe; `now_s` is a monotonic clock in seconds."""
 
     def __init__(self, finish_s: float, ask_again_s: float) -> None:
+        """`ask_again_s` is at most a quarter of the time to live, as `LeaseStore.acquire` needs."""
         self._finish_s = finish_s
         self._ask_again_s = ask_again_s
         self._assigned: frozenset[int] = frozenset()

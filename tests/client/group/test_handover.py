@@ -135,12 +135,13 @@ def test_messages_that_come_late_change_nothing(message: Message) -> None:
 
 @dataclass
 class Store:
-    """The leases and the checkpoints of a group; refuses a term that is over."""
+    """The leases and the checkpoints of a group; refuses a term after a newer one has begun."""
 
     ends_s: dict[int, float] = field(default_factory=dict)
     owner: dict[int, str] = field(default_factory=dict)
     term: Counter[int] = field(default_factory=Counter)
     checkpoint: Counter[int] = field(default_factory=Counter)
+    written_term: Counter[int] = field(default_factory=Counter)
     refused: int = 0
 
     def acquire(self, partition: int, owner: str, now_s: float) -> int | None:
@@ -163,12 +164,12 @@ class Store:
         if self.term[partition] == term:
             self.ends_s[partition] = 0
 
-    def save(self, partition: int, term: int, scn: int, now_s: float) -> bool:
-        if not self.is_valid(partition, term, now_s):
+    def save(self, partition: int, term: int, scn: int) -> bool:
+        if term < self.written_term[partition]:
             self.refused += 1
             return False
         assert scn >= self.checkpoint[partition]
-        self.checkpoint[partition] = scn
+        self.checkpoint[partition], self.written_term[partition] = scn, term
         return True
 
 
@@ -195,7 +196,9 @@ class Process:
                     answer = Refused(partition) if term is None else Granted(partition, term)
                     self.tell(answer, now_s)
                 case Begin(partition, term):
-                    self.running[partition] = term, self.store.checkpoint[partition]
+                    scn = self.store.checkpoint[partition]
+                    self.store.save(partition, term, scn)
+                    self.running[partition] = term, scn
                 case Finish(partition, _) | Abort(partition):
                     self.ending[partition] = instruction
                 case Release(partition, term):
@@ -204,7 +207,7 @@ class Process:
     def step(self, now_s: float) -> None:
         if now_s < self.frozen_until_s:
             return
-        self._consume(now_s)
+        self._consume()
         # The renewal comes after a callback: one that was frozen delivers before it notices.
         for partition, term in self.machine.renewed.items():
             if not self.store.renew(partition, term, now_s):
@@ -214,19 +217,19 @@ class Process:
                 self._end(partition, self.ending.pop(partition), now_s)
         self.tell(Tick(), now_s)
 
-    def _consume(self, now_s: float) -> None:
+    def _consume(self) -> None:
         for partition, (term, scn) in sorted(self.running.items()):
             if scn < self.last_scn and partition not in self.ending:
                 self.running[partition] = term, scn + 1
                 self.log.append((partition, term, scn + 1))
                 if self.random.random() < 0.3:
-                    self.store.save(partition, term, scn + 1, now_s)
+                    self.store.save(partition, term, scn + 1)
 
     def _end(self, partition: int, instruction: Instruction, now_s: float) -> None:
         term, scn = self.running.pop(partition)
         if isinstance(instruction, Abort):
             self.tell(Stopped(partition), now_s)
-        elif self.store.save(partition, term, scn, now_s):
+        elif self.store.save(partition, term, scn):
             self.tell(Finished(partition), now_s)
         else:
             self.running[partition] = term, scn

@@ -19,6 +19,7 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from databus.bootstrap.store import source_table
+from databus.bootstrap.store.filter_sql import add_functions
 from databus.bootstrap.store.migrations import is_current, is_unmade, migrate
 from databus.daemon.faults import as_sqlite_errors
 from databus.daemon.files import make_folder, make_private
@@ -190,7 +191,7 @@ def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
         make_folder(path.parent)
         make_private(path)
         uri = path.resolve().as_uri()
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         uri,
         uri=True,
         timeout=BUSY_S,
@@ -198,6 +199,8 @@ def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
         check_same_thread=False,  # one thread at a time: the opener may hand it on
         cached_statements=_CACHED_STATEMENTS,
     )
+    add_functions(connection)
+    return connection
 
 
 def _name_of(error: Exception) -> str:

@@ -5,15 +5,27 @@ the number that a byte key spells, or else its Java hash; `is_hashed` marks a ha
 is in no range, so such rows pass a RANGE condition, and the code that fetches them asks
 the filter in memory, which raises the error. Events about every row (truncates) pass all
 conditions, or none.
+
+A partition filter calls `key_hash` of a row's `key`, which `add_functions` adds to a connection.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from databus.schemas.errors import InvalidParameterError
-from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter, RangeFilter, key_number
+from databus.schemas.filters import (
+    AnyOf,
+    EventFilter,
+    ModFilter,
+    NoFilter,
+    PartitionFilter,
+    RangeFilter,
+    key_hash,
+    key_number,
+)
 from databus.schemas.protocol import Parameter
 
 EVERY_KEY: Final = 2  # `is_hashed` of an event about every row
@@ -24,17 +36,23 @@ _SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
 _MOD = f"(case number when {_SMALLEST_LONG} then number % ? else abs(number % ?) end"
 _MOD += " between ? and ?)"
 _RANGE = "(is_hashed or number between ? and ?)"  # matches EVERY_KEY too
+_HASH = "substr(?, 1 + key_hash(key) % ?, 1) = '1'"  # the first is a digit for each partition
 
 
 class Condition(NamedTuple):
     """An SQL condition over `number` and `is_hashed`, and its parameters."""
 
     sql: str
-    parameters: tuple[int, ...]
+    parameters: tuple[int | str, ...]
     has_ranges: bool = False  # if so, the filter must see each row with `is_hashed`
 
 
 EVERY_ROW = Condition("1", ())
+
+
+def add_functions(connection: sqlite3.Connection) -> None:
+    """Add the functions that conditions call."""
+    connection.create_function("key_hash", 1, _hash_of, deterministic=True)
 
 
 def condition_of(wanted: EventFilter | None, *, with_truncates: bool = True) -> Condition:
@@ -65,9 +83,20 @@ def _condition_of_key(wanted: EventFilter | None) -> Condition:
             return Condition(_MOD, (num_buckets, num_buckets, *_between(start, end)))
         case RangeFilter(start, end):
             return Condition(_RANGE, _between(start, end), has_ranges=True)
+        case PartitionFilter(partitions, those, by):
+            if by:
+                rule = "a bootstrap server knows partitions by the primary key only"
+                raise InvalidParameterError(Parameter.FILTERS, ",".join(by), rule)
+            digits = "".join("01"[partition in those] for partition in range(partitions))
+            return Condition(_HASH, (digits, partitions))
     raise InvalidParameterError(
-        Parameter.FILTERS, repr(wanted), "must be a MOD, RANGE or NONE filter"
+        Parameter.FILTERS, repr(wanted), "must be a MOD, RANGE, HASH or NONE filter"
     )
+
+
+def _hash_of(key: int | bytes | str) -> int:
+    # A text is in place of a key where the event is about every row.
+    return 0 if isinstance(key, str) else key_hash(key)
 
 
 def number_of(key: int | bytes) -> tuple[int, bool]:

@@ -14,7 +14,7 @@ from databus.bootstrap.store import (
     snapshot_pages,
     snapshot_table,
 )
-from databus.bootstrap.store.filter_sql import condition_of, number_of
+from databus.bootstrap.store.filter_sql import add_functions, condition_of, number_of
 from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.schemas.errors import InvalidParameterError
@@ -23,6 +23,7 @@ from databus.schemas.filters import (
     EventFilter,
     ModFilter,
     NoFilter,
+    PartitionFilter,
     RangeFilter,
     parse_filters,
 )
@@ -52,6 +53,7 @@ FILTERS: st.SearchStrategy[EventFilter] = (
     st.just(NoFilter())
     | MODS
     | RANGES
+    | st.builds(PartitionFilter, st.just(7), st.frozensets(st.integers(0, 6), min_size=1))
     | st.builds(AnyOf, st.lists(MODS, min_size=1, max_size=5).map(tuple))
     | st.builds(AnyOf, st.lists(RANGES, min_size=1, max_size=5).map(tuple))
 )
@@ -60,6 +62,7 @@ FILTERS: st.SearchStrategy[EventFilter] = (
 @pytest.fixture(scope="module")
 def connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+        add_functions(made)
         snapshot_table.create(made, 1)
         log_table.create(made, 1)
         yield made
@@ -121,8 +124,11 @@ def test_a_filter_of_another_kind_is_refused() -> None:
         def to_json_value(self) -> dict[str, object]:
             return {}
 
-    with pytest.raises(InvalidParameterError, match="MOD, RANGE or NONE"):
+    with pytest.raises(InvalidParameterError, match="MOD, RANGE, HASH or NONE"):
         condition_of(Odd())
+    by_column = PartitionFilter(7, frozenset((0,)), ("city",))
+    with pytest.raises(InvalidParameterError, match="by the primary key only"):
+        condition_of(by_column)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ def changes(number: int, seed: int = SEED) -> dict[str, list[Change]]:
     """Return what came of each kind of change, repeated a number of times."""
     random, group = Random(seed), Simulation(PARTITIONS, seed)
     found = {"first start": [group.change(joins=PROCESSES)]}
-    one = (("join", 1, 0), ("leave", 0, 1), ("kill", 0, 1))
+    one = (("join", 1, 0), ("leave", 0, 1), ("kill", 0, 1), ("join", 1, 0))
     many = ((f"join of {AT_ONCE}", AT_ONCE, 0), (f"kill of {AT_ONCE}", 0, AT_ONCE))
-    for name, joins, leaves in (*one, *many):
-        for _ in range(number if max(joins, leaves) == 1 else max(1, number // 10)):
+    for round_number in range(number):
+        for name, joins, leaves in (*one, *many) if round_number % 10 == 0 else one:
             gone = random.sample(group.members, leaves)
             change = group.change(joins, gone, kills=name.startswith("kill"))
             found.setdefault(name, []).append(change)

@@ -27,6 +27,7 @@ from databus.client.group.handover import (
     Release,
     Stopped,
 )
+from databus.leases.expiry import MARGIN
 
 FINISH_S, ASK_AGAIN_S, TTL_S = 30.0, 1.0, 10.0
 # What a round trip to the store, a watch and the end of a window take.
@@ -80,7 +81,7 @@ class Simulation:
         self._owners = assign(staying, self._partitions, present)
         assign_s = time.process_time() - started
         if kills:
-            self._now_s += TTL_S
+            self._now_s += TTL_S * (1 + MARGIN)
             for name in leaves:
                 del self._machines[name]
             gone = [one for one, owner in self._leases.items() if owner in leaves]

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 HOST = "127.0.0.1"
 JARS = Path("/usr/share/java")
@@ -24,7 +25,7 @@ dataDir={folder}/data
 clientPort={port}
 clientPortAddress=127.0.0.1
 admin.enableServer=false
-4lw.commands.whitelist=ruok
+4lw.commands.whitelist=srvr
 maxClientCnxns=0
 initLimit=20
 syncLimit=10
@@ -59,14 +60,26 @@ class PrivateZookeeper:
         return f"zookeeper://{HOST}:{self.port}{path}"
 
     def start(self) -> None:
-        """Start the server, on its former port, and wait until it answers."""
+        """Start the server, on its former port, and wait until it serves clients."""
         # Another process may take the port between choosing and using it.
         for _ in range(5):
-            self.port = self.port or _free_port()
-            self._launch()
-            if self._answers():
+            self.launch()
+            if self._serves():
                 return
             self.port = 0
+        self._fail()
+
+    def launch(self) -> None:
+        """Start the server."""
+        self.port = self.port or _free_port()
+        self._launch()
+
+    def wait(self) -> None:
+        """Wait until the server serves clients."""
+        if not self._serves():
+            self._fail()
+
+    def _fail(self) -> NoReturn:
         log = (self._folder / "log").read_text(errors="replace")
         raise AssertionError(f"ZooKeeper does not start ({INSTALL_HINT}): {log[-2000:]}")
 
@@ -97,7 +110,7 @@ class PrivateZookeeper:
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
-    def _answers(self) -> bool:
+    def _serves(self) -> bool:
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             assert self._process is not None
@@ -120,7 +133,9 @@ class ZookeeperEnsemble:
     def __enter__(self) -> ZookeeperEnsemble:
         try:
             for node in self.nodes:
-                node.start()
+                node.launch()
+            for node in self.nodes:
+                node.wait()
         except BaseException:
             self.close()
             raise
@@ -142,9 +157,10 @@ class ZookeeperEnsemble:
 
 def _is_ready(port: int) -> bool:
     try:
-        with socket.create_connection((HOST, port), timeout=5) as connection:
-            connection.sendall(b"ruok")
-            return connection.recv(4) == b"imok"
+        with socket.create_connection((HOST, port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            with connection.makefile("rb") as answer:
+                return b"Mode:" in answer.read()  # a node alone of three says that it serves nobody
     except OSError:
         return False
 

@@ -75,7 +75,7 @@ def seeking(folder: Path, log: Sequence[Segment], places: Sequence[Place]) -> It
 
 def without_index(log_folder: Path, ring_path: Path) -> Iterator[Figure]:
     """How fast a GTID that nothing has is searched in segments without an index of GTIDs."""
-    segments = [one for one in find_segments(log_folder).log if one.is_sealed]
+    segments = find_segments(log_folder).log
     for segment in segments:
         segment.gtids = None
     with (

@@ -99,6 +99,7 @@ def write_history(data_dir: Path, history_bytes: int) -> Path:
                 pass
         follower.copy(is_all=True)
         follower.sync()
+        writer.seal()
     return folder
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -26,6 +26,7 @@ from databus.conf.settings import RelaySettings
 from databus.daemon.files import FileHeldError, open_locked
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
+from databus.relay.log.archive.cache import ArchivedSegment
 from databus.relay.log.archive.manifest import ArchiveError
 from databus.relay.log.archive.reading import ArchivedLog, ArchiveReader
 from databus.relay.log.directory import DELETED, Found, find_segments, folders_aside, log_folder
@@ -66,6 +67,10 @@ class Place(NamedTuple):
         """Return the log's segments."""
         return find_segments(self.folder)
 
+    def copy(self, segment: Segment) -> AbstractContextManager[Path]:
+        """Return the file of a segment."""
+        return nullcontext(segment.path)
+
     def schema_text(self) -> Callable[[bytes], str]:
         """Return what finds a schema by its id; raises UsageError."""
         if self.settings is None:
@@ -91,6 +96,11 @@ class ArchivedPlace(NamedTuple):
         others = [one for log in self.logs[:-1] for one in (*log.others, *log.log)]
         read = self.reader.segments
         return Found(read(newest.log), read([*others, *newest.others]), (), ())
+
+    def copy(self, segment: Segment) -> AbstractContextManager[Path]:
+        """Return a copy of a segment, whose digest is checked; raises ArchiveError."""
+        assert isinstance(segment, ArchivedSegment)
+        return self.reader.copy(segment)
 
     def schema_text(self) -> Callable[[bytes], str]:
         """Return what finds a schema by its id."""
@@ -187,8 +197,8 @@ def verify(folder: str | None, config: Path | None, source: str | None) -> None:
         try:
             # The newest one grows meanwhile, or was left by a kill: its scan has proved it.
             if segment.is_sealed or segment is not found.log[-1]:
-                os.close(segment.open_file())  # fetches it from an archive
-                frames += verify_segment(segment.path)
+                with place.copy(segment) as path:
+                    frames += verify_segment(path)
             elif segment.index is not None:
                 frames += len(segment.index)
                 if segment.has_more:

@@ -10,14 +10,12 @@ before and after it are read.
 from __future__ import annotations
 
 import fcntl
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from zstandard import ZstdDecompressor
 
-from databus.daemon.files import OpenFile
 from databus.relay.log.frames.frame_events import FrameEvents
 from databus.relay.log.frames.open_segment import OpenSegment, position_of
 from databus.relay.log.frames.stored_windows import (
@@ -385,8 +383,7 @@ class LogReader:
         if loaded is not None and 0 <= position - loaded[0] < loaded[1].capacity_bytes:
             return loaded
         opened = self._use_at(position)
-        entry, _ = next(opened.frames_from(position))
-        path = opened.segment.path
+        entry, path = opened.frame_at(position), opened.segment.path
         try:
             header, data = read_frame(opened.file.fd, path, entry.offset, self._decompressor)
         except RelayLogDamagedError as error:
@@ -419,30 +416,20 @@ class LogReader:
             return self._open
         self.close()
         try:
-            fd = segment.open_file()
-        except FileNotFoundError:  # deleted meanwhile
-            raise ScnNotFoundError(segment.end.scn, self.min_scn) from None
-        except OSError as error:
-            raise RelayLogError(f"relay log {segment.path}: {error}") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            file = segment.open_file()
+            fcntl.flock(file.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             index = segment.index
             if index is None:  # sealed
-                index = read_index(fd, segment.path)
-        except BlockingIOError:  # it is being deleted
-            os.close(fd)
+                segment.require(file, segment.end.offset, segment.size_bytes)
+                index = read_index(file.fd, segment.path)
+        except (FileNotFoundError, BlockingIOError):  # deleted meanwhile, or being deleted
             raise ScnNotFoundError(segment.end.scn, self.min_scn) from None
         except RelayLogDamagedError as error:
-            os.close(fd)
             at, scns = segment.end.offset, (segment.header.prev_scn, segment.end.scn)
             raise _damaged_windows(segment, *scns, at) from error
         except OSError as error:  # the disk may be there again later
-            os.close(fd)
             raise RelayLogError(f"relay log {segment.path}: {error}") from error
-        except BaseException:
-            os.close(fd)
-            raise
-        self._open = OpenSegment(segment, OpenFile(fd), index)
+        self._open = OpenSegment(segment, file, index)
         return self._open
 
     def _forget_frame(self) -> None:

@@ -17,6 +17,7 @@ from zlib import crc32
 
 from zstandard import ZstdDecompressor, ZstdError
 
+from databus.daemon.files import OpenFile
 from databus.relay.log.gtids.frame_gtids import GtidKey, GtidRanges, gtids_of
 from databus.relay.log.gtids.gtid_index import GtidIndex, GtidList
 from databus.relay.log.layout import (
@@ -125,9 +126,12 @@ class Segment:
         """Whether nothing more is written to it."""
         return self.sealed_ns > 0
 
-    def open_file(self) -> int:
-        """Return a new descriptor of its file; raise OSError."""
-        return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+    def open_file(self) -> OpenFile:
+        """Return its file; raise OSError."""
+        return OpenFile(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def require(self, file: OpenFile, begin: int, end: int) -> None:
+        """Raise SegmentAwayError if bytes of its file are not here: frames, or all behind them."""
 
     @property
     def size_bytes(self) -> int:

@@ -24,8 +24,8 @@ def read_archive(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a range's rows as batches with exactly the target's schema.
 
-    The segment is copied into a temporary file first, and its digest is checked. Raises
-    ArchiveError; ScnNotFoundError if it does not have these windows.
+    What the range needs of the segment is copied into a temporary file, and its CRCs are checked.
+    Raises ArchiveError; ScnNotFoundError if it does not have these windows.
     """
     assert options.archive is not None
     manifest = Manifest.from_json("a range's manifest", one.manifest)

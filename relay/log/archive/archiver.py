@@ -78,7 +78,7 @@ class Archiver:
         self._sources, self._on_problem, self._clock = sources, on_problem, clock
         self._store = ArchiveStore(settings.archive)
         self._cache = SegmentCache(
-            folder / CACHE, settings.archive_cache_bytes, self._store.fetch, waits=False
+            folder / CACHE, settings.archive_cache_bytes, self._store.read_range, waits=False
         )
         self._local: tuple[Segment, ...] = ()
         self._known: dict[int, dict[str, Manifest]] = {}  # by ring and name

@@ -1,43 +1,56 @@
-"""Archived segments that are read now: whole files in a folder of bounded size.
+"""Archived segments that are read now: what was needed of them, in a folder of bounded size.
 
-A file that is open stays readable after it was deleted. So a reader needs no lock.
+Of a segment its end is fetched first, with footer and indexes, and then the frames that are asked
+for. Who reads on gets as much again ahead as is here before. What was fetched is checked by the
+CRCs of frames and footer before anybody reads it.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from zlib import crc32
 
-from databus.daemon.files import make_folder
+from databus.daemon.files import OpenFile, make_folder
 from databus.relay.log.archive.away import SegmentAwayError
 from databus.relay.log.archive.manifest import ArchiveError, Manifest
+from databus.relay.log.archive.partial_file import PartialFile
+from databus.relay.log.layout import (
+    ENTRY_BYTES,
+    FOOTER_BYTES,
+    FRAME_HEADER_BYTES,
+    Footer,
+    FrameHeader,
+)
 from databus.relay.log.segment import Segment
 
+MOST_AHEAD_BYTES = 16 << 20
 _FETCHERS = 2
-_PART = ".part"
 
 
 class SegmentCache:
-    """The files; thread-safe. With `waits` a reader waits for a segment on its own thread."""
+    """The files; thread-safe. With `waits` a reader waits for bytes on its own thread."""
 
     def __init__(
         self,
         folder: Path,
         most_bytes: int,
-        fetch: Callable[[Manifest, Path], None],
+        read: Callable[[str, int, int], bytes],
         *,
         waits: bool,
     ) -> None:
-        """`fetch` copies a segment into a file; raises ArchiveError."""
-        self._folder, self._most_bytes, self._fetch = folder, most_bytes, fetch
+        """`read` returns the bytes of an object from an offset to another; raises ArchiveError.
+
+        More than `most_bytes` are held only of one file, or while it is read.
+        """
+        self._folder, self._most_bytes, self._read = folder, most_bytes, read
         self._pool = None if waits else ThreadPoolExecutor(_FETCHERS, "archive-fetch")
         self._lock = threading.Lock()
-        self._fetches: dict[str, Future[None]] = {}
+        self._files: dict[str, PartialFile] = {}  # the one that was opened last at the end
+        self._fetches: dict[tuple[str, int], Future[None]] = {}
         self.fetched_bytes = 0
         self._clear()
 
@@ -45,68 +58,103 @@ class SegmentCache:
         """End the threads, and delete the files."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+        self._files.clear()
         self._clear()
 
     def path_of(self, manifest: Manifest) -> Path:
         """Return where the file is or will be."""
         return self._folder / f"{manifest.stem}.segment"
 
-    def open_file(self, manifest: Manifest) -> int:
-        """Return a new descriptor of a segment; raise SegmentAwayError or ArchiveError."""
+    def open_file(self, manifest: Manifest) -> PartialFile:
+        """Return the file of a segment, of which nothing may be here; raise ArchiveError."""
         path = self.path_of(manifest)
-        with suppress(FileNotFoundError):
-            return _open(path)
-        if self._pool is None:
-            self._take(manifest)
-            return _open(path)
-        raise SegmentAwayError(manifest.stem, partial(self._begin, self._pool, manifest))
-
-    def _begin(self, pool: ThreadPoolExecutor, manifest: Manifest) -> Future[None]:
-        """Return the fetch of a segment, which may be over."""
         with self._lock:
-            fetch = self._fetches.get(manifest.stem)
+            file = self._files.pop(manifest.stem, None)
+            try:
+                if file is None:
+                    make_folder(self._folder)
+                    file = PartialFile.make(path, manifest.size_bytes)
+            except OSError as error:
+                raise ArchiveError(f"archive: {path} cannot be written: {error}") from error
+            self._files[manifest.stem] = file
+        return file
+
+    def require(self, manifest: Manifest, file: PartialFile, begin: int, end: int) -> None:
+        """Return if bytes of a file are here: whole frames, or all that follows the last one.
+
+        Otherwise raise SegmentAwayError, or fetch them; raises ArchiveError.
+        """
+        while (gap := file.gap(begin, end)) is not None:
+            at, until = gap
+            if at < manifest.end.offset:
+                needed = min(end, until)
+                ahead = at + min(MOST_AHEAD_BYTES, file.before(at))
+                until = min(until, manifest.end.offset, max(needed, ahead))
+            else:
+                needed = until
+            take = partial(self._take, manifest, file, (at, needed, until))
+            if self._pool is not None:
+                begin_fetch = partial(self._begin, self._pool, (manifest.stem, at), take)
+                raise SegmentAwayError(manifest.stem, begin_fetch)
+            take()
+
+    def _begin(
+        self, pool: ThreadPoolExecutor, key: tuple[str, int], take: Callable[[], None]
+    ) -> Future[None]:
+        """Return the fetch of bytes of a segment, which may be over."""
+        with self._lock:
+            fetch = self._fetches.get(key)
             if fetch is None or fetch.done():
-                fetch = self._fetches[manifest.stem] = pool.submit(self._take, manifest)
+                fetch = self._fetches[key] = pool.submit(self._take_and_forget, key, take)
             return fetch
 
-    def _take(self, manifest: Manifest) -> None:
-        path = self.path_of(manifest)
-        if path.exists():
-            return
-        part = path.with_name(path.name + _PART)
+    def _take_and_forget(self, key: tuple[str, int], take: Callable[[], None]) -> None:
         try:
-            make_folder(self._folder)
-            self._fetch(manifest, part)
-            self._make_room(manifest.size_bytes)
-            part.rename(path)
-        except OSError as error:
-            raise ArchiveError(f"archive: {path} cannot be written: {error}") from error
+            take()
         finally:
-            part.unlink(missing_ok=True)
             with self._lock:
-                self._fetches.pop(manifest.stem, None)
-        self.fetched_bytes += manifest.size_bytes
+                self._fetches.pop(key, None)
 
-    def _make_room(self, size_bytes: int) -> None:
+    def _take(self, manifest: Manifest, file: PartialFile, range_: tuple[int, int, int]) -> None:
+        """Fetch bytes from an offset on: those up to the second one at least, else the third."""
+        begin, needed, until = range_
+        data = self._read(manifest.segment_path, begin, until)
+        is_end = begin >= manifest.end.offset
+        sound = _sound_end(data, manifest) if is_end else sound_frames(data)
+        with self._lock:
+            self.fetched_bytes += len(data)
+        if begin + sound < needed:
+            raise ArchiveError(
+                f"archive: {manifest.segment_path} is damaged at byte {begin + sound}: what is "
+                "there is not what was archived"
+            )
+        self._make_room(sound, file)
+        try:
+            file.write(begin, data[:sound])
+        except OSError as error:
+            path = self.path_of(manifest)
+            raise ArchiveError(f"archive: {path} cannot be written: {error}") from error
+
+    def _make_room(self, size_bytes: int, wanted: PartialFile) -> None:
         """Delete the files that were opened longest ago."""
         with self._lock:
-            files = [(path.stat(), path) for path in self._folder.glob("*.segment")]
-            held = sum(found.st_size for found, _ in files)
-            for found, path in sorted(files, key=lambda one: one[0].st_mtime_ns):
+            held = sum(file.held_bytes for file in self._files.values())
+            for stem, file in list(self._files.items()):
                 if held + size_bytes <= self._most_bytes:
                     break
-                path.unlink()
-                held -= found.st_size
+                if file is not wanted:
+                    held -= file.held_bytes
+                    del self._files[stem]
+                    (self._folder / f"{stem}.segment").unlink(missing_ok=True)
 
     def _clear(self) -> None:
-        """Delete all files: a kill may have left some that are not on disk as a whole."""
-        for pattern in ("*.segment", f"*{_PART}"):
-            for path in self._folder.glob(pattern):
-                path.unlink()
+        """Delete all files: of those that a kill has left nobody knows what is here."""
+        for path in self._folder.glob("*.segment*"):
+            path.unlink()
 
 
 class ArchivedSegment(Segment):
-    """A sealed segment in an archive; its file is in the cache while it is read."""
+    """A sealed segment in an archive; what is read of it is in the cache meanwhile."""
 
     def __init__(self, manifest: Manifest, cache: SegmentCache) -> None:
         path, header, end = cache.path_of(manifest), manifest.header, manifest.end
@@ -114,9 +162,14 @@ class ArchivedSegment(Segment):
         self.manifest = manifest
         self._cache = cache
 
-    def open_file(self) -> int:
-        """Return a new descriptor of its file; raise SegmentAwayError or ArchiveError."""
+    def open_file(self) -> PartialFile:
+        """Return its file; raise ArchiveError."""
         return self._cache.open_file(self.manifest)
+
+    def require(self, file: OpenFile, begin: int, end: int) -> None:
+        """Raise SegmentAwayError if bytes of its file are not here; ArchiveError."""
+        assert isinstance(file, PartialFile)
+        self._cache.require(self.manifest, file, begin, end)
 
     @property
     def size_bytes(self) -> int:
@@ -124,7 +177,27 @@ class ArchivedSegment(Segment):
         return self.manifest.size_bytes
 
 
-def _open(path: Path) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    os.utime(fd)  # when it was used last
-    return fd
+def sound_frames(data: bytes) -> int:
+    """Return where the last of the whole frames ends that bytes begin with."""
+    at = 0
+    while (frame := FrameHeader.decode(data, at)) is not None:
+        begin = at + FRAME_HEADER_BYTES
+        stored = data[begin : begin + frame.stored_bytes]
+        if len(stored) < frame.stored_bytes or crc32(stored) != frame.data_crc:
+            break
+        at = begin + frame.stored_bytes
+    return at
+
+
+def _sound_end(data: bytes, manifest: Manifest) -> int:
+    """Return how much of the end of a segment is sound: all of it, or nothing."""
+    footer, end = Footer.decode(data[-FOOTER_BYTES:]), manifest.end
+    if footer is None or (footer.index_at, footer.end, footer.last_scn) != (
+        end.offset,
+        end.position,
+        end.scn,
+    ):
+        return 0
+    entries = data[: footer.frames * ENTRY_BYTES]
+    size_bytes = len(entries) + footer.gtids_bytes + FOOTER_BYTES
+    return len(data) if crc32(entries) == footer.index_crc and size_bytes == len(data) else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -76,12 +76,13 @@ class ArchivedLog:
 
 
 class ArchiveReader:
-    """The logs of an archive; a file of each segment that is read lies in a folder meanwhile."""
+    """The logs of an archive; what is read of a segment lies in a folder meanwhile."""
 
     def __init__(self, uri: str, folder: Path, most_bytes: int) -> None:
-        """`most_bytes` of files are kept. Raises SettingsError."""
+        """`most_bytes` of segments are kept. Raises SettingsError."""
         self.store = ArchiveStore(uri)
-        self._cache = SegmentCache(folder, most_bytes, self.store.fetch, waits=True)
+        self._folder = folder
+        self._cache = SegmentCache(folder, most_bytes, self.store.read_range, waits=True)
 
     def close(self) -> None:
         """Delete the files, and close the connections."""
@@ -106,8 +107,18 @@ class ArchiveReader:
         return sorted(found, key=lambda one: one.sealed_ns)
 
     def segments(self, manifests: Iterable[Manifest]) -> tuple[ArchivedSegment, ...]:
-        """Return segments that are fetched when they are read."""
+        """Return segments of which is fetched what is read."""
         return tuple(ArchivedSegment(one, self._cache) for one in manifests)
+
+    @contextmanager
+    def copy(self, segment: ArchivedSegment) -> Iterator[Path]:
+        """Yield a copy of a whole segment, whose digest was checked; raise ArchiveError."""
+        path = self._folder / segment.header.name
+        self.store.fetch(segment.manifest, path)
+        try:
+            yield path
+        finally:
+            path.unlink()
 
     def schemas(self, log_folder: str) -> list[ArchivedSchema]:
         """Return the schemas of a log's rows, in the order of their versions."""

@@ -81,6 +81,15 @@ class ArchiveStore:
             data: bytes = file.read()
             return data
 
+    def read_range(self, path: str, begin: int, end: int) -> bytes:
+        """Return the bytes of an object from an offset to another; all of them, or ArchiveError."""
+        with self._trying(path) as (files, base), files.open_input_file(f"{base}/{path}") as file:
+            size_bytes = file.size()
+            data: bytes = file.read_at(end - begin, begin) if size_bytes >= end else b""
+        if len(data) != end - begin:
+            raise ArchiveError(f"archive {self}: {path} is damaged: it has only {size_bytes} bytes")
+        return data
+
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write an object; once it returns, the object is there for good.
 

@@ -37,12 +37,15 @@ class StoredReader(Protocol):
 
 
 def find_stored(opened: OpenSegment, position: int, max_bytes: int) -> StoredWindows | None:
-    """Return the windows that begin with the frame at a position; None if none does, or fits."""
+    """Return the windows that begin with the frame at a position; None if none does, or fits.
+
+    Raises SegmentAwayError.
+    """
     segment, index, count = opened.segment, opened.index, opened.count
     first = index.last(position_of, position, count)
     if first < 0 or index[first].position != position:
         return None
-    found = None
+    found, last = None, first
     for number in range(first, count):
         entry = index[number]
         following = index[number + 1] if number + 1 < count else None
@@ -55,7 +58,9 @@ def find_stored(opened: OpenSegment, position: int, max_bytes: int) -> StoredWin
         if following is not None:
             scn, until = following.prev_scn, following.offset
         part = FilePart(opened.file, begin, until - begin)
-        found = StoredWindows(part, end, scn, end - position)
+        found, last = StoredWindows(part, end, scn, end - position), number
+    if found is not None:
+        opened.require(first, last + 1)
     return found
 
 

@@ -19,7 +19,8 @@ from benchmarks.growth.processes import cpu_seconds
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import Child, free_port, python_module, wait_until
 
-IDLE_S = 12.0  # a silent stream is probed every 4 s
+_PROBE_S = 4.0  # a silent stream is probed so often
+IDLE_S = 3 * _PROBE_S
 _SETTLE_S = 2.0
 # Sources that share a log all read all rows that were written: CPU falls until they have.
 _SAME = 0.9
@@ -78,7 +79,7 @@ def _is_quiet(pid: int) -> bool:
     used = []
     for _ in range(2):
         begun = cpu_seconds(pid)
-        time.sleep(_SETTLE_S)
+        time.sleep(_PROBE_S)  # half of that would be compared with its other half
         used.append(cpu_seconds(pid) - begun)
     return used[1] >= _SAME * used[0]
 

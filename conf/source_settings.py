@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
@@ -117,6 +118,17 @@ class PhysicalSourceSettings(Settings):
         default=30.0,
         ge=0,
         description="With several servers in `uri`: how long one is gone before the next is tried",
+    )
+    epoch_peers: tuple[str, ...] = Field(
+        default=(),
+        description="MySQL: URLs of all other relays that capture this source by this name, e.g. "
+        "`http://relay-b:11115`; they agree on its epochs, so that SCNs are equal after a switch",
+    )
+    epoch_peers_token_file: Path | None = Field(
+        default=None, description="File with a reader's token for them, first line"
+    )
+    epoch_peers_tls_ca: Path | None = Field(
+        default=None, description="CA file for those at `https://`; without it, the system's"
     )
     sources: tuple[SourceSettings | str, ...] = Field(
         description="Tables to capture: names, or TOML tables with `name`, `table` and `id`",
@@ -251,6 +263,16 @@ class PhysicalSourceSettings(Settings):
         if path is not None and info.data.get("tls_ca") is None:
             raise ValueError("tls_cert and tls_key need tls_ca, which puts TLS on")
         return path
+
+    @field_validator("epoch_peers")
+    @classmethod
+    def _urls_of_peers(cls, urls: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if urls and _scheme(str(info.data.get("uri", ""))) != "mysql":
+            raise ValueError("epoch_peers: only sources of mysql: have epochs")
+        for url in urls:
+            if not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url):
+                raise ValueError(f"epoch_peers: {url!r} is not a URL like http://relay-b:11115")
+        return tuple(dict.fromkeys(url.rstrip("/") for url in urls))
 
     @field_validator("sources")
     @classmethod

@@ -12,10 +12,12 @@ from databus.relay.capture.capture import Capture
 from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.notifier import Notifier
+from databus.relay.capture.peers.watch import PeerWatch
 from databus.relay.capture.status import RESTING, CaptureStatus, State
 from databus.relay.captured_spans import CapturedSpans
 from databus.relay.catch_up.catch_ups import CatchUps
 from databus.relay.catch_up.reader import CatchUpReader
+from databus.relay.epoch_spans import EpochSpans
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.recorder import LogRecorder
 from databus.relay.log.status import RelayLogStatus
@@ -27,7 +29,7 @@ from databus.relay.source_status import RingStatus, SourceStatus
 from databus.relay.sources.epochs import epoch_at
 from databus.relay.sources.log_status import LogStatus
 from databus.relay.span import Spans
-from databus.schemas.errors import DamagedWindowsError
+from databus.schemas.errors import DamagedWindowsError, RingError, UnusableSourceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class PhysicalSource:
     recorder: LogRecorder | None  # of the relay log; None without one
     history: HistoryReader | RingReader  # ring and log as one, on the loop's thread
     catch_ups: CatchUps | None = None  # None where its log cannot be read a second time
+    peers: PeerWatch | None = None  # None without other relays of the source
 
     @property
     def name(self) -> str:
@@ -54,8 +57,10 @@ class PhysicalSource:
     def reader_for(self, selection: Selection) -> HistoryReader | RingReader | CatchUpReader:
         """Return the reader of the rung that has what comes after a place.
 
-        Raises ScnNotFoundError if the source's own log is known not to have it either.
+        Raises ScnNotFoundError if the source's own log is known not to have it either, and
+        UnusableSourceError as `check_served`.
         """
+        self.check_served()
         if self.catch_ups is None:
             return self.history
         found = self.catch_ups.reader_for(selection)
@@ -66,9 +71,26 @@ class PhysicalSource:
         if self.catch_ups is not None:
             self.catch_ups.note_damage(error, selection.checkpoint)
 
+    def check_served(self) -> None:
+        """Raise UnusableSourceError if SCNs here may differ from those of other relays."""
+        peers = self.capture.servers.peers
+        if peers is not None and not peers.is_agreed:
+            raise UnusableSourceError(self.name, RingError(peers.problem))
+
     def spans_of(self, reader: HistoryReader | RingReader | CatchUpReader) -> Spans:
         """Return the spans of its sources, as they are for a reader."""
-        return reader.spans if isinstance(reader, CatchUpReader) else self.spans
+        if isinstance(reader, CatchUpReader):
+            return reader.spans
+        return EpochSpans(self.spans, self.capture.servers, self.history)
+
+    def start(self) -> None:
+        """Start capturing, and what looks after it."""
+        if self.recorder is not None:
+            self.recorder.start()
+        self.capture.start()
+        self.log_monitor.start()
+        if self.peers is not None:
+            self.peers.start()
 
     def epoch_of(self, place: NamedPlace) -> int:
         """Return the epoch whose log has a place in a binlog; the newest for others."""
@@ -98,6 +120,7 @@ class PhysicalSource:
             stops=tuple(sorted(self.spans.stops.values())),
             catch_ups=() if self.catch_ups is None else self.catch_ups.statuses(),
             catch_up_failures=() if self.catch_ups is None else self.catch_ups.failures(),
+            peer_warnings=() if self.peers is None else self.peers.warnings,
         )
 
     def _relay_log_status(self) -> RelayLogStatus | None:

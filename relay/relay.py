@@ -29,6 +29,7 @@ from databus.relay.capture.epoch_table import EPOCHS_SUFFIX, EpochTable
 from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.capture.notifier import Notifier
+from databus.relay.capture.peers.watch import PeerWatch
 from databus.relay.capture.servers import Servers
 from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
@@ -139,10 +140,7 @@ class Relay:
     def start(self) -> None:
         """Start capturing every physical source."""
         for source in self.physical_sources.values():
-            if source.recorder is not None:
-                source.recorder.start()
-            source.capture.start()
-            source.log_monitor.start()
+            source.start()
         self.ring_watch.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
@@ -158,6 +156,8 @@ class Relay:
         ended += [one.stop(max(0.0, end - time.monotonic())) for one in recorders if one]
         for source in self.physical_sources.values():
             source.log_monitor.stop(max(0.0, end - time.monotonic()))
+            if source.peers is not None:
+                ended.append(source.peers.stop(max(0.0, end - time.monotonic())))
             if source.catch_ups is not None:
                 ended.append(source.catch_ups.close(max(0.0, end - time.monotonic())))
         self.ring_watch.stop(max(0.0, end - time.monotonic()))
@@ -308,6 +308,7 @@ class Relay:
             recorder,
             history,
             catch_ups,
+            PeerWatch(servers, capture.place.cast_doubt),
         )
 
     def _make_catch_ups(

@@ -86,6 +86,7 @@ class SourceStatus:
     stops: tuple[TableStop, ...] = ()  # of tables that are stopped alone
     catch_ups: tuple[CatchUpStatus, ...] = ()  # the queued ones last
     catch_up_failures: tuple[str, ...] = ()  # of the last minute
+    peer_warnings: tuple[str, ...] = ()  # about other relays of the source
 
     @property
     def capture_problem(self) -> str:
@@ -124,11 +125,12 @@ class SourceStatus:
 
     @property
     def warning_texts(self) -> list[str]:
-        """The warnings about the database, about what the relay log lost, and about its archive."""
+        """The warnings about the database, about what is lost or away, and about other relays."""
         log = self.relay_log
         archive = None if log is None else log.archive
         gap, away = "" if log is None else log.gap, "" if archive is None else archive.warning
-        return [*self.capture.warnings, *filter(None, [gap, away]), *self.catch_up_failures]
+        lost = filter(None, [gap, away])
+        return [*self.capture.warnings, *lost, *self.catch_up_failures, *self.peer_warnings]
 
     def troubles(self) -> Iterator[Trouble]:
         """Yield the problems of capture, of its tables, of the ring, the log and catch-ups."""

@@ -15,6 +15,7 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol, Self
 
 from databus.relay.ring.event_selector import WINDOW_DONE, Position
+from databus.relay.sources.epochs import Unread
 from databus.schemas.errors import RequestError, ScnNotFoundError, TableStoppedError
 from databus.schemas.scn import MAX_SCN
 
@@ -96,7 +97,8 @@ class Span(NamedTuple):
     `makeup` is the number of what is captured now, and by which rewrite. `read_by` is the makeup
     that a catch-up reads with, whose windows up to `unlike_until` may have other events than the
     ring's; None for the ring. Only the ring's have the `hole`; `end` is where it begins, for who
-    reads from before it.
+    reads from before it. `unread` are places in the logs of later servers, `passed` ranges of SCNs
+    that another relay alone has delivered (`epoch_spans`).
     """
 
     first: FirstScn = FirstScn()
@@ -107,6 +109,12 @@ class Span(NamedTuple):
     read_by: int | None = None
     hole: Hole | None = None
     end: int = MAX_SCN
+    unread: tuple[Unread, ...] = ()
+    passed: tuple[tuple[int, int], ...] = ()
+
+    def has_passed(self, scn: int) -> bool:
+        """Return whether another relay alone has delivered a window, and its rows come again."""
+        return any(first <= scn <= last for first, last in self.passed)
 
     def seen_from(self, asked: Position | None, prev_scn: int) -> Self:
         """Return the span on one side of its hole: for who asks for what comes after a place.
@@ -122,8 +130,19 @@ class Span(NamedTuple):
         return self._replace(first=max(self.first, begin))
 
     def place(self, told: Position) -> Position:
-        """Return the place that a response told; raise RequestError if it is not valid any more."""
+        """Return the place that a response told; raise RequestError if it is not valid any more.
+
+        Raises ScnNotFoundError if what follows it was delivered with the SCNs of another server.
+        """
         scn, offset = told
+        for one in self.unread:
+            if one.first <= scn <= one.last:
+                raise ScnNotFoundError(
+                    scn,
+                    one.last + 1,
+                    f"epoch {one.epoch} begins after that here: windows that follow it there have "
+                    "SCNs of the server before",
+                )
         if offset <= 0:
             return told
         number, offset = divmod(offset, 1 << _PLACE_BITS)

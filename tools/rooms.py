@@ -66,6 +66,7 @@ relay/ring: the ring and its index
 relay/log: the relay log, behind the ring
 relay/capture: source to ring
 relay/span.py: what is complete, and which places are valid
+relay/epoch_spans.py: places in the logs of several servers
 relay/captured_spans.py: the same of one ring, kept
 relay/catch_up: older windows, from the source's log again
 relay: one relay

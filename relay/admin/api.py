@@ -18,6 +18,7 @@ from databus.daemon.http.openapi import Call, Endpoint, with_document
 from databus.registry.differences import differences, is_compatible
 from databus.registry.version import SchemaVersion
 from databus.relay.admin.client_status import client_view
+from databus.relay.admin.epochs import Epochs, epochs_view
 from databus.relay.admin.kept_places import kept_places
 from databus.relay.admin.models import (
     Clients,
@@ -135,6 +136,14 @@ class RelayApi:
                 self.schemas,
             ),
             Endpoint("GET", f"{ROOT}/clients", "All recent clients", Clients, self.clients),
+            Endpoint(
+                "GET",
+                f"{_ONE}/epochs",
+                "The servers that it was read from, as its other relays ask for them",
+                Epochs,
+                self.epochs,
+                errors=_NO_SUCH,
+            ),
             Endpoint(
                 "GET",
                 f"{ROOT}/problems",
@@ -255,6 +264,10 @@ class RelayApi:
     async def physical_source(self, call: Call) -> PhysicalSourceView:
         """Return one physical source."""
         return self._view(self._find(call))
+
+    async def epochs(self, call: Call) -> Epochs:
+        """Return the table of epochs of a physical source."""
+        return epochs_view(self._find(call))
 
     async def history(self, call: Call) -> History:
         """Return the history of a physical source."""

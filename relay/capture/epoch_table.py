@@ -7,6 +7,7 @@ error: a guessed epoch would be a wrong SCN.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from zlib import crc32
@@ -30,6 +31,7 @@ class EpochTable:
         self._epochs: tuple[Epoch, ...] = ()
         self._executed: Executed | None = None
         self._saved: Executed | None = None
+        self._agreed_with: frozenset[str] = frozenset()
         if path is not None and path.exists():
             self._load(path)
 
@@ -60,6 +62,18 @@ class EpochTable:
         self._epochs = (*kept, epoch)
         self._write()
 
+    @property
+    def agreed_with(self) -> frozenset[str]:
+        """The URLs of the other relays that have agreed to these epochs."""
+        return self._agreed_with
+
+    def agree(self, urls: Iterable[str]) -> None:
+        """Store which relays have agreed, durably. Raises RingError."""
+        agreed_with = frozenset(urls)
+        if agreed_with != self._agreed_with:
+            self._agreed_with = agreed_with
+            self._write()
+
     def note(self, executed: Executed) -> None:
         """Keep what was delivered, until the next `save`."""
         self._executed = executed
@@ -76,6 +90,7 @@ class EpochTable:
                 "format": FORMAT,
                 "epochs": [asdict(epoch) for epoch in self._epochs],
                 "executed": None if executed is None else executed._asdict(),
+                "agreed_with": sorted(self._agreed_with),
             }
             text = json.dumps(content, indent=1)
             try:
@@ -93,6 +108,8 @@ class EpochTable:
             if content["format"] != FORMAT:
                 raise ValueError(f"it has format {content['format']}, and this version reads 1")
             self._epochs = tuple(Epoch(**epoch) for epoch in content["epochs"])
+            # Not in a table that an older version has written.
+            self._agreed_with = frozenset(content.get("agreed_with", ()))
             found = content["executed"]
             self._executed = self._saved = None if found is None else Executed(**found)
         except (OSError, ValueError, KeyError, TypeError) as error:

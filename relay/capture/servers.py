@@ -16,9 +16,20 @@ from contextlib import contextmanager
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.log_setup import about
 from databus.relay.capture.epoch_table import EpochTable
+from databus.relay.capture.peers.asking import asker
+from databus.relay.capture.peers.peers import Peers
 from databus.relay.clock import SYSTEM_CLOCK, Clock
-from databus.relay.sources.epochs import Epoch, Executed, Lineage, ServerRefusedError, Serving
+from databus.relay.sources.epochs import (
+    Epoch,
+    EpochWaitError,
+    Executed,
+    Lineage,
+    PeersElsewhereError,
+    ServerRefusedError,
+    Serving,
+)
 from databus.relay.sources.source import Captured, Source
+from databus.relay.sources.uri import without_password
 from databus.schemas.errors import SourceUnavailableError
 from databus.schemas.scn import binlog_position
 from databus.schemas.windows import WindowBatch, WindowPiece
@@ -59,6 +70,14 @@ class Servers:
         self._refused_since_s: dict[str, float] = {}
         self._tried: set[str] = set()  # and failed, since a server was last read
         self._is_whole = False  # all that was read was taken
+        self.peers: Peers | None = None
+        if table is not None and settings.epoch_peers:
+            self.peers = Peers(settings, table, asker(settings), lambda: self._uri)
+
+    @property
+    def name(self) -> str:
+        """Name of the physical source."""
+        return self._settings.name
 
     @property
     def settings(self) -> PhysicalSourceSettings:
@@ -81,6 +100,10 @@ class Servers:
         newest = self.table.newest
         return max(self._settings.epoch, 0 if newest is None else newest.number)
 
+    def own_uri(self, shown: str) -> str | None:
+        """Return the one in the list that another relay shows so, without a password."""
+        return next((uri for uri in self.all_uris if without_password(uri) == shown), None)
+
     def newer_than(self, scn: int) -> Epoch | None:
         """Return the newest epoch if an SCN is of an earlier one, so of another server's log."""
         newest = self.table.newest
@@ -98,7 +121,8 @@ class Servers:
         self._is_known = self._is_known or ring_scn >= 0
         lineage = self.lineage(ring_scn)
         if self._is_followed:
-            source.follow(lineage)
+            agree = None if self.peers is None else self.peers.agree
+            source.follow(lineage._replace(agree=agree))
         known = [scn for scn in (ring_scn, -1 if saved_scn is None else saved_scn) if scn >= 0]
         executed = self.table.executed
         # Otherwise those without watched rows in between would never count as executed.
@@ -153,8 +177,17 @@ class Servers:
 
         A ServerRefusedError that is returned means that no server is left.
         """
+        if isinstance(error, EpochWaitError):
+            return error  # no other server would help
+        if self.peers is not None:
+            self.peers.withdraw()
         if not isinstance(error, SourceUnavailableError | ServerRefusedError):
             return error
+        if isinstance(error, PeersElsewhereError):
+            uri = self.own_uri(error.uri)
+            if uri is not None and uri != self._uri:
+                self.switch(uri)
+                return error
         now_s, uri = self._clock.monotonic_s(), self._uri
         if self._gone_since_s is None:
             self._gone_since_s = now_s
@@ -207,6 +240,8 @@ class Servers:
                 self._clock.wall_ns() // 1_000_000_000,
             )
         )
+        if self.peers is not None:
+            self.peers.begun()
 
 
 def _scn_of(item: Captured) -> int:

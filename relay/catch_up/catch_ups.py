@@ -91,8 +91,11 @@ class CatchUps:
         if not self._main.server.has(scn):
             return None
         holes = self._holes_behind((scn, offset), selection.src_ids)
+        unread_until = self._main.server.unread_until(scn, self._history)
+        if unread_until >= 0:
+            holes.append(Hole(scn - 1, unread_until, ""))
         is_in_hole = any(hole.has((scn, offset)) for hole in holes)
-        if not self._is_known:
+        if not self._is_known or (unread_until >= 0 and not self._main.server.is_newest):
             if is_in_hole:
                 raise RelayLogError(f"{settings.name}: its log is being opened; ask again later")
             return None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.capture import Capture
+from databus.relay.epoch_spans import Held, unread_by
+from databus.relay.log.layout import UNKNOWN_SCN
+from databus.relay.sources.epochs import EPOCH_BITS
 
 
 class ServerRead:
@@ -27,7 +30,22 @@ class ServerRead:
         if self._capture.place.is_proved:
             self._settings = self._capture.servers.current
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether it is that of the newest epoch, which may be read for the first time now."""
+        return self.settings.epoch == self._capture.servers.epoch
+
     def has(self, scn: int) -> bool:
         """Return whether a place is of this server's log, not of one before."""
         epochs = self._capture.servers.table.epochs
-        return len(epochs) <= 1 or scn >= epochs[-1].first_scn
+        return len(epochs) <= 1 or scn >= epochs[-1].number << EPOCH_BITS
+
+    def unread_until(self, scn: int, held: Held) -> int:
+        """Return the SCN up to which the relay lacks this server's windows, from a place on.
+
+        UNKNOWN_SCN if it does not lack them for having gone over later; see `epoch_spans`.
+        """
+        for one in unread_by(self._capture.servers, held):
+            if one.first <= scn <= one.last:
+                return one.last
+        return UNKNOWN_SCN

@@ -10,7 +10,7 @@ from typing import IO
 import click
 
 from databus.cli.api_client import ApiClient, access_options, named_server
-from databus.relay.admin.models import PhysicalSourceView, Problems
+from databus.relay.admin.models import PhysicalSources, PhysicalSourceView, Problems
 from databus.relay.cli.top import DEFAULT_RELAY
 from databus.schemas.errors import ServerError
 
@@ -24,6 +24,25 @@ def source() -> None:
 
     Example: `databus source switch shop mysql://databus@db2:3306`
     """
+
+
+@source.command("list")
+@click.option("--relay", default=DEFAULT_RELAY, show_default=True, help="URL of the relay.")
+@access_options
+def list_sources(relay: str, token_file: Path | None, tls_ca: Path | None) -> None:
+    """List the physical sources of a running relay: state, epoch, server, and what is wrong.
+
+    Example: `databus source list --relay http://127.0.0.1:11115`
+    """
+    server = named_server(relay, token_file, tls_ca)
+    found = server.get_json("/api/v1/physicalSources")
+    try:
+        sources = PhysicalSources.model_validate(found).physical_sources
+    except ValueError as error:
+        raise ServerError(server.url, f"its answer is not valid: {error}") from None
+    for one in sources:
+        problem = f": {one.problem}" if one.problem else ""
+        click.echo(f"{one.name}  {one.state}  epoch {one.epoch}  {one.uri}{problem}")
 
 
 @source.command()

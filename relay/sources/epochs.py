@@ -6,11 +6,15 @@ in the top bits of the SCN, so SCNs rise from server to server.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from databus.schemas.errors import SourceStoppedError
+from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
+from databus.schemas.log_mark import LogMark
+from databus.schemas.scn import binlog_position
+
+EPOCH_BITS = 55  # of an SCN, below the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +56,74 @@ class Executed(NamedTuple):
     gtids: str
 
 
+class Agreed(NamedTuple):
+    """An epoch on which all relays of a source agree, and the others' log marks of its server."""
+
+    number: int
+    marks: tuple[LogMark, ...] = ()
+
+
+# Returns the epoch to read a server with, given the number that this relay would take. Raises
+# EpochWaitError, PeersElsewhereError, SourceStoppedError.
+Agree = Callable[[int, str], Agreed]
+
+
 class Lineage(NamedTuple):
     """What a source must know to go on at another server: the newest epoch, and what is delivered.
 
     `executed` is None if that is not known. `more` are the GTIDs of the windows delivered since.
     `has_others` tells that capture may go on at another server than the one that answers.
+    `agree` is None where no other relay captures the source.
     """
 
     newest: Epoch | None = None
     executed: Executed | None = None
     more: Sequence[str] = ()
     has_others: bool = False
+    agree: Agree | None = None
 
 
 class ServerRefusedError(SourceStoppedError):
     """Capture cannot go on at another server. Never leaves the relay."""
+
+
+class EpochWaitError(SourceUnavailableError):
+    """Capture waits for other relays of the source to agree on an epoch."""
+
+
+class PeersElsewhereError(SourceUnavailableError):
+    """The other relays of the source read another server, at `uri`."""
+
+    def __init__(self, text: str, uri: str) -> None:
+        super().__init__(text)
+        self.uri = uri
+
+
+class Unread(NamedTuple):
+    """Places in a server's log before what was read of it as `epoch`: `first` to `last`.
+
+    What follows them there was partly delivered with SCNs of the server before.
+    """
+
+    first: int
+    last: int
+    epoch: int
+
+
+def unread_places(epochs: Sequence[Epoch], oldest_scn: int) -> list[Unread]:
+    """Return the places of later epochs that lie before these epochs' first windows.
+
+    Epochs that were left out, because other relays alone read them, count. `oldest_scn` is that of
+    the oldest window held, or of the one before it, whichever is known: where nothing is held of an
+    earlier epoch, capture may have begun anew before that epoch's first window.
+    """
+    found = []
+    for epoch in epochs:
+        begin = epoch.number << EPOCH_BITS
+        before = -1 if epoch.after_scn < 0 else binlog_position(epoch.after_scn).epoch
+        if 0 <= before < epoch.number and 0 <= oldest_scn < begin:
+            found.append(Unread((before + 1) << EPOCH_BITS, epoch.first_scn - 1, epoch.number))
+    return found
 
 
 def epoch_at(
@@ -89,4 +146,4 @@ def epoch_at(
 
 
 def _place_of(scn: int) -> tuple[int, int]:
-    return divmod(scn & (1 << 55) - 1, 1 << 32)
+    return divmod(scn & (1 << EPOCH_BITS) - 1, 1 << 32)

@@ -36,6 +36,10 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "schema list": ("tests/registry/test_cli.py", '"list"'),
     "schema repair": ("tests/relay/sources/mysql/tables/test_history.py", '"repair"'),
     "schema show": ("tests/registry/test_cli.py", '"show"'),
+    "source list": (
+        "tests/promises/switching/test_epoch_peers.py",
+        '["source", "list", "--relay"',
+    ),
     "source repair": (
         "tests/promises/history/test_stopped_table.py",
         '["source", "repair", "shop"',

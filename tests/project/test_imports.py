@@ -59,6 +59,7 @@ IMPURE = frozenset(
 )
 PURE = ["schemas/*.py", "client/machines/*.py", "client/dispatcher/callbacks.py"]
 PURE += ["client/group/*.py", "relay/serving/databus/stream.py"]
+PURE += ["relay/capture/peers/agreement.py", "relay/sources/epochs.py"]
 
 FILES = [path for path in python_files(ROOT) if path.parts[0] in PACKAGED]
 

@@ -96,7 +96,9 @@ class SegmentsHandler(RelayHandler):
         from_scn = parse_number(parameters, Parameter.FROM, 0, 0)
         to_scn = parse_number(parameters, Parameter.TO, MAX_SCN, 0)
         (name,) = names
-        recorder = self.relay.physical_source(name).recorder
+        source = self.relay.physical_source(name)
+        source.check_served()
+        recorder = source.recorder
         found = () if recorder is None else recorder.archived_between(from_scn, to_scn)
         segments = [_segment_json(one) for one in found]
         await self.send_json({"physicalSource": name, "segments": segments})

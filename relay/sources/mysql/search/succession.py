@@ -11,6 +11,8 @@ from databus.relay.sources.epochs import Executed, Lineage, ServerRefusedError
 from databus.relay.sources.mysql.binlog.executed import ExecutedGtids
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.replication.log_identity import AnotherLogError, Identity
+from databus.relay.sources.mysql.replication.same_log import SameLog
 from databus.relay.sources.mysql.search.executed_search import executed_before
 from databus.relay.sources.mysql.search.log_order import LogOrder, gtids_of, has_strangers
 from databus.relay.sources.mysql.search.start_search import Preceding, StartSearch
@@ -26,7 +28,8 @@ from databus.relay.sources.mysql.server.succession import (
     turn_at,
 )
 from databus.relay.sources.source import Newest, TellSearch
-from databus.schemas.errors import SourceError
+from databus.schemas.errors import SourceError, SourceStoppedError
+from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import binlog_position
 
 log = logging.getLogger(__name__)
@@ -43,6 +46,15 @@ _WAYS = (
     "lost for good, consumers have rows that no server has: begin anew"
 )
 _UNKNOWN = "which transactions were delivered is not known, so nothing proves that it has them"
+_NO_TABLE = (
+    "the other relays of this source read its server as epoch {epoch}, and this relay has windows "
+    "of another epoch, without its table of epochs. Remove its data_dir, and start it again: it "
+    "takes over what the others have"
+)
+_WAYS_OF_LOG = (
+    "Nothing is read: its SCNs would name other transactions. If the server was reset or restored, "
+    "follow the same steps at all relays of this source"
+)
 _WAYS_BACK = "Capture goes on at the server before, once that answers"
 _MARGIN_S = 60
 
@@ -82,12 +94,47 @@ class Succession:
         """
         lineage = lineage or Lineage()
         turn = turn_at(lineage.newest, configured, after_scn, server)
+        if lineage.agree is not None:
+            turn = self._agree(turn, lineage, after_scn, server, source)
         if turn.begins:
             turn, delivered = self._prove(turn, lineage, after_scn or 0, server, source, newest)
         else:
             delivered = None
         self._catalog.epoch = turn.epoch
         return turn.epoch, delivered
+
+    def _agree(
+        self, turn: Turn, lineage: Lineage, after_scn: int | None, server: str, source: str
+    ) -> Turn:
+        """Return the turn on which all relays of the source agree."""
+        assert lineage.agree is not None
+        agreed = lineage.agree(turn.epoch, server)
+        if agreed.number != turn.epoch:
+            if after_scn is not None and lineage.newest is None:
+                text = _NO_TABLE.format(epoch=agreed.number)
+                raise SourceStoppedError(source, after_scn, text)
+            turn = Turn(agreed.number, begins=after_scn is not None)
+        if turn.begins or after_scn is None:
+            self._compare(agreed.marks, turn.epoch, after_scn or 0, server, source)
+        return turn
+
+    def _compare(
+        self, marks: Sequence[LogMark], epoch: int, after_scn: int, server: str, source: str
+    ) -> None:
+        """Raise SourceStoppedError if other relays have read another log of the server."""
+        log_before = SameLog(source, epoch)
+        log_before.server = server
+        for mark in marks:
+            try:
+                log_before.look_behind(Identity.of(mark), self._files, self._open_dump)
+            except AnotherLogError as error:
+                raise SourceStoppedError(
+                    source,
+                    after_scn,
+                    f"another relay of this source has read another log as epoch {epoch}. "
+                    f"There: {error.kept}. Here: {error.found}. {_WAYS_OF_LOG}",
+                    evidence=error.found.encode(),
+                ) from error
 
     def _prove(
         self,
@@ -102,7 +149,8 @@ class Succession:
         assert newest is not None  # a turn begins after an epoch
         delivered, epoch = self._delivered(lineage, after_scn, server), _epoch_of(after_scn)
         # Only the log itself can still prove that it is the same.
-        if not delivered and not lineage.has_others and epoch == newest.number:
+        is_alone = lineage.agree is None and not lineage.has_others
+        if not delivered and is_alone and epoch == newest.number:
             return Turn(epoch, begins=False), None
         problem, ways = _UNKNOWN, f"{_WAYS_BACK}. {_ways_on(newest.number + 1, captured)}"
         if delivered:

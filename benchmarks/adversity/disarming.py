@@ -163,7 +163,7 @@ CHECKS: Mapping[str, Switch] = {
         "names shop.ring",
     ),
     "checkpoint-checksum": Switch(
-        {"client.checkpoints.store:_check_whole": _always(None)},
+        {"client.checkpoints.kept:_check_whole": _always(None)},
         ["flip-checkpoint-scn/sqlite"],
         "wrong row: the checkpoint was",
         is_short=True,

@@ -39,12 +39,14 @@ from databus.schemas.errors import (
     ScnAheadError,
     ScnNotFoundError,
 )
+from databus.schemas.event.layout import V2, struct_of
 from databus.schemas.event.metadata import EventMetadata, gtid_bytes, metadata_of
 from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 from databus.schemas.scn import BinlogPosition, binlog_position
 
 _STEP_BYTES = 1 << 20
 _SEARCHED_BLOCKS = 64
+_LENGTH = struct_of(V2.length)
 
 
 class FoundPosition(NamedTuple):
@@ -252,7 +254,7 @@ class PositionSearch:
         data, wanted = self._reader.read(span.begin, span.end - span.begin), gtid_bytes(gtid)
         begin, at = 0, data.find(wanted)
         while at >= 0:
-            while (end := begin + peek(data, begin).length) <= at:
+            while (end := begin + int(_LENGTH.unpack_from(data, begin)[0])) <= at:
                 begin = end
             scn = _scn_if(gtid, data[begin:end])
             if scn is not None:

@@ -51,7 +51,7 @@ class GtidKey(NamedTuple):
 
     def is_in(self, ranges: GtidRanges) -> bool:
         """Return whether it may be one of these."""
-        for prefix in {self.prefix, b""}:
+        for prefix in (self.prefix, b""):
             lowest, highest = ranges.get(prefix, (1, 0))
             if lowest <= self.number <= highest:
                 return True

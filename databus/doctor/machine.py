@@ -46,6 +46,7 @@ _COMPILED: Mapping[str, str] = {
     "databus.relay.sources.mysql.binlog._event_skipper": "a first start in the past waits longer",
     "databus.relay.sources.mysql.scan._text_rows": "tables of MySQL are seeded five times slower",
     "databus.relay.ring._core": "reading the ring is slower",
+    "databus.relay.log.gtids._frame_gtids": "a relay log is written several times slower",
     "databus.schemas.event._crc": "events are checked slower",
     "databus.schemas.stream._row_cutter": "clients cut events slower",
     "databus.client.events._event_fields": "callbacks cost more",

@@ -24,11 +24,12 @@ from databus.registry.version import SchemaVersion
 from databus.relay.capture.appended_sources import AppendedSources
 from databus.relay.capture.capture import Capture
 from databus.relay.capture.current_probe import current_probe
-from databus.relay.capture.delivered import gtids_after
+from databus.relay.capture.delivered import gtids_in
 from databus.relay.capture.epoch_table import EPOCHS_SUFFIX, EpochTable
 from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.capture.notifier import Notifier
+from databus.relay.capture.overlap.overlap_search import OVERLAP_SUFFIX, OverlapSearch
 from databus.relay.capture.peers.watch import PeerWatch
 from databus.relay.capture.servers import Servers
 from databus.relay.capture.status import State
@@ -288,7 +289,7 @@ class Relay:
             ring.gate, ring.large = recorder.gate, recorder.large
         history = _make_history(reader, recorder, opened)
         on_append = notifier.notify if recorder is None else partial(_notify, notifier, recorder)
-        servers = self._make_servers(settings, path)
+        servers = self._make_servers(settings, path, spans)
         capture = self._make_capture(
             settings, ring, encoder, max_scn, on_append, spans, notifier, servers
         )
@@ -355,9 +356,17 @@ class Relay:
         for uri in settings.uris:
             self._open_source(settings.at(uri)).close()
 
-    def _make_servers(self, settings: PhysicalSourceSettings, ring_path: Path) -> Servers:
-        table = EpochTable(self.settings.data_dir / f"{settings.name}{EPOCHS_SUFFIX}")
-        return Servers(settings, table, partial(_gtids_in, ring_path), self._clock)
+    def _make_servers(
+        self, settings: PhysicalSourceSettings, ring_path: Path, spans: CapturedSpans
+    ) -> Servers:
+        name, folder, reread = settings.name, self.settings.data_dir, self._reread_of(settings)
+        table = EpochTable(folder / f"{name}{EPOCHS_SUFFIX}")
+        overlap = None
+        if reread is not None:
+            encoder, ids = partial(self._make_encoder, settings), self.catalog.src_ids_of(name)
+            work = folder / f"{name}{OVERLAP_SUFFIX}"
+            overlap = OverlapSearch(ring_path, reread.open_source, encoder, spans, ids, work)
+        return Servers(settings, table, partial(gtids_in, ring_path), self._clock, overlap)
 
     def _make_capture(
         self,
@@ -486,9 +495,3 @@ def _lock(folder: Path) -> Callable[[], None]:
     """Lock the data folder for this process; return a function that releases it."""
     in_use = f"data_dir {folder} is in use by another relay: stop that one, or use another data_dir"
     return take_lock(folder / LOCK_FILE, in_use)
-
-
-def _gtids_in(path: Path, scn: int) -> list[str] | None:
-    """Return the GTIDs of a ring's windows after an SCN; None if they are not known."""
-    with contextlib.closing(RingReader.open(path)) as reader:
-        return gtids_after(reader, scn)

@@ -22,8 +22,9 @@ from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
 from tests.promises.running import Remembering, RunningRelay, consuming, running
 from tests.promises.switching.server_pair import Load, MakeServer, ServerPair
 
-Kind = Literal["mariadb", "mysql"]
-KINDS: tuple[Kind, ...] = ("mariadb", "mysql")
+Kind = Literal["mariadb", "mysql", "mysql-without-gtids"]
+WITHOUT_GTIDS: Kind = "mysql-without-gtids"
+KINDS: tuple[Kind, ...] = ("mariadb", "mysql", WITHOUT_GTIDS)
 SWITCHES, SHORT_SWITCHES = 20, 2
 SOURCE = "shop.orders"
 PAUSE_S = 0.003  # between two rows
@@ -51,14 +52,15 @@ def measure(kind: Kind, switches: int, seed: int, tell: Callable[[str], None]) -
 def _open(kind: Kind, folder: Path) -> Iterator[Rounds]:
     """Start two servers, a relay and a client."""
     consumer = Remembering()
+    make, has_gtids = _maker(kind, folder), kind != WITHOUT_GTIDS
     with (
-        ServerPair(_maker(kind, folder), is_mariadb=kind == "mariadb") as pair,
+        ServerPair(make, is_mariadb=kind == "mariadb", has_gtids=has_gtids) as pair,
         running(RunningRelay(folder, _settings(pair, folder))) as relay,
     ):
         pair.catch_up()
         relay.start()
         with consuming([relay.url], [SOURCE], consumer):
-            yield Rounds(pair, relay, Load(pair, PAUSE_S), consumer)
+            yield Rounds(pair, relay, Load(pair, PAUSE_S), consumer, has_gtids=has_gtids)
 
 
 def _maker(kind: Kind, folder: Path) -> MakeServer:
@@ -114,10 +116,12 @@ def figures(short: bool = False) -> list[Figure]:
 
 @click.command()
 @click.option("--switches", default=SWITCHES, show_default=True, help="Servers that are killed.")
-@click.option("--server", type=click.Choice(KINDS), default="mariadb", show_default=True)
+@click.option("--server", type=click.Choice(KINDS[:2]), default="mariadb", show_default=True)
+@click.option("--without-gtids", is_flag=True, help="MySQL with gtid_mode = OFF.")
 @click.option("--seed", default=1, show_default=True, help="Order of the outcomes.")
-def main(switches: int, server: Kind, seed: int) -> None:
+def main(switches: int, server: Kind, without_gtids: bool, seed: int) -> None:
     """Kill servers under load; print what was lost or came twice, exit 1 for problems."""
+    server = WITHOUT_GTIDS if without_gtids else server
     with Console(stderr=True).status("starting") as status:
         findings = measure(server, switches, seed, status.update)
     for problem in findings.problems:

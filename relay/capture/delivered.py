@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.events import decoded_events
 from databus.relay.ring.reader import RingReader
@@ -32,3 +35,9 @@ def gtids_after(reader: RingReader, scn: int) -> list[str] | None:
     except ScnNotFoundError:
         return None
     return found
+
+
+def gtids_in(path: Path, scn: int) -> list[str] | None:
+    """Return the GTIDs of a ring's windows after an SCN; see `gtids_after`."""
+    with closing(RingReader.open(path)) as reader:
+        return gtids_after(reader, scn)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.log_setup import about
 from databus.relay.capture.epoch_table import EpochTable
+from databus.relay.capture.overlap.overlap_search import OverlapSearch
 from databus.relay.capture.peers.asking import asker
 from databus.relay.capture.peers.peers import Peers
 from databus.relay.clock import SYSTEM_CLOCK, Clock
@@ -55,8 +57,10 @@ class Servers:
         table: EpochTable | None = None,
         gtids_after: Callable[[int], Sequence[str] | None] = _none_known,
         clock: Clock = SYSTEM_CLOCK,
+        overlap: OverlapSearch | None = None,
     ) -> None:
         self._settings = settings
+        self._overlap = overlap
         self._is_followed = table is not None
         self.table = EpochTable() if table is None else table
         self._gtids_after = gtids_after
@@ -122,7 +126,10 @@ class Servers:
         lineage = self.lineage(ring_scn)
         if self._is_followed:
             agree = None if self.peers is None else self.peers.agree
-            source.follow(lineage._replace(agree=agree))
+            find = None
+            if self._overlap is not None and lineage.has_others:
+                find = partial(self._overlap.find, self.settings)
+            source.follow(lineage._replace(agree=agree, find_overlap=find))
         known = [scn for scn in (ring_scn, -1 if saved_scn is None else saved_scn) if scn >= 0]
         executed = self.table.executed
         # Otherwise those without watched rows in between would never count as executed.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
-from databus.relay.catch_up.window_digests import WindowDigest, window_digests
+from databus.relay.capture.overlap.window_digests import WindowDigest, window_digests
 from databus.relay.ring.event_selector import WINDOW_DONE, Position
 from databus.relay.ring.events import BytesReader
 from databus.relay.ring.scn_index import Extent

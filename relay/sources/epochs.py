@@ -73,7 +73,9 @@ class Lineage(NamedTuple):
 
     `executed` is None if that is not known. `more` are the GTIDs of the windows delivered since.
     `has_others` tells that capture may go on at another server than the one that answers.
-    `agree` is None where no other relay captures the source.
+    `agree` is None where no other relay captures the source. `find_overlap` returns the SCN, as of
+    an epoch, of the last delivered window in the log of the server that answers; it raises
+    NoOverlapError.
     """
 
     newest: Epoch | None = None
@@ -81,6 +83,7 @@ class Lineage(NamedTuple):
     more: Sequence[str] = ()
     has_others: bool = False
     agree: Agree | None = None
+    find_overlap: Callable[[int], int] | None = None
 
 
 class ServerRefusedError(SourceStoppedError):
@@ -97,6 +100,10 @@ class PeersElsewhereError(SourceUnavailableError):
     def __init__(self, text: str, uri: str) -> None:
         super().__init__(text)
         self.uri = uri
+
+
+class NoOverlapError(Exception):
+    """The last delivered window is not found in a log for certain; the text says why."""
 
 
 class Unread(NamedTuple):

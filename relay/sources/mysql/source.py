@@ -415,12 +415,12 @@ class MysqlSource(Source):
         succession = Succession(catalog, files, open_dump, tell, is_mariadb=self._is_mariadb)
         server, begun = self._same_log.server, self._settings.epoch
         name, newest = self.name, self._newest
-        epoch, executed = succession.turn(self._lineage, begun, after_scn, server, name, newest)
-        start = self._settings.start if executed is None else f"gtid-set:{executed.gtids}"
+        epoch, begin = succession.turn(self._lineage, begun, after_scn, server, name, newest)
+        start = self._settings.start if begin is None else begin.start
         self._settings = self._settings.model_copy(update={"epoch": epoch, "start": start})
         self._history.epoch = self._same_log.epoch = epoch
-        self._serving = Serving(epoch, server, None if executed is None else executed.gtids)
-        self._history.known_scn = None if executed is None else executed.scn
+        self._serving = Serving(epoch, server, None if begin is None else begin.gtids)
+        self._history.known_scn = None if begin is None else begin.scn
         return succession
 
     def _check_server(self, variables: Mapping[str, str], catalog: ServerCatalog) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from databus.relay.capture.overlap.window_digests import window_digests
 from databus.relay.catch_up.junction import bound_of, compare, lacks
-from databus.relay.catch_up.window_digests import window_digests
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.events import CHUNK_BYTES
 from databus.relay.ring.scn_index import Extent

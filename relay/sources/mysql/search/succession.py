@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from databus.conf.named_places import GtidPlace
-from databus.relay.sources.epochs import Executed, Lineage, ServerRefusedError
+from databus.relay.sources.epochs import Executed, Lineage, NoOverlapError, ServerRefusedError
 from databus.relay.sources.mysql.binlog.executed import ExecutedGtids
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.replication.dump import BinlogDump
@@ -59,6 +60,14 @@ _WAYS_BACK = "Capture goes on at the server before, once that answers"
 _MARGIN_S = 60
 
 
+class Begin(NamedTuple):
+    """Where an epoch begins: at `start`, after `gtids`, all that was delivered up to `scn`."""
+
+    start: str
+    gtids: str | None
+    scn: int
+
+
 class Succession:
     """Asks one server, when capture is to go on there."""
 
@@ -85,10 +94,10 @@ class Succession:
         server: str,
         source: str,
         newest: Newest | None = None,
-    ) -> tuple[int, Executed | None]:
-        """Return the epoch to read and, where it begins here, what was delivered.
+    ) -> tuple[int, Begin | None]:
+        """Return the epoch to read and, where it begins here, after what.
 
-        Where these are not known, it is the epoch before: then the log does not prove to be the
+        Where that is not known, it is the epoch before: then the log does not prove to be the
         same. `newest` is the newest window of the relay, for advice. Raises ServerRefusedError,
         SourceError, and ValueError.
         """
@@ -97,11 +106,11 @@ class Succession:
         if lineage.agree is not None:
             turn = self._agree(turn, lineage, after_scn, server, source)
         if turn.begins:
-            turn, delivered = self._prove(turn, lineage, after_scn or 0, server, source, newest)
+            turn, begin = self._prove(turn, lineage, after_scn or 0, server, source, newest)
         else:
-            delivered = None
+            begin = None
         self._catalog.epoch = turn.epoch
-        return turn.epoch, delivered
+        return turn.epoch, begin
 
     def _agree(
         self, turn: Turn, lineage: Lineage, after_scn: int | None, server: str, source: str
@@ -144,7 +153,7 @@ class Succession:
         server: str,
         source: str,
         captured: Newest | None,
-    ) -> tuple[Turn, Executed | None]:
+    ) -> tuple[Turn, Begin | None]:
         newest = lineage.newest
         assert newest is not None  # a turn begins after an epoch
         delivered, epoch = self._delivered(lineage, after_scn, server), _epoch_of(after_scn)
@@ -152,8 +161,17 @@ class Succession:
         is_alone = lineage.agree is None and not lineage.has_others
         if not delivered and is_alone and epoch == newest.number:
             return Turn(epoch, begins=False), None
-        problem, ways = _UNKNOWN, f"{_WAYS_BACK}. {_ways_on(newest.number + 1, captured)}"
-        if delivered:
+        problem, ways = _UNKNOWN, f"{_WAYS_BACK}. {_ways_on(turn.epoch, captured)}"
+        begin = None
+        if delivered is not None:
+            begin = Begin(f"gtid-set:{delivered.gtids}", delivered.gtids, delivered.scn)
+        if not delivered and lineage.find_overlap is not None and self._has_no_gtids():
+            try:
+                begin = Begin(str(lineage.find_overlap(turn.epoch)), None, after_scn)
+                problem = ""
+            except NoOverlapError as error:
+                problem = f"{error}, so nothing proves that it has what was delivered"
+        elif delivered:
             state = self._state()
             problem, ways = self._problem(delivered.gtids, state), _WAYS
             if not problem:
@@ -165,7 +183,11 @@ class Succession:
                 source, after_scn, f"{text}. {ways}", evidence=problem.encode()
             )
         log.info("%s: epoch %d begins at server %s", source, turn.epoch, server)
-        return turn, delivered
+        return turn, begin
+
+    def _has_no_gtids(self) -> bool:
+        state = self._state()
+        return isinstance(state, MysqlState) and state.mode.upper() != "ON"
 
     def executed_at(
         self, lineage: Lineage | None, after_scn: int | None, start: Start, *, is_first: bool

@@ -157,4 +157,4 @@ def test_a_newer_epoch_of_a_peer_is_ahead() -> None:
     found.look()
     assert before is None
     assert found.ahead is not None
-    assert (found.ahead.number, found.ahead.uri) == (1, "mysql://s1")
+    assert (before, found.ahead.number, found.ahead.uri) == (None, 1, "mysql://s1")

@@ -83,6 +83,7 @@ client/machines: three layers of state machines
 client/puller: requests, decoding, the buffer
 client/checkpoints: checkpoints in files and other stores
 client/group: partitions that the processes of a group share: rules
+client/membership: a process as a member of its group
 client/dispatcher: callbacks
 client/registration.py: one registration
 client/monitoring: what a client says of itself

@@ -10,13 +10,11 @@ on it.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
-from zlib import crc32
 
+from databus.leases.checked_json import decode_checked, encode_checked
 from databus.leases.errors import LeaseError
 
 _MOST_TERM = (1 << 63) - 1
@@ -48,20 +46,15 @@ class LeaseRecord:
 
     def encode(self) -> bytes:
         """Return the record's JSON."""
-        values = asdict(self)
-        return json.dumps(values | {"crc": _checksum(values)}, indent=1).encode() + b"\n"
+        return encode_checked(asdict(self))
 
     @classmethod
     def decode(cls, data: bytes, lease: str, store: str) -> LeaseRecord:
         """Read a record; raise LeaseError if it is damaged, or the record of another lease."""
         try:
-            values = json.loads(data)
-            crc = values.pop("crc")
-            found = cls(**values)
-            if crc != _checksum(values):
-                raise ValueError("its checksum is wrong: it was damaged, or edited by hand")
+            found = cls(**decode_checked(data))
             _check(found, lease)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError) as error:
             raise LeaseError(
                 f"the record of lease {lease!r} in {store} cannot be read: {error}; restore it "
                 "from a copy. Without one, remove it while no owner runs: terms then go on from "
@@ -78,10 +71,6 @@ def _check(found: LeaseRecord, lease: str) -> None:
         raise ValueError(f"it has owner {found.owner!r}, term {found.term!r}")
     if found.owner and not (math.isfinite(found.ttl_s) and found.ttl_s > 0):
         raise ValueError(f"its ttl_s is {found.ttl_s!r}")
-
-
-def _checksum(values: dict[str, Any]) -> str:
-    return f"{crc32(json.dumps(values, sort_keys=True, separators=(',', ':')).encode()):08x}"
 
 
 def _date(wall_s: float) -> str:

@@ -113,6 +113,20 @@ class LeaseStore:
         """Let others acquire the lease at once; does nothing if it has another term already."""
         self._change(lease, lambda record: record.released(self._wall_s()))
 
+    def has_ended(self, name: str, term: int) -> bool:
+        """Return whether the owner with this term has lost the lease for good.
+
+        If its time ran out, the lease is taken from it: it cannot renew it any more. Call it as
+        often as `acquire`. Raises LeaseError.
+        """
+        stored, record = self._read(name)
+        if record.term != term or not record.owner:
+            return True
+        if self._runs_out_in_s(name, stored, record) > 0:
+            return False
+        freed = record.released(self._wall_s())
+        return self._records.replace(key_of(name), freed.encode(), stored)
+
     def now(self) -> Moment:
         """Return the present moment, by the clock that decides."""
         return self._clock.read()

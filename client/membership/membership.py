@@ -8,7 +8,8 @@ A process takes the first slot that is free, so a group has no more slots than i
 at a time. Each member watches the next few, in a circle. The first one to see that another's lease
 ran out takes it from it and writes the group's record without it; then that process is a member no
 more, whenever it wakes. So what a group asks of the store while nothing happens does not depend on
-the number of its partitions, and grows with its processes, not with their square.
+the number of its partitions, and grows with its processes, not with their square: each asks 30
+times in `ttl_s`, of which 3 write. Six processes with a `ttl_s` of 10 s ask 18 times a second.
 """
 
 from __future__ import annotations

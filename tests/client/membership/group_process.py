@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 from databus.client.group.group_record import GroupFacts, Process
@@ -27,15 +28,17 @@ from tests.databus.leases.contending import Log
 
 FACTS = GroupFacts("billing", 32, ("shop.orders",))
 PAUSE_S = 0.02
+FINISH_TAKES_S = 0.2  # in which another one that is too early would be seen
 PID = os.getpid()
 
 
 class LoggedWork:
-    """Notes what it is told, and has nothing to do for it."""
+    """Notes what it is told; it takes some time to finish, as one does with a window."""
 
     def __init__(self, log: Log) -> None:
         self.begun: dict[int, int] = {}
         self.member: Member | None = None
+        self._finishing: dict[int, float] = {}
         self._log = log
 
     def begin(self, partition: int, term: int) -> None:
@@ -43,21 +46,30 @@ class LoggedWork:
         self.begun[partition] = term
 
     def finish(self, partition: int) -> None:
-        self._end("finish", partition)
-        assert self.member is not None
-        self.member.finished(partition)
+        self._finishing[partition] = steady_s() + FINISH_TAKES_S
 
     def abort(self, partition: int) -> None:
-        self._end("abort", partition)
         assert self.member is not None
-        self.member.stopped(partition)
+        if self._end("abort", partition):
+            self.member.stopped(partition)
 
     def fail(self, error: DatabusError) -> None:
         self._log.note("failed", PID, error)
 
-    def _end(self, kind: str, partition: int) -> None:
-        self.begun.pop(partition)
+    def report_finished(self) -> None:
+        """Report what has been finished by now."""
+        assert self.member is not None
+        for partition, at_s in list(self._finishing.items()):
+            if at_s <= steady_s() and self._end("finish", partition):
+                self.member.finished(partition)
+
+    def _end(self, kind: str, partition: int) -> bool:
+        """Return False if it has ended already: finished and aborted at the same moment."""
+        self._finishing.pop(partition, None)
+        if self.begun.pop(partition, None) is None:
+            return False
         self._log.note(kind, PID, partition)
+        return True
 
     def note_owned(self) -> None:
         """Log what may be consumed now."""
@@ -80,8 +92,12 @@ def main(url: str, ttl_s: float, log: Log) -> None:
     membership = Membership(records, LeaseStore(records), FACTS, Process(f"host:{PID}"))
     member = work.member = Member(membership, work, steady_s, ttl_s, finish_s=ttl_s)
     member.start()
-    while not is_ending.wait(PAUSE_S):
+    while not is_ending.is_set() or work.begun:
+        if is_ending.wait(PAUSE_S):
+            member.leave()
+            time.sleep(PAUSE_S)
         work.note_owned()
+        work.report_finished()
     if member.stop(30.0):
         log.note("left", PID)
     records.close()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from databus.client.group.assignment import moves
 from databus.client.group.group_record import GroupFacts
-from databus.leases.errors import LeaseLostError
+from databus.leases.errors import LeaseError, LeaseLostError
 from databus.leases.file_records import FileRecords
 from databus.schemas.errors import SettingsError
-from tests.client.membership.world import FINISH_S, TTL_S, World
+from tests.client.membership.world import FACTS, FINISH_S, TTL_S, Clock, Node, World
 
 
 @pytest.fixture
@@ -155,7 +157,62 @@ def test_a_quiet_group_asks_the_store_as_often_whatever_its_partitions(world: Wo
         node.records.requests.clear()
     world.run(10 * TTL_S)
     each = [node.records.requests for node in nodes]
-    # Looks at the group and at three members, six times in ttl_s, and renews three times.
+    # In ttl_s it looks six times at the group and at three members, and renews three times.
     assert max(one["read"] for one in each) <= 10 * (6 * (1 + 3) + 3)
     assert max(one["replace"] for one in each) <= 10 * 3
+    assert min(one["replace"] for one in each) >= 10 * 2
     assert world.shares() == [1, 1, 1, 1, 2, 2]
+
+
+# -- with its threads -------------------------------------------------------------------------
+
+
+def threaded(folder: Path, facts: GroupFacts = FACTS) -> Node:
+    node = Node("a", FileRecords(folder), Clock(), facts)
+    node.member.start()
+    return node
+
+
+def wait_until_all_begun(node: Node) -> None:
+    deadline_s = time.monotonic() + 60
+    while len(node.work.begun) < FACTS.partitions:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+def test_a_member_that_stops_in_time_has_given_all_back(tmp_path: Path) -> None:
+    node = threaded(tmp_path)
+    wait_until_all_begun(node)
+    assert node.member.stop(60)
+    assert node.work.begun == {}
+    next_one = threaded(tmp_path)
+    wait_until_all_begun(next_one)
+    assert next_one.membership.name == "0.2"
+    assert next_one.member.stop(60)
+
+
+def test_a_member_that_does_not_finish_in_time_aborts_everything(tmp_path: Path) -> None:
+    node = threaded(tmp_path)
+    node.work.is_slow = True
+    wait_until_all_begun(node)
+    assert not node.member.stop(0)
+    kinds = Counter(kind for kind, _ in node.work.told)
+    assert kinds == {"begin": 8, "finish": 8, "abort": 8}
+    with pytest.raises(LeaseLostError):
+        node.member.term(0)
+
+
+def test_a_member_that_fails_ends_by_itself(tmp_path: Path) -> None:
+    node = threaded(tmp_path)
+    wait_until_all_begun(node)
+    record = next((tmp_path / "groups").glob("*.json"))
+    record.write_bytes(b"{}")
+    node.clock.now_s += TTL_S / 4  # it looks
+    deadline_s = time.monotonic() + 60
+    while node.work.failed is None:
+        node.member.finished(99)  # wakes it: its clock stands still
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    assert isinstance(node.work.failed, LeaseError)
+    assert node.work.begun == {}
+    assert not node.member.stop(0)

@@ -97,7 +97,7 @@ class Node:
 
     def __init__(self, name: str, records: Records, clock: Clock, facts: GroupFacts) -> None:
         self.records = Counted(records)
-        self.is_frozen = False
+        self.is_frozen, self.clock = False, clock
         leases = LeaseStore(self.records, clock.read)
         self.membership = Membership(self.records, leases, facts, Process(name))
         self.work = Work()

@@ -37,7 +37,6 @@ from databus.client.group.handover import (
 from databus.client.membership.membership import Membership
 from databus.daemon.faults import is_transient
 from databus.leases.errors import LeaseLostError
-from databus.schemas.errors import DatabusError
 
 # Of ttl_s.
 _LOOK_AFTER = 1 / 6  # at most a quarter
@@ -63,7 +62,7 @@ class PartitionWork(Protocol):
     def abort(self, partition: int) -> None:
         """Deliver nothing more, store nothing, report when nothing of it runs."""
 
-    def fail(self, error: DatabusError) -> None:
+    def fail(self, error: Exception) -> None:
         """Take note that the process is a member no more; everything was aborted."""
 
 
@@ -173,7 +172,10 @@ class Member:
 
     def _run_time(self) -> None:
         while not self._ended.wait(self._ttl_s * _WATCH_EVERY):
-            self.watch_time()
+            try:
+                self.watch_time()
+            except Exception as error:
+                self._fail(error)
 
     # -- the thread that asks the store -----------------------------------------------------------
 
@@ -181,7 +183,9 @@ class Member:
         """Do what is most urgent; return for how many seconds nothing is to be done then."""
         try:
             return self._ask_store()
-        except DatabusError as error:
+        except Exception as error:
+            # Also a mistake in the code of this process: a member that has silently ended would
+            # look like one that owns nothing.
             if not is_transient(error):
                 self._fail(error)
                 return self._ttl_s
@@ -262,18 +266,20 @@ class Member:
             while self._asks:
                 self._tell(Refused(self._asks.popleft()))
 
-    def _fail(self, error: DatabusError) -> None:
+    def _fail(self, error: Exception) -> None:
         with self._lock:
-            self.problem = str(error)
-            self._end()
-            self._work.fail(error)
+            self.problem = str(error) or repr(error)
+            try:
+                self._end()
+            finally:
+                self._work.fail(error)
 
     def _end(self) -> None:
         """Own nothing from now on, and end the threads."""
+        self._ended.set()
+        self._wake.set()
         with self._lock:
             self._lose_all()
-            self._ended.set()
-        self._wake.set()
 
     # -- the rules, under the lock ----------------------------------------------------------------
 

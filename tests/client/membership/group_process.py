@@ -23,7 +23,6 @@ from databus.leases.clock import steady_s
 from databus.leases.errors import LeaseLostError
 from databus.leases.places import open_records
 from databus.leases.store import LeaseStore
-from databus.schemas.errors import DatabusError
 from tests.databus.leases.contending import Log
 
 FACTS = GroupFacts("billing", 32, ("shop.orders",))
@@ -53,7 +52,7 @@ class LoggedWork:
         if self._end("abort", partition):
             self.member.stopped(partition)
 
-    def fail(self, error: DatabusError) -> None:
+    def fail(self, error: Exception) -> None:
         self._log.note("failed", PID, error)
 
     def report_finished(self) -> None:

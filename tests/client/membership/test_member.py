@@ -164,6 +164,19 @@ def test_a_quiet_group_asks_the_store_as_often_whatever_its_partitions(world: Wo
     assert world.shares() == [1, 1, 1, 1, 2, 2]
 
 
+def test_a_mistake_in_the_work_ends_the_member_and_another_takes_over(world: World) -> None:
+    a = world.start("a")
+    a.work.cannot_begin = 3
+    with pytest.raises(KeyError):
+        # Told to abort what it had not begun, this work makes a second mistake.
+        world.run(1)
+    assert str(a.work.failed) == "a mistake"
+    world.kill("a")
+    b = world.start("b")
+    world.run(2 * TTL_S)
+    assert b.owned() == set(range(8))
+
+
 # -- with its threads -------------------------------------------------------------------------
 
 

@@ -12,7 +12,6 @@ from databus.client.membership.membership import Membership
 from databus.leases.errors import LeaseLostError, LeaseUnavailableError
 from databus.leases.records import Records, Stored
 from databus.leases.store import LeaseStore
-from databus.schemas.errors import DatabusError
 
 TTL_S, FINISH_S, STEP_S = 10.0, 5.0, 0.5
 FACTS = GroupFacts("billing", 8, ("shop.orders",))
@@ -63,11 +62,14 @@ class Work:
     told: list[tuple[str, int]] = field(default_factory=list)
     begun: dict[int, int] = field(default_factory=dict)
     is_slow: bool = False
-    failed: DatabusError | None = None
+    cannot_begin: int = -1
+    failed: Exception | None = None
     member: Member | None = None
 
     def begin(self, partition: int, term: int) -> None:
         assert partition not in self.begun
+        if partition == self.cannot_begin:
+            raise ValueError("a mistake")
         self.told.append(("begin", partition))
         self.begun[partition] = term
 
@@ -81,7 +83,7 @@ class Work:
         if not self.is_slow:
             self.end(partition)
 
-    def fail(self, error: DatabusError) -> None:
+    def fail(self, error: Exception) -> None:
         self.failed = error
 
     def end(self, partition: int) -> None:

@@ -271,7 +271,7 @@ class DamagedWindowsError(ScnNotFoundError):
             until,
             f"file {path} is damaged at byte {at}: its windows after scn {after}, up to {until}, "
             "cannot be read. Consumers before them get them from the source's own log (catch_ups), "
-            "or need a bootstrap server or another relay, or a restart that captures them again: "
+            "or need a bootstrap server or another relay. A restart puts all older history aside: "
             f'POST /api/v1/physicalSources/{physical_source}/restart {{"scn": "{after}"}}',
         )
         self.path, self.physical_source, self.until = path, physical_source, until

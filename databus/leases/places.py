@@ -27,7 +27,10 @@ def open_leases(url: str) -> LeaseStore:
 def open_records(url: str) -> Records:
     """Return the records at a URL; `close` them. Raises SettingsError."""
     if url.startswith(_FILE):
-        return FileRecords(Path(url.removeprefix(_FILE).removeprefix("//")))
+        folder = url.removeprefix(_FILE).removeprefix("//")
+        if not folder:
+            raise SettingsError(f"{url!r}: give file:FOLDER")
+        return FileRecords(Path(folder))
     if url.startswith(_ZOOKEEPER):
         return _opened("databus.leases.zookeeper_records", "ZookeeperRecords", url)
     if "://" in url:
@@ -42,5 +45,8 @@ def _opened(module: str, name: str, url: str) -> Records:
     except ModuleNotFoundError as error:
         text = f"{error}: pip install 'databus-cdc[cluster]' installs what leases need"
         raise SettingsError(text) from error
-    opened: Records = kind(url)
+    try:
+        opened: Records = kind(url)
+    except ValueError as error:  # a port that is no number, for example
+        raise SettingsError(f"{url.partition('://')[0]}:// is no usable URL: {error}") from None
     return opened

@@ -60,6 +60,8 @@ class SqlRecords:
         """Open no connection yet; raise SettingsError if SQLAlchemy cannot use the URL."""
         try:
             parsed = make_url(url)
+            if not parsed.database:
+                raise SettingsError(f"{parsed.drivername}://: the URL names no database")
             parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
             self.shown = parsed.render_as_string(hide_password=True)
             self._engine = sa.create_engine(

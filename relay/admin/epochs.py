@@ -37,6 +37,7 @@ class Epochs(ApiModel):
     """The epochs of a physical source, the oldest first."""
 
     physical_source: str
+    relay_id: str = Field(description="Changes with each start; empty without `epoch_peers`")
     epochs: list[EpochView]
     claim: ClaimView | None
     log_mark: str | None = Field(description="Newest identity of the log that is read")
@@ -50,6 +51,7 @@ def epochs_view(source: PhysicalSource) -> Epochs:
     marks = stored_marks(source.ring, source.max_scn.mark())
     return Epochs(
         physical_source=source.name,
+        relay_id="" if servers.peers is None else servers.peers.relay_id,
         epochs=[
             EpochView(
                 number=epoch.number,

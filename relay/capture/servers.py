@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from secrets import token_hex
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.log_setup import about
@@ -76,7 +77,9 @@ class Servers:
         self._is_whole = False  # all that was read was taken
         self.peers: Peers | None = None
         if table is not None and settings.epoch_peers:
-            self.peers = Peers(settings, table, asker(settings), lambda: self._uri)
+            relay_id = token_hex(8)
+            ask = asker(settings, relay_id)
+            self.peers = Peers(settings, table, ask, lambda: self._uri, relay_id)
 
     @property
     def name(self) -> str:

@@ -20,11 +20,25 @@ _CONNECT_S = 1.0
 _ANSWER_S = 2.0
 _MAX_BYTES = 4 << 20
 
+_IF_GONE = (
+    "If that relay is gone for good, take it out of `epoch_peers` of every relay of this source, "
+    "and start this one again"
+)
+_NO_ACCESS = ": it asks for a reader's token, see `epoch_peers_token_file`"
+_ADVICE = {
+    401: _NO_ACCESS,
+    403: _NO_ACCESS,
+    404: ": it is no relay, or one that captures no physical source of this name",
+}
+
 AskPeer = Callable[[str], PeerTable]
 
 
-def asker(settings: PhysicalSourceSettings) -> AskPeer:
-    """Return what asks a peer of a physical source, given its URL; it raises ServerError."""
+def asker(settings: PhysicalSourceSettings, relay_id: str) -> AskPeer:
+    """Return what asks a peer of a physical source, given its URL; it raises ServerError.
+
+    `relay_id` is that of the relay that asks, as its own table has it.
+    """
     access = ServerAccess(
         ServerAccessSettings(
             token_file=settings.epoch_peers_token_file, tls_ca=settings.epoch_peers_tls_ca
@@ -45,13 +59,19 @@ def asker(settings: PhysicalSourceSettings) -> AskPeer:
             with closing(client):
                 response = client.get(path)
         except FAILURES as error:
-            raise ServerError(url, f"does not answer: {error}") from None
+            # What answers may be no HTTP server: a terminal is not to get its bytes.
+            shown = str(error).encode("unicode_escape").decode()
+            raise ServerError(url, f"does not answer: {shown}. {_IF_GONE}") from None
         except DatabusError as error:
             raise ServerError(url, str(error)) from error
         if response.status != 200:
-            raise ServerError(url, f"{path}: {response.status} {response.reason}")
+            advice = _ADVICE.get(response.status, "")
+            raise ServerError(url, f"{path}: {response.status} {response.reason}{advice}")
         try:
-            return parse_table(url, json.loads(response.body))
+            value = json.loads(response.body)
+            if value["relayId"] == relay_id:
+                raise ServerError(url, "is this relay itself: `epoch_peers` names the others")
+            return parse_table(url, value)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ServerError(url, f"{path}: not a table of epochs: {error!r}") from None
 

@@ -32,10 +32,6 @@ from databus.schemas.errors import ServerError, SourceStoppedError
 
 log = logging.getLogger(__name__)
 
-_WAYS = (
-    "If that relay is gone for good, take it out of `epoch_peers` of every relay of this source, "
-    "and start this one again"
-)
 _MOST_CLAIMS = 4  # the number changes with what is found
 
 
@@ -51,9 +47,11 @@ class Peers:
         table: EpochTable,
         ask: AskPeer,
         uri: Callable[[], str],
+        relay_id: str = "",
     ) -> None:
         self._name, self.urls = settings.name, settings.epoch_peers
         self._table, self._ask, self._uri = table, ask, uri
+        self.relay_id = relay_id
         self.claim: Claim | None = None
         self._lock = Lock()
         self._known: dict[str, PeerTable] = {}
@@ -176,9 +174,7 @@ class Peers:
         silent = self.silent
         if silent and not may_be_silent:
             why = "; ".join(silent.values())
-            raise EpochWaitError(
-                f"{self._name}: waits for peers to agree on epoch {number}: {why}. {_WAYS}"
-            )
+            raise EpochWaitError(f"{self._name}: waits for peers to agree on epoch {number}: {why}")
         return [table for table in self._tables() if table.url not in silent]
 
     def _tables(self) -> list[PeerTable]:

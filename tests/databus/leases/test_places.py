@@ -26,7 +26,13 @@ def test_a_folder_is_named_in_either_way(tmp_path: Path, url: str) -> None:
     ("url", "problem"),
     [
         ("/var/lib/databus", "give file:FOLDER"),
+        ("file:", "give file:FOLDER"),
+        ("file://", "give file:FOLDER"),
         ("zookeeper://", "give zookeeper://host:port"),
+        ("zookeeper://user:secret@host:x/a", "zookeeper:// is no usable URL: "),
+        ("zookeeper://user:secret@host:99999/a", "zookeeper:// is no usable URL: "),
+        ("mysql://user:secret@host:abc/x", "mysql:// is no usable URL: "),
+        ("mysql://user:secret@host:3306", "names no database"),
         ("zookeeper://user:secret@", "give zookeeper://host:port"),
         ("nosuch://user:secret@host/x", "nosuch:// is no usable URL"),
         ("mysql+nosuch://user:secret@host/x", "is no usable URL"),

@@ -79,11 +79,8 @@ def test_a_peer_that_does_not_answer_is_waited_for_and_named() -> None:
     others = Others(B, C)
     others.tables[C] = None
     found = peers(others)
-    with pytest.raises(
-        EpochWaitError, match=r"waits for peers to agree on epoch 0: .*c:1"
-    ) as raised:
+    with pytest.raises(EpochWaitError, match=r"waits for peers to agree on epoch 0: .*c:1"):
         found.agree(0, "s0")
-    assert "take it out of `epoch_peers` of every relay" in str(raised.value)
     assert not found.is_agreed
     assert C in found.problem
     assert [*found.silent] == [C]

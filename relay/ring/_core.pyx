@@ -487,9 +487,76 @@ cdef Verdict _judge_partition(
         return FINE if _is_wanted(rule, _number_hash(header.key)) else TURNED_AWAY
     if _u4(lap.data + at + KEY_LENGTH_AT) != size:
         return UNDECIDED
-    if _is_wanted(rule, zlib_crc32(lap.data + at + SMALLEST_BYTES, size)):
+    if _is_wanted(rule, _text_hash(lap.data + at + SMALLEST_BYTES, size)):
         return FINE
     return TURNED_AWAY
+
+
+cdef bint _find_parts(
+    const uint8_t* at,
+    const uint8_t* end,
+    uint32_t bits,
+    const Partitioned* rule,
+    const uint8_t** schema_id,
+    const uint8_t** row,
+    const uint8_t** before,
+    int64_t* before_bytes,
+) noexcept nogil:
+    """Find the row and the row before it in an event's body.
+
+    The row ends with the body. `before` is NULL without that row. False if Python must look: at
+    metadata of another version, at values that were not logged, and at what ends too early.
+    """
+    cdef int64_t length
+    before[0] = NULL
+    if bits & HAS_METADATA:
+        if end - at < CRC32_PART_BYTES:
+            return False
+        length = _u4(at)
+        if (
+            _u2(at + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK != CRC32_DIGEST
+            or memcmp(at + PART_CRC32_AT, rule.metadata_digest, 4) != 0
+            or length > end - at - CRC32_PART_BYTES
+        ):
+            return False
+        at += CRC32_PART_BYTES
+        if not _find_before(at, at + length, before, before_bytes):
+            return False
+        at += length
+    if not bits & HAS_PAYLOAD or end - at < MD5_PART_BYTES:
+        return False
+    if (
+        _u2(at + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK != MD5_DIGEST
+        or _u4(at) != end - at - MD5_PART_BYTES
+    ):
+        return False
+    schema_id[0] = at + PART_MD5_AT
+    row[0] = at + MD5_PART_BYTES
+    return True
+
+
+cdef bint _find_before(
+    const uint8_t* at, const uint8_t* end, const uint8_t** before, int64_t* before_bytes
+) noexcept nogil:
+    """Read metadata up to `before`; False if there are notes, or if it ends too early."""
+    cdef int64_t number, size
+    cdef const uint8_t* text
+    cdef int field
+    # gtid, server_id, file, offset, epoch, op, row_index, before, comment, notes
+    if not _read_long(&at, end, &number) or (number and not _read_bytes(&at, end, &text, &size)):
+        return False
+    if not _read_long(&at, end, &number) or not _read_bytes(&at, end, &text, &size):
+        return False
+    for field in range(4):
+        if not _read_long(&at, end, &number):
+            return False
+    if not _read_long(&at, end, &number):
+        return False
+    if number and not _read_bytes(&at, end, before, before_bytes):
+        return False
+    if not _read_long(&at, end, &number) or (number and not _read_bytes(&at, end, &text, &size)):
+        return False
+    return _read_long(&at, end, &number) and number == 0 and at == end
 
 
 cdef Verdict _judge_row(

@@ -1,8 +1,8 @@
 # The hash of a row by columns, from its Avro bytes, as `row_hashes.py` defines it.
 #
-# For compiled modules, which include this text after schemas/event/big_endian.pxi, crc32.pxi and
-# layout.pxi. `key_layout.py` says which columns are read. A row is not checked beyond its last
-# hashed column, and no byte is read beyond the given ones, which may change while they are read.
+# For compiled modules, which include this text after schemas/event/crc32.pxi. `key_layout.py` says
+# which columns are read. A row is not checked beyond its last hashed column, and no byte is read
+# beyond the given ones, which may change while they are read.
 
 from cpython.mem cimport PyMem_Calloc
 from libc.string cimport memcmp
@@ -168,11 +168,16 @@ cdef inline const KeyLayout* _find_layout(
     return one
 
 
+cdef inline uint32_t _text_hash(const uint8_t* text, int64_t size_bytes) noexcept nogil:
+    """Return the hash of a byte key."""
+    return zlib_crc32(text, size_bytes)
+
+
 cdef inline uint32_t _number_hash(int64_t number) noexcept nogil:
     """Return the hash of a long key."""
     cdef uint8_t text[KEY_TEXT_BYTES]
     cdef uint8_t* begin = _digits(number, text + KEY_TEXT_BYTES)
-    return zlib_crc32(begin, text + KEY_TEXT_BYTES - begin)
+    return _text_hash(begin, text + KEY_TEXT_BYTES - begin)
 
 
 cdef inline uint8_t* _digits(int64_t number, uint8_t* end) noexcept nogil:
@@ -373,70 +378,3 @@ cdef uint8_t* _put_moment(uint8_t* at, int64_t micros, bint has_zone) noexcept n
         memcpy(at, b"+00:00", 6)
         at += 6
     return at
-
-
-cdef bint _find_parts(
-    const uint8_t* at,
-    const uint8_t* end,
-    uint32_t bits,
-    const Partitioned* rule,
-    const uint8_t** schema_id,
-    const uint8_t** row,
-    const uint8_t** before,
-    int64_t* before_bytes,
-) noexcept nogil:
-    """Find the row and the row before it in an event's body.
-
-    The row ends with the body. `before` is NULL without that row. False if Python must look: at
-    metadata of another version, at values that were not logged, and at what ends too early.
-    """
-    cdef int64_t length
-    before[0] = NULL
-    if bits & HAS_METADATA:
-        if end - at < CRC32_PART_BYTES:
-            return False
-        length = _u4(at)
-        if (
-            _u2(at + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK != CRC32_DIGEST
-            or memcmp(at + PART_CRC32_AT, rule.metadata_digest, 4) != 0
-            or length > end - at - CRC32_PART_BYTES
-        ):
-            return False
-        at += CRC32_PART_BYTES
-        if not _find_before(at, at + length, before, before_bytes):
-            return False
-        at += length
-    if not bits & HAS_PAYLOAD or end - at < MD5_PART_BYTES:
-        return False
-    if (
-        _u2(at + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK != MD5_DIGEST
-        or _u4(at) != end - at - MD5_PART_BYTES
-    ):
-        return False
-    schema_id[0] = at + PART_MD5_AT
-    row[0] = at + MD5_PART_BYTES
-    return True
-
-
-cdef bint _find_before(
-    const uint8_t* at, const uint8_t* end, const uint8_t** before, int64_t* before_bytes
-) noexcept nogil:
-    """Read metadata up to `before`; False if there are notes, or if it ends too early."""
-    cdef int64_t number, size
-    cdef const uint8_t* text
-    cdef int field
-    # gtid, server_id, file, offset, epoch, op, row_index, before, comment, notes
-    if not _read_long(&at, end, &number) or (number and not _read_bytes(&at, end, &text, &size)):
-        return False
-    if not _read_long(&at, end, &number) or not _read_bytes(&at, end, &text, &size):
-        return False
-    for field in range(4):
-        if not _read_long(&at, end, &number):
-            return False
-    if not _read_long(&at, end, &number):
-        return False
-    if number and not _read_bytes(&at, end, before, before_bytes):
-        return False
-    if not _read_long(&at, end, &number) or (number and not _read_bytes(&at, end, &text, &size)):
-        return False
-    return _read_long(&at, end, &number) and number == 0 and at == end

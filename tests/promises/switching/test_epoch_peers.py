@@ -73,6 +73,12 @@ def saved(relay: RunningRelay) -> object:
     return EpochTable(relay.data_dir / f"shop{EPOCHS_SUFFIX}").executed
 
 
+def wait_for_saved(relay: RunningRelay, count: int) -> None:
+    """Wait for windows, and until it would be known after a kill what was delivered."""
+    wait_for_rows(relay, count)
+    wait_until(lambda: saved(relay) is not None, "what is delivered", relay.tell)
+
+
 def is_at(relay: RunningRelay, uri: str) -> bool:
     found = view(relay)
     return (found["uri"], found["state"]) == (uri, "running")
@@ -94,8 +100,7 @@ def test_after_a_switch_under_load_scns_and_bytes_are_equal(
         load = Load(pair, pause_s=0.002)
         with load.running():
             for relay in (one, two):
-                wait_for_rows(relay, 50)
-                wait_until(lambda r=relay: saved(r) is not None, "what is delivered", relay.tell)  # type: ignore[misc]
+                wait_for_saved(relay, 50)
         pair.catch_up()
         pair.primary.kill()
         pair.promote()
@@ -262,7 +267,7 @@ def test_a_client_that_moves_between_relays_loses_nothing(pair: ServerPair, tmp_
         load = Load(pair)
         load.write(20)
         for relay in (ahead, behind):
-            wait_for_rows(relay, 20)
+            wait_for_saved(relay, 20)
         pause(behind)
         load.write(3)
         wait_for_rows(ahead, 23)
@@ -309,7 +314,7 @@ def test_who_waited_for_an_epoch_is_not_sent_what_follows_a_hole(
         load = Load(pair)
         load.write(10)
         for relay in (early, late):
-            wait_for_rows(relay, 10)
+            wait_for_saved(relay, 10)
         pause(early)
         load.write(5)
         wait_for_rows(late, 15)

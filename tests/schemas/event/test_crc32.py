@@ -37,7 +37,7 @@ PRODUCT = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "datab
 # Who may use zlib's CRC-32, and for what: none of it is an event's.
 ZLIBS = {
     "bootstrap/store/source_table.py": "rows of the store",
-    "client/checkpoints/store.py": "checkpoint files",
+    "client/checkpoints/kept.py": "checkpoints",
     "client/dispatcher/schema_changes.py": "digests of schemas",
     "client/spark/targets/parquet.py": "buckets of keys",
     "client/subscription.py": "digests of schemas",
@@ -46,6 +46,8 @@ ZLIBS = {
     "relay/capture/epoch_table.py": "the file of epochs",
     "relay/capture/max_scn.py": "MaxSCN",
     "relay/captured_spans.py": "the file of first SCNs",
+    "relay/log/archive/cache.py": "compressed frames, and indexes of segments",
+    "relay/log/gtids/gtid_index.py": "indexes of segments",
     "relay/log/layout.py": "headers, indexes and footers of segments",
     "relay/log/segment.py": "parts of a segment",
     "relay/log/verify.py": "parts of a segment",
@@ -64,6 +66,8 @@ ZLIBS = {
     "schemas/event/crc.py": "the one place that makes an event's CRC of zlib's",
     "schemas/event/crc32.pxi": "the one place of compiled code",
     "schemas/event/metadata.py": "digests of schemas",
+    "schemas/filters.py": "partitions of keys",
+    "schemas/partitions/key_text.pxi": "partitions of keys, in compiled code",
 }
 
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from databus.demo.processes import free_port
 from databus.schemas.errors import SettingsError, SourceUnavailableError
 
 INSTALL_HINT = "apt install mariadb-server-core mariadb-client-core"
@@ -117,7 +118,7 @@ class PrivateMariaDB:
         self._install()
         # Another process may take the port between choosing and using it.
         for attempt in range(5):
-            self.port = self.port or _free_port()
+            self.port = self.port or free_port()
             self._launch(server)
             try:
                 self._wait_until_ready()
@@ -279,13 +280,6 @@ def _find_program(*names: str, basedir: Path | None) -> str:
         if found:
             return found
     raise SettingsError(f"no {names[0]} on this machine; install it: {INSTALL_HINT}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _folder_for_a_socket() -> Path:

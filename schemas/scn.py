@@ -45,6 +45,11 @@ def binlog_position(scn: int) -> BinlogPosition:
     )
 
 
+def epoch_begin(epoch: int) -> int:
+    """Return the SCN before all windows of an epoch; raises ProtocolError out of range."""
+    return BinlogPosition(epoch, 0, 0).to_scn()
+
+
 def _check(name: str, value: int, largest: int) -> None:
     if not 0 <= value <= largest:
         raise ProtocolError(f"{name} {value} is outside 0..{largest}")

@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+
+from databus.demo.processes import free_port
 
 HOST = "127.0.0.1"
 START_S = 60.0
@@ -85,7 +86,7 @@ class PrivatePostgres:
         ]  # fmt: skip
         done = subprocess.run(made, capture_output=True, text=True, user=account, check=False)
         assert done.returncode == 0, done.stderr
-        self.port = _free_port()
+        self.port = free_port()
         options = [f"--{name}={value}" for name, value in _OPTIONS.items()]
         command: list[str | Path] = [
             folder / "postgres",
@@ -122,9 +123,3 @@ def fresh_url(server: PrivatePostgres) -> Iterator[str]:
     server.run(f"CREATE DATABASE {name}")
     yield server.url(name)
     server.run(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind((HOST, 0))
-        return int(taken.getsockname()[1])

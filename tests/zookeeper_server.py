@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from databus.demo.processes import free_port
+
 HOST = "127.0.0.1"
 JARS = Path("/usr/share/java")
 INSTALL_HINT = "apt install libzookeeper-java openjdk-17-jre-headless"
@@ -71,7 +73,7 @@ class PrivateZookeeper:
 
     def launch(self) -> None:
         """Start the server."""
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         self._launch()
 
     def wait(self) -> None:
@@ -127,7 +129,7 @@ class ZookeeperEnsemble:
 
     def __init__(self, nodes: int = 3) -> None:
         numbers = range(1, nodes + 1)
-        members = [f"server.{n}={HOST}:{_free_port()}:{_free_port()}" for n in numbers]
+        members = [f"server.{n}={HOST}:{free_port()}:{free_port()}" for n in numbers]
         self.nodes = [PrivateZookeeper(n, members) for n in numbers]
 
     def __enter__(self) -> ZookeeperEnsemble:
@@ -163,9 +165,3 @@ def _is_ready(port: int) -> bool:
                 return b"Mode:" in answer.read()  # a node alone of three says that it serves nobody
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        return int(one.getsockname()[1])

@@ -18,7 +18,7 @@ from databus.client.checkpoints.kept import (
     encode_kept,
     kept_name,
 )
-from databus.leases.errors import LeaseError, StaleTermError
+from databus.leases.errors import LeaseError, StaleTermError, check_term
 from databus.leases.places import open_records
 from databus.leases.records import Records, change
 from databus.schemas.checkpoint import Checkpoint
@@ -128,9 +128,8 @@ class RecordCheckpoints:
             raise CheckpointError(text) from error
 
     def _check_term(self, kept: Kept | None, name: str, sources: Sequence[str], term: int) -> None:
-        if kept is not None and kept.term is not None and term < kept.term:
-            place = self._place(name, sources)
-            raise StaleTermError(f"checkpoint {place} of {name!r}", term, kept.term)
+        what = f"checkpoint {self._place(name, sources)} of {name!r}"
+        check_term(what, term, None if kept is None else kept.term)
 
     def _decoded(self, data: bytes, name: str, sources: Sequence[str]) -> Kept:
         place = self._place(name, sources)

@@ -22,7 +22,7 @@ def assign(members: Collection[str], partitions: int, present: Mapping[int, str]
     for partition in range(partitions):
         held.get(present.get(partition, ""), free).append(partition)
     least, remainder = divmod(partitions, len(held))
-    # Who has most keeps one more: each one given to somebody else would be a move.
+    # The members with most partitions keep one more: giving it to another member is a move.
     by_count = sorted(held, key=lambda member: -len(held[member]))
     limits = {member: least + (rank < remainder) for rank, member in enumerate(by_count)}
     for member, own in held.items():

@@ -1,14 +1,14 @@
 """Leases that last as long as another lease: renewing that one renews them all.
 
 A process that owns many things holds one lease of its own, its *main lease*, and renews only that.
-The record of a dependent lease names the main lease of its owner, with the term. Who wants it looks
-whether that one has ended, and ends it if it ran out (`LeaseStore.has_ended`), before it takes the
-dependent lease under a new term. What has ended does not come back: a main lease that is acquired
-again has another term.
+The record of a dependent lease names the main lease of its owner, with the term. A process that
+wants it looks whether that main lease has ended, and ends it if it ran out
+(`LeaseStore.has_ended`), before it takes the dependent lease under a new term. What has ended does
+not come back: a main lease that is acquired again has another term.
 
 So an owner holds a dependent lease while it holds its main lease, by its own clock, and until it
-releases the dependent one. `acquire` may take long, or be answered after the main lease went: who
-calls it looks at the main lease afterwards.
+releases the dependent one. `acquire` may take long, or be answered after the main lease went: its
+caller looks at the main lease afterwards.
 """
 
 from __future__ import annotations

@@ -46,3 +46,9 @@ class StaleTermError(LeaseError):
             "lease has another owner. Stop writing, and acquire the lease again"
         )
         self.term, self.newest = term, newest
+
+
+def check_term(what: str, term: int, newest: int | None) -> None:
+    """Raise StaleTermError if a greater term has begun; `newest` is None if none ever has."""
+    if newest is not None and term < newest:
+        raise StaleTermError(what, term, newest)

@@ -27,7 +27,7 @@ from zlib import crc32
 from databus.daemon.faults import as_sqlite_errors
 from databus.daemon.files import make_private, replace_file
 from databus.daemon.guarded_files import content_of
-from databus.leases.errors import LeaseError, StaleTermError
+from databus.leases.errors import LeaseError, StaleTermError, check_term
 from databus.leases.file_records import FileRecords
 from databus.leases.records import Records, change, record_name
 from databus.schemas.errors import RingError
@@ -178,7 +178,7 @@ class RecordMaxScn:
         """Save durably; raise StaleTermError if a greater term has begun, RingError."""
 
         def saved(before: Saved | None) -> Saved:
-            _check_term(None if before is None else before.term, term, self._place)
+            check_term(f"MaxSCN {self._place}", term, None if before is None else before.term)
             return Saved.of(scn, timestamp_ns, mark, term)
 
         self._change(saved)
@@ -189,7 +189,7 @@ class RecordMaxScn:
 
         def begun(before: Saved | None) -> Saved:
             before = before or Saved(None, _NO_DATE)
-            _check_term(before.term, term, self._place)
+            check_term(f"MaxSCN {self._place}", term, before.term)
             found[:] = [before.scn]
             return before._replace(term=term)
 
@@ -298,7 +298,7 @@ class SqliteMaxScn:
 
     def _begin(self, database: sqlite3.Connection, term: int) -> None:
         database.execute(_CREATE_TERMS)
-        _check_term(self._term(database), term, self._place)
+        check_term(f"MaxSCN {self._place}", term, self._term(database))
         crc = crc32(f"{self._source} {term}".encode())
         database.execute(_SAVE_TERM, (self._source, term, crc))
 
@@ -358,11 +358,6 @@ class SqliteMaxScn:
                 yield database
         except sqlite3.Error as error:
             raise RingError(f"MaxSCN in {self._path}: {error}") from error
-
-
-def _check_term(seen: int | None, term: int, place: str) -> None:
-    if seen is not None and term < seen:
-        raise StaleTermError(f"MaxSCN {place}", term, seen)
 
 
 def _check_no_term(seen: int | None, place: str) -> None:

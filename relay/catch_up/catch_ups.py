@@ -119,7 +119,7 @@ class CatchUps:
         return self._failure_at(scn) is None
 
     def note_damage(self, error: DamagedWindowsError, asked: Checkpoint) -> None:
-        """Read what is damaged in the ring or its log from the source's log, for who asks.
+        """Let clients get what is damaged in the ring or its log from the source's log.
 
         A place may be before the damage, where one response would reach into it.
         """

@@ -6,7 +6,7 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.capture import Capture
 from databus.relay.epoch_spans import Held, unread_by
 from databus.relay.log.layout import UNKNOWN_SCN
-from databus.relay.sources.epochs import EPOCH_BITS
+from databus.schemas.scn import epoch_begin
 
 
 class ServerRead:
@@ -38,7 +38,7 @@ class ServerRead:
     def has(self, scn: int) -> bool:
         """Return whether a place is of this server's log, not of one before."""
         epochs = self._capture.servers.table.epochs
-        return len(epochs) <= 1 or scn >= epochs[-1].number << EPOCH_BITS
+        return len(epochs) <= 1 or scn >= epoch_begin(epochs[-1].number)
 
     def unread_until(self, scn: int, held: Held) -> int:
         """Return the SCN up to which the relay lacks this server's windows, from a place on.

@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.log_mark import LogMark
-from databus.schemas.scn import binlog_position
-
-EPOCH_BITS = 55  # of an SCN, below the epoch
+from databus.schemas.scn import binlog_position, epoch_begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +124,10 @@ def unread_places(epochs: Sequence[Epoch], oldest_scn: int) -> list[Unread]:
     """
     found = []
     for epoch in epochs:
-        begin = epoch.number << EPOCH_BITS
+        begin = epoch_begin(epoch.number)
         before = -1 if epoch.after_scn < 0 else binlog_position(epoch.after_scn).epoch
         if 0 <= before < epoch.number and 0 <= oldest_scn < begin:
-            found.append(Unread((before + 1) << EPOCH_BITS, epoch.first_scn - 1, epoch.number))
+            found.append(Unread(epoch_begin(before + 1), epoch.first_scn - 1, epoch.number))
     return found
 
 
@@ -153,4 +151,4 @@ def epoch_at(
 
 
 def _place_of(scn: int) -> tuple[int, int]:
-    return divmod(scn & (1 << EPOCH_BITS) - 1, 1 << 32)
+    return divmod(scn & (1 << 55) - 1, 1 << 32)

@@ -107,7 +107,7 @@ def passed_places(own: Sequence[Epoch], peers: Iterable[PeerTable]) -> list[tupl
 
     It read on from the server before an epoch, where this relay had already gone over. Its next
     server is the same, and is proved to have what it had delivered: so this relay has all of that,
-    with SCNs of its epoch, and who has read there goes on at the epoch's first window.
+    with SCNs of its epoch, and a client that has read there goes on at the epoch's first window.
     """
     found = []
     epochs = {epoch.number: epoch for epoch in own}

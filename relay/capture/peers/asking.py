@@ -35,7 +35,7 @@ AskPeer = Callable[[str], PeerTable]
 
 
 def asker(settings: PhysicalSourceSettings, relay_id: str) -> AskPeer:
-    """Return what asks a peer of a physical source, given its URL; it raises ServerError.
+    """Return a function that asks the peer at a URL, and raises ServerError.
 
     `relay_id` is that of the relay that asks, as its own table has it.
     """

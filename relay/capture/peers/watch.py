@@ -31,12 +31,13 @@ class PeerWatch:
     ) -> None:
         self._servers, self._on_doubt, self._every_s = servers, on_doubt, every_s
         self._followed = -1  # the newest epoch to which it went, or tried to
+        self._failure = ""
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Who does not answer, and whom this relay cannot follow."""
+        """Who does not answer, whom this relay cannot follow, and why it could not look."""
         peers = self._servers.peers
         if peers is None:
             return ()
@@ -45,7 +46,8 @@ class PeerWatch:
             for problem in peers.silent.values()
         )
         ahead = peers.ahead
-        return (*silent, *([] if ahead is None else [self._behind(ahead)]))
+        behind = "" if ahead is None else self._behind(ahead)
+        return (*silent, *filter(None, (behind, self._failure)))
 
     def start(self) -> None:
         """Start looking."""
@@ -92,7 +94,15 @@ class PeerWatch:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
-            self.look()
+            try:
+                self.look()
+            except Exception as error:
+                # A thread that ended would look like peers that stay where they are.
+                name = self._servers.name
+                log.exception("%s: looking at its peers failed", name)
+                self._failure = f"its peers cannot be followed: {error!r}; see the log"
+            else:
+                self._failure = ""
 
     def _behind(self, ahead: Taken) -> str:
         known = ", ".join(without_password(uri) for uri in self._servers.all_uris)

@@ -1,8 +1,8 @@
 """Archived segments that are read now: what was needed of them, in a folder of bounded size.
 
 Of a segment its end is fetched first, with footer and indexes, and then the frames that are asked
-for. Who reads on gets as much again ahead as is here before. What was fetched is checked by the
-CRCs of frames and footer before anybody reads it.
+for. For a reader that goes on, as much is read ahead as it has read so far. What was fetched is
+checked by the CRCs of frames and footer before anybody reads it.
 """
 
 from __future__ import annotations

@@ -108,6 +108,11 @@ class ServerPair:
             assert time.monotonic() < end, "the replica does not catch up"
             time.sleep(0.02)
 
+    def fail_over(self) -> None:
+        """Kill the primary, and let the replica take its place."""
+        self.primary.kill()
+        self.promote()
+
     def promote(self) -> None:
         """Make the replica the primary, whose old one was killed."""
         statements = ("STOP SLAVE", "RESET SLAVE ALL")

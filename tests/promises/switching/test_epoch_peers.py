@@ -64,6 +64,16 @@ def wait_for_rows(relay: RunningRelay, count: int) -> dict[int, bytes]:
     return relay.windows()
 
 
+def begun(pair: ServerPair, *relays: RunningRelay) -> Load:
+    """Start relays, and return a load of which all have ten rows."""
+    start(*relays)
+    load = Load(pair)
+    load.write(10)
+    for relay in relays:
+        wait_for_rows(relay, 10)
+    return load
+
+
 def of_epoch(windows: dict[int, bytes], number: int) -> dict[int, bytes]:
     return {scn: data for scn, data in windows.items() if scn >> 55 == number}
 
@@ -102,8 +112,7 @@ def test_after_a_switch_under_load_scns_and_bytes_are_equal(
             for relay in (one, two):
                 wait_for_saved(relay, 50)
         pair.catch_up()
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         with load.running():
             for relay in (one, two):
                 wait_until(lambda r=relay: view(r)["epoch"] == 1, "the switch", relay.tell)  # type: ignore[misc]
@@ -116,11 +125,7 @@ def test_after_a_switch_under_load_scns_and_bytes_are_equal(
 
 def test_the_other_relay_follows_a_switch_on_purpose(pair: ServerPair, tmp_path: Path) -> None:
     with two_relays(pair, tmp_path) as (one, two):
-        start(one, two)
-        load = Load(pair)
-        load.write(10)
-        for relay in (one, two):
-            wait_for_rows(relay, 10)
+        load = begun(pair, one, two)
         for number, server in enumerate((pair.replica, pair.primary), 1):
             pair.catch_up()
             assert switch(one, server.uri).status == 200
@@ -139,11 +144,7 @@ def test_a_relay_without_its_data_begins_in_the_epoch_of_its_peer(
     pair: ServerPair, tmp_path: Path
 ) -> None:
     with two_relays(pair, tmp_path) as (one, two):
-        start(one, two)
-        load = Load(pair)
-        load.write(10)
-        for relay in (one, two):
-            wait_for_rows(relay, 10)
+        load = begun(pair, one, two)
         pair.catch_up()
         assert switch(one, pair.replica.uri).status == 200
         load.write(10)
@@ -272,8 +273,7 @@ def test_a_client_that_moves_between_relays_loses_nothing(pair: ServerPair, tmp_
         load.write(3)
         wait_for_rows(ahead, 23)
         pair.catch_up()
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         resume(behind)
         load.write(5)
         early, late = (sorted(wait_for_rows(relay, 28)) for relay in (ahead, behind))
@@ -320,8 +320,7 @@ def test_who_waited_for_an_epoch_is_not_sent_what_follows_a_hole(
         wait_for_rows(late, 15)
         pause(late)
         pair.catch_up()
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         resume(early)
         load.write(5)
         scns = sorted(wait_for_rows(early, 20))

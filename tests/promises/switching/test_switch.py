@@ -113,8 +113,7 @@ def test_the_next_server_goes_on_with_exactly_what_was_not_delivered(
         first = load.write(20)
         wait_until(lambda: ids(consumer) == first, "the first rows")
         pair.catch_up()
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         second = load.write(20)
         wait_until(lambda: len(ids(consumer)) >= 40, "the rest", relay.tell)
         assert ids(consumer) == first + second
@@ -137,8 +136,7 @@ def test_without_gtids_the_error_says_how_to_go_on_and_what_comes_twice(
         first = load.write(5)
         wait_until(lambda: ids(consumer) == first, "the first rows")
         pair.catch_up()
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         second = load.write(5)
         problem = relay.wait_for_problem("the relay holds 5 windows with rows, and at least 16 are")
         found = re.search(r"`epoch = (\d+)` and `start = \"(time:[^\"]*)\"`, 60 s before", problem)
@@ -165,8 +163,7 @@ def test_a_table_that_is_altered_in_between_keeps_the_definition_that_it_had(
         run(pair.primary, "ALTER TABLE shop.orders ADD COLUMN price INT NOT NULL DEFAULT 3")
         run(pair.primary, "INSERT INTO shop.orders VALUES (500, 'altered', 7)")
         pair.catch_up()
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         assert relay.post("/controlSources/unpause", source="shop").status == 200
         wait_until(lambda: len(ids(consumer)) >= 11, "the rest", relay.tell)
         assert ids(consumer) == [*first, *before, 500]
@@ -226,8 +223,7 @@ def test_it_stops_at_a_server_that_lacks_what_was_delivered_and_names_it(
         pair.hold_replica()
         load.write(3)
         wait_until(lambda: len(ids(consumer)) == 23, "all of the first server")
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         load.write(5)
         problem = relay.wait_for_problem("it lacks transactions that were delivered: ")
         assert len(rows(pair.primary)) == 25
@@ -270,8 +266,7 @@ def test_what_was_written_astray_to_other_tables_is_in_nobodys_way(
         first += load.write(5)
         wait_until(lambda: ids(consumer) == first, "all of the first server")
         pair.catch_up()
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         second = load.write(5)
         wait_until(lambda: ids(consumer) == first + second, "the rest", relay.tell)
 
@@ -401,8 +396,7 @@ def test_a_client_skips_nothing_between_relays_that_did_not_switch_at_the_same_p
         load.write(3)
         wait_until(lambda: len(ahead.windows()) == 23, "three more")
         pair.catch_up()
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         assert behind.post("/controlSources/unpause", source="shop").status == 200
         load.write(5)
         for relay in (ahead, behind):

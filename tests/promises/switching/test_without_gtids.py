@@ -49,8 +49,7 @@ def test_the_next_server_goes_on_after_the_last_delivered_window(
                 assert relay.post("/controlSources/pause", source="shop").status == 200
                 delivered = len(relay.windows())
                 wait_until(lambda n=delivered: len(rows(pair.replica)) >= n, "the replica")  # type: ignore[misc]
-                pair.primary.kill()
-            pair.promote()
+                pair.fail_over()
             assert relay.post("/controlSources/unpause", source="shop").status == 200
             with load.running():
                 wait_until(lambda n=number: view(relay)["epoch"] == n, "the switch", relay.tell)  # type: ignore[misc]
@@ -89,8 +88,7 @@ def test_it_stops_at_a_server_that_lacks_what_was_delivered(
         pair.hold_replica()
         load.write(3)
         wait_until(lambda: len(ids(consumer)) == 83, "all of the first server")
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         load.write(100)
         refusal(relay, "its log does not have the last 64 windows that were delivered")
         assert len(ids(consumer)) == 83
@@ -109,7 +107,6 @@ def test_it_stops_where_the_same_changes_were_made_over_and_over(
             lambda: run(pair.replica, "SELECT note FROM shop.orders WHERE id = 1") == (("b",),),
             "the replica",
         )
-        pair.primary.kill()
-        pair.promote()
+        pair.fail_over()
         refusal(relay, "have the same changes more than once")
         assert len(consumer.scns) == 140

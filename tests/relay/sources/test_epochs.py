@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from databus.relay.sources.epochs import EPOCH_BITS, Epoch, Unread, unread_places
+from databus.relay.sources.epochs import Epoch, Unread, unread_places
+from databus.schemas.scn import epoch_begin
 
-EPOCH_1, EPOCH_2, EPOCH_3 = (number << EPOCH_BITS for number in (1, 2, 3))
+EPOCH_1, EPOCH_2, EPOCH_3 = (epoch_begin(number) for number in (1, 2, 3))
 
 
 def epoch(number: int, first_scn: int, after_scn: int) -> Epoch:

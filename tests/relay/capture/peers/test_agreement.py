@@ -16,14 +16,15 @@ from databus.relay.capture.peers.agreement import (
     newest_of,
     passed_places,
 )
-from databus.relay.sources.epochs import EPOCH_BITS, Epoch
+from databus.relay.sources.epochs import Epoch
 from databus.schemas.log_mark import LogMark
+from databus.schemas.scn import epoch_begin
 
 B = "http://b:1"
 
 
 def epoch(number: int, server: str, after_scn: int = -1) -> Epoch:
-    scn = (number << EPOCH_BITS) + 1000
+    scn = epoch_begin(number) + 1000
     return Epoch(number, server, f"mysql://{server}", scn, after_scn, "b.000001", 1000, None, 0)
 
 
@@ -142,7 +143,7 @@ def test_two_that_begin_at_once_end_with_one_table_however_their_steps_fall(
 
 
 def test_marks_are_those_of_the_epoch() -> None:
-    old, new = LogMark(1000, "{}"), LogMark((1 << EPOCH_BITS) + 5, "{}")
+    old, new = LogMark(1000, "{}"), LogMark(epoch_begin(1) + 5, "{}")
     tables = [PeerTable(B, mark=old), PeerTable(B, mark=new), PeerTable(B)]
     assert marks_of(tables, 1) == (new,)
 
@@ -159,5 +160,5 @@ def test_what_another_relay_alone_delivered_of_the_server_before_is_passed() -> 
     assert passed_places((ZERO, ours), [peer(ZERO, theirs)]) == [(981, 1000)]
     assert passed_places((ZERO, theirs), [peer(ZERO, ours)]) == []
     # Of another epoch before, nothing is comparable.
-    third = epoch(2, "s0", after_scn=(1 << EPOCH_BITS) + 7)
+    third = epoch(2, "s0", after_scn=epoch_begin(1) + 7)
     assert passed_places((ZERO, epoch(2, "s0", after_scn=900)), [peer(ZERO, third)]) == []

@@ -11,19 +11,19 @@ from databus.relay.capture.epoch_table import EpochTable
 from databus.relay.capture.peers.agreement import Claim, PeerTable
 from databus.relay.capture.peers.peers import Peers
 from databus.relay.sources.epochs import (
-    EPOCH_BITS,
     Agreed,
     Epoch,
     EpochWaitError,
     PeersElsewhereError,
 )
 from databus.schemas.errors import ServerError, SourceStoppedError
+from databus.schemas.scn import epoch_begin
 
 B, C = "http://b:1", "http://c:1"
 
 
 def epoch(number: int, server: str) -> Epoch:
-    scn = (number << EPOCH_BITS) + 1000
+    scn = epoch_begin(number) + 1000
     return Epoch(number, server, f"mysql://{server}", scn, -1, "b.000001", 1000, None, 0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.epoch_table import EpochTable
 from databus.relay.capture.peers.agreement import PeerTable
@@ -88,6 +90,28 @@ def test_it_looks_on_a_thread_of_its_own_until_it_is_stopped() -> None:
             pass
     finally:
         assert watch.stop(10)
+
+
+def test_an_error_that_nobody_expected_is_a_warning_and_it_looks_on() -> None:
+    found = Watched()
+    asked: list[str] = []
+
+    def fail(text: str) -> None:
+        asked.append(text)
+        raise OSError("no more files")
+
+    watch = PeerWatch(found.servers, fail, every_s=0.001)
+    newer = replace(epoch(0, "s0"), number=1, server="s1", uri=S1)
+    found.others.tables[B] = PeerTable(B, (epoch(0, "s0"), newer))
+    watch.start()
+    try:
+        while not any("no more files" in text for text in watch.warnings):
+            pass
+        while any("no more files" in text for text in watch.warnings):
+            pass
+    finally:
+        assert watch.stop(10)
+    assert len(asked) == 1
 
 
 def test_without_peers_there_is_nothing_to_look_at() -> None:

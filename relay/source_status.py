@@ -129,7 +129,8 @@ class SourceStatus:
         log = self.relay_log
         archive = None if log is None else log.archive
         gap, away = "" if log is None else log.gap, "" if archive is None else archive.warning
-        lost = filter(None, [gap, away])
+        damaged = () if log is None else log.read_from_archive
+        lost = filter(None, [gap, *damaged, away])
         return [*self.capture.warnings, *lost, *self.catch_up_failures, *self.peer_warnings]
 
     def troubles(self) -> Iterator[Trouble]:

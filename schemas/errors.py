@@ -274,7 +274,7 @@ class DamagedWindowsError(ScnNotFoundError):
             "or need a bootstrap server or another relay. A restart puts all older history aside: "
             f'POST /api/v1/physicalSources/{physical_source}/restart {{"scn": "{after}"}}',
         )
-        self.path, self.physical_source, self.until = path, physical_source, until
+        self.path, self.physical_source, self.until, self.at = path, physical_source, until, at
 
 
 class BootstrapTooOldError(RequestError):

@@ -44,7 +44,7 @@ class _Joined:
         end = segments[-1].end.position
         self.join: Join | None = Join(ring.ring_id, self.openings, ring.head - end)
 
-    def note_damage(self, error: DatabusError) -> None:
+    def note_damage(self, error: DatabusError) -> bool:
         """Fail: nothing is damaged."""
         raise error
 

@@ -55,10 +55,10 @@ from databus.doctor.servers import check_servers
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
 from databus.relay.captured_spans import SPANS_SUFFIX, load_stops
 from databus.relay.log.archive.store import ArchiveStore, shown
-from databus.relay.log.directory import log_folder
+from databus.relay.log.directory import Found, find_segments, log_folder
 from databus.relay.relay import LOCK_FILE, MAX_SCN_DATABASE
 from databus.relay.sources.kind import check_source
-from databus.schemas.errors import DatabusError, RingError, SettingsError
+from databus.schemas.errors import DatabusError, RelayLogError, RingError, SettingsError
 
 USUAL_FILES = ("relay.toml", "bootstrap.toml", "client.toml")
 _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.ERROR: "red"}
@@ -182,8 +182,28 @@ def check_relay_log(
     used = sum(_allocated_bytes(path) for path in folder.rglob("*") if path.is_file())
     growth = Growth(max(0, source.log.retention_bytes - used), "the relay log", is_sure=False)
     yield from check_folder(f"source {source.name}: log", folder, growth, machine)
+    yield check_segments(f"source {source.name}: log", folder)
     if source.log.archive is not None:
         yield check_archive(f"source {source.name}: archive", source.log.archive)
+
+
+def check_segments(name: str, folder: Path) -> Check:
+    """Check how the segments of a relay log begin and end, but not every byte of them."""
+    advice = "`databus log verify` checks every byte, and names sound copies in the archive"
+    try:
+        found = find_segments(folder) if folder.is_dir() else Found((), (), (), ())
+    except RelayLogError as problem:
+        return error(name, str(problem))
+    damaged = [
+        *map(str, found.unreadable),
+        *(f"{s.path}: {s.damage}" for s in found.log if s.damage and (s.is_sealed or s.has_more)),
+    ]
+    if found.before:
+        last = found.before[-1].path
+        damaged.append(f"there is a hole after {last}: what is before it is not read from here")
+    if damaged:
+        return warning(name, f"{'; '.join(damaged)}. {advice}")
+    return ok(name, f"{len(found.log)} segments begin and end well; {advice}")
 
 
 def check_archive(name: str, uri: str) -> Check:

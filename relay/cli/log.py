@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -71,6 +71,26 @@ class Place(NamedTuple):
         """Return the file of a segment."""
         return nullcontext(segment.path)
 
+    def sound_copy(self, segment: Segment) -> str:
+        """Return what to do with a damaged segment, by what the archive of the settings has."""
+        sources = () if self.settings is None else self.settings.physical_sources
+        uris = [s.log.archive for s in sources if s.log and s.name == segment.header.source]
+        if not uris or uris[0] is None or not segment.is_sealed:
+            return ""
+        try:
+            with _reading(uris[0]) as reader:
+                copy = reader.find_copy(segment)
+                if copy is None:
+                    return "; the archive has no copy of it"
+                with reader.copy(copy) as path:
+                    verify_segment(path)
+        except (RelayLogDamagedError, ArchiveError) as error:
+            return f"; its copy in the archive is of no use: {error}"
+        return (
+            f"; {reader.store}/{copy.manifest.segment_path} is sound, and a relay reads that "
+            "instead. To mend it, stop the relay, and copy that over it"
+        )
+
     def schema_text(self) -> Callable[[bytes], str]:
         """Return what finds a schema by its id; raises UsageError."""
         if self.settings is None:
@@ -101,6 +121,10 @@ class ArchivedPlace(NamedTuple):
         """Return a copy of a segment, whose digest is checked; raises ArchiveError."""
         assert isinstance(segment, ArchivedSegment)
         return self.reader.copy(segment)
+
+    def sound_copy(self, segment: Segment) -> str:  # noqa: ARG002
+        """Return "": this is the archive."""
+        return ""
 
     def schema_text(self) -> Callable[[bytes], str]:
         """Return what finds a schema by its id."""
@@ -205,7 +229,8 @@ def verify(folder: str | None, config: Path | None, source: str | None) -> None:
                     text = f"{segment.damage}, and whole frames lie behind that"
                     problems.append(str(RelayLogDamagedError(str(segment.path), text)))
         except (RelayLogDamagedError, ArchiveError) as error:
-            problems.append(str(error))
+            copy = place.sound_copy(segment) if isinstance(error, RelayLogDamagedError) else ""
+            problems.append(f"{error}{copy}")
     if found.before and isinstance(place, Place):
         last = found.before[-1].path.name
         problems.append(f"there is a hole after {last}: what is before it is not served")
@@ -348,11 +373,19 @@ def _place(folder: str | None, config: Path | None, source: str | None) -> Place
 
 def _archived_place(uri: str, source: str | None) -> ArchivedPlace:
     """Return the logs of a physical source in an archive; raise UsageError, ArchiveError."""
-    context = click.get_current_context()
-    folder = context.with_resource(TemporaryDirectory(prefix="databus-archive-"))
-    reader = context.with_resource(closing(ArchiveReader(uri, Path(folder), _CACHE_BYTES)))
+    reader = click.get_current_context().with_resource(_reading(uri))
     name = _only(source, reader.physical_sources(), "of the archive")
     return ArchivedPlace(reader, reader.logs(name))
+
+
+@contextmanager
+def _reading(uri: str) -> Iterator[ArchiveReader]:
+    """Yield a reader of an archive; raise ArchiveError."""
+    with (
+        TemporaryDirectory(prefix="databus-archive-") as folder,
+        closing(ArchiveReader(uri, Path(folder), _CACHE_BYTES)) as reader,
+    ):
+        yield reader
 
 
 def _only(source: str | None, names: list[str], which: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
-from databus.relay.log.archive.away import SegmentAwayError
+from databus.relay.log.archive.away import SegmentAwayError, here
 from databus.relay.log.frames.stored_windows import StoredWindows
 from databus.relay.log.gtids.frame_gtids import GtidKey
 from databus.relay.log.gtids.gtid_span import GtidSpan
@@ -65,8 +65,11 @@ class JoinedLog(SegmentList, Protocol):
         """Whether all its segments are known, those in an archive too."""
         ...
 
-    def note_damage(self, error: DamagedWindowsError | RelayLogDamagedError) -> None:
-        """Take note of windows, or of an index of GTIDs, that a reader could not read."""
+    def note_damage(self, error: DamagedWindowsError | RelayLogDamagedError) -> bool:
+        """Take note of windows, or of an index of GTIDs, that a reader could not read.
+
+        Return whether `segments` has another copy of those windows now.
+        """
         ...
 
 
@@ -389,6 +392,7 @@ class HistoryReader:
         """Yield the shift; raise RelayLogError if the log is not there, or begins anew.
 
         What was read from a log that begins anew meanwhile is of no use, and neither is its error.
+        Raises SegmentAwayError for damage if the archive has those windows.
         """
         shift = self._shift
         if shift is None:
@@ -397,7 +401,9 @@ class HistoryReader:
         try:
             yield shift
         except DamagedWindowsError as error:
-            self._log.note_damage(error)
+            if self._log.note_damage(error):
+                self._reader.close()  # it has the damaged file open
+                raise SegmentAwayError(error.path, here) from error
             raise
         finally:
             if self._reader.opening != self._opened:

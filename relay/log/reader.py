@@ -291,7 +291,7 @@ class LogReader:
         return opened.index[opened.index.last(_first_event, begin, number + 1)]
 
     def gtid_span(
-        self, position: int, gtid: GtidKey, note_damage: Callable[[RelayLogDamagedError], None]
+        self, position: int, gtid: GtidKey, note_damage: Callable[[RelayLogDamagedError], object]
     ) -> GtidSpan | None:
         """Return where a GTID may be, as `find_span`; raises ScnNotFoundError, too."""
         return find_span(self._log.segments, position, gtid, self._use, note_damage)

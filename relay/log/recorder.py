@@ -13,9 +13,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from databus.conf.settings import RelayLogSettings
 from databus.daemon.faults import describe
@@ -43,6 +43,23 @@ from databus.schemas.errors import (
 
 log = logging.getLogger(__name__)
 
+
+class Copy(NamedTuple):
+    """The archived copy of a segment that is damaged on disk, and what to say of it."""
+
+    segment: Segment
+    text: str
+
+
+class _Joined(NamedTuple):
+    """The segments of a log, as made of those in the archive and on disk, and of the copies."""
+
+    archived: tuple[Segment, ...]
+    local: tuple[Segment, ...]
+    copies: Mapping[Segment, Copy]
+    segments: tuple[Segment, ...]
+
+
 CLEAN_EVERY_S = 10.0
 _STEP_BYTES = 8 << 20  # copied between two syncs: an eighth of a small ring
 RETRY_S = 0.2
@@ -67,8 +84,8 @@ class LogRecorder:
         self._ring_path, self._folder, self._name = ring_path, folder, name
         self._settings, self._clock, self._on_problem = settings, clock, on_problem
         self._archiver = archiver
-        # Of the archive, of the disk, and both.
-        self._joined: tuple[tuple[Segment, ...], ...] = ((), (), ())
+        self._copies: dict[Segment, Copy] = {}  # of damaged segments on disk
+        self._joined = _Joined((), (), self._copies, ())
         self.hold = Hold(settings.hold)
         self.gate = LogGate(is_ended, self._hurry, clock)
         self.large = LargeWindowWriter(folder, self.gate, self._submit)
@@ -97,10 +114,12 @@ class LogRecorder:
         local = self.on_disk
         if self._archiver is None:
             return local
-        archived, joined = self._archiver.before(local), self._joined
-        if joined[0] is not archived or joined[1] is not local:
-            joined = self._joined = archived, local, (*archived, *local)
-        return joined[2]
+        archived, joined, copies = self._archiver.before(local), self._joined, self._copies
+        given = archived, local, copies
+        if any(ours is not theirs for ours, theirs in zip(joined, given, strict=False)):
+            sound = (copies[one].segment if one in copies else one for one in local)
+            joined = self._joined = _Joined(*given, (*archived, *sound))
+        return joined.segments
 
     @property
     def on_disk(self) -> tuple[Segment, ...]:
@@ -150,6 +169,7 @@ class LogRecorder:
             waiting_s=gate.waiting_s,
             waited_s=gate.waited_s,
             held_after_scn=self.hold.after_scn,
+            read_from_archive=tuple(one.text for s, one in self._copies.items() if s in segments),
             unread=self._unread,
             large_bytes=self.large.size_bytes,
             archive=None if self._archiver is None else self._archiver.status(segments),
@@ -162,12 +182,39 @@ class LogRecorder:
         if self._archiver is not None:
             self._archiver.start()
 
-    def note_damage(self, error: DamagedWindowsError | RelayLogDamagedError) -> None:
-        """Take note of windows, or of an index of GTIDs, that a reader could not read."""
+    def note_damage(self, error: DamagedWindowsError | RelayLogDamagedError) -> bool:
+        """Take note of windows, or of an index of GTIDs, that a reader could not read.
+
+        Return whether `segments` has another copy of those windows now.
+        """
+        if isinstance(error, DamagedWindowsError) and self._has_copy(error):
+            return True
         if self._gap != str(error):
             self._gap = str(error)
             log.error("%s: %s", self._name, self._gap, extra=self._about())
             self._on_problem(error)
+        return False
+
+    def _has_copy(self, error: DamagedWindowsError) -> bool:
+        """Return whether a damaged segment on disk is read from the archive from now on."""
+        archiver = self._archiver
+        found = [one for one in self.on_disk if str(one.path) == error.path and one.is_sealed]
+        if archiver is None or not found:
+            return False
+        if found[0] not in self._copies:
+            copy = archiver.copy_of(found[0], error.at)
+            if copy is None:
+                return False
+            text = (
+                f"{error.path} is damaged at byte {error.at}: its windows are read from the "
+                "archive. `databus log verify` checks both. To mend it, stop the relay, copy "
+                f"{archiver.shown_place(copy.manifest)} over it, and start the relay again"
+            )
+            on_disk = {s: one for s, one in self._copies.items() if s in self.on_disk}
+            self._copies = {**on_disk, found[0]: Copy(copy, text)}
+            log.warning("%s: %s", self._name, text, extra=self._about())
+            self._on_problem(error)
+        return True
 
     def notify(self) -> None:
         """Say that the ring has new windows; never blocks."""

@@ -33,6 +33,7 @@ class RelayLogStatus:
     waiting_s: float | None = None  # for how long capture has been waiting for it
     waited_s: float = 0.0
     held_after_scn: int | None = None  # kept for consumers; -1 = everything, None = nothing is
+    read_from_archive: tuple[str, ...] = ()  # damaged segments on disk, and what to do
     unread: str = ""  # why windows were deleted that such a consumer had not read
     large_bytes: int = 0  # of a transaction larger than the ring that is on its way into the log
     read_bytes: int = 0  # of events that consumers were sent, or that were looked at for them

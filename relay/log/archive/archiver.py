@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from databus.daemon.faults import describe
 from databus.daemon.log_setup import about
 from databus.registry.version import SchemaVersion
 from databus.relay.clock import Clock
-from databus.relay.log.archive.cache import ArchivedSegment, SegmentCache
+from databus.relay.log.archive.cache import ArchivedCopy, ArchivedSegment, SegmentCache
 from databus.relay.log.archive.manifest import (
     SCHEMAS,
     ArchiveError,
@@ -35,7 +36,7 @@ from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.archive.store import ArchiveStore
 from databus.relay.log.directory import folders_aside
 from databus.relay.log.segment import Segment, read_sealed, segment_paths
-from databus.schemas.errors import DatabusError
+from databus.schemas.errors import DamagedWindowsError, DatabusError
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +145,22 @@ class Archiver:
     def holds(self, segment: Segment) -> bool:
         """Return whether a sealed segment is in the archive."""
         return key_of(segment) in self._keys
+
+    def copy_of(self, segment: Segment, at: int) -> ArchivedCopy | None:
+        """Return the copy of a sealed segment that is damaged on disk at a byte; None without one.
+
+        Where the copy is damaged, too, all windows of the segment are.
+        """
+        header = segment.header
+        for manifest in self._known.get(header.ring_id, {}).values():
+            if manifest.is_of(segment):
+                facts = str(segment.path), header.source, (header.prev_scn, segment.end.scn), at
+                return ArchivedCopy(manifest, self._cache, partial(DamagedWindowsError, *facts))
+        return None
+
+    def shown_place(self, manifest: Manifest) -> str:
+        """Return where an archived segment is, without passwords."""
+        return f"{self._store}/{manifest.segment_path}"
 
     def before(self, local: tuple[Segment, ...]) -> tuple[Segment, ...]:
         """Return the archived segments that the oldest one on disk continues, oldest first."""

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from databus.daemon.files import OpenFile, make_folder
 from databus.relay.log.archive.away import SegmentAwayError
-from databus.relay.log.archive.manifest import ArchiveError, Manifest
+from databus.relay.log.archive.manifest import ArchiveDamagedError, ArchiveError, Manifest
 from databus.relay.log.archive.partial_file import PartialFile
 from databus.relay.log.layout import (
     ENTRY_BYTES,
@@ -26,6 +26,7 @@ from databus.relay.log.layout import (
     FrameHeader,
 )
 from databus.relay.log.segment import Segment
+from databus.schemas.errors import DamagedWindowsError
 
 MOST_AHEAD_BYTES = 16 << 20
 _FETCHERS = 2
@@ -124,7 +125,7 @@ class SegmentCache:
         with self._lock:
             self.fetched_bytes += len(data)
         if begin + sound < needed:
-            raise ArchiveError(
+            raise ArchiveDamagedError(
                 f"archive: {manifest.segment_path} is damaged at byte {begin + sound}: what is "
                 "there is not what was archived"
             )
@@ -175,6 +176,24 @@ class ArchivedSegment(Segment):
     def size_bytes(self) -> int:
         """Size of the object."""
         return self.manifest.size_bytes
+
+
+class ArchivedCopy(ArchivedSegment):
+    """An archived segment that is read because the same one on disk is damaged."""
+
+    def __init__(
+        self, manifest: Manifest, cache: SegmentCache, damage: Callable[[], DamagedWindowsError]
+    ) -> None:
+        """`damage` makes the error that is raised where this copy is damaged, too."""
+        super().__init__(manifest, cache)
+        self._damage = damage
+
+    def require(self, file: OpenFile, begin: int, end: int) -> None:
+        """Raise SegmentAwayError if bytes of its file are not here; ArchiveError."""
+        try:
+            super().require(file, begin, end)
+        except SegmentAwayError as away:
+            raise away.instead_of(self._damage) from None
 
 
 def sound_frames(data: bytes) -> int:

@@ -33,6 +33,10 @@ class ArchiveError(RelayLogError):
     """The archive cannot be read or written now, or has not what it should have."""
 
 
+class ArchiveDamagedError(ArchiveError):
+    """What the archive has of a segment is not what was archived."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One archived segment; the mark of its header is in the segment alone.
@@ -80,6 +84,11 @@ class Manifest:
     def key(self) -> SegmentKey:
         """What tells it from every other segment."""
         return _key(self.header, self.sealed_ns)
+
+    def is_of(self, segment: Segment) -> bool:
+        """Return whether it is that of a segment on disk: by ring, place, times and ends."""
+        is_same = self.key == key_of(segment) and self.end == segment.end
+        return is_same and self.header == segment.header._replace(mark=None)
 
     def to_json(self) -> str:
         """Return the manifest's text."""

@@ -24,6 +24,7 @@ from databus.relay.log.archive.manifest import (
 )
 from databus.relay.log.archive.store import ArchiveStore
 from databus.relay.log.reader import LogReader, SegmentTuple
+from databus.relay.log.segment import Segment
 from databus.relay.ring.event_selector import WINDOW_DONE, EventSelector
 from databus.relay.ring.selection import Selection
 from databus.schemas.checkpoint import Checkpoint
@@ -105,6 +106,13 @@ class ArchiveReader:
                 )
                 found.append(ArchivedLog(source, int(ring, 16), log, tuple(others)))
         return sorted(found, key=lambda one: one.sealed_ns)
+
+    def find_copy(self, segment: Segment) -> ArchivedSegment | None:
+        """Return the copy of a sealed segment on disk; None without one. Raises ArchiveError."""
+        header = segment.header
+        manifests = self.store.manifests(ring_folder(header.source, header.ring_id), {})
+        found = [one for one in manifests.values() if one.is_of(segment)]
+        return ArchivedSegment(found[0], self._cache) if found else None
 
     def segments(self, manifests: Iterable[Manifest]) -> tuple[ArchivedSegment, ...]:
         """Return segments of which is fetched what is read."""

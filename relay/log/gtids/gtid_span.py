@@ -28,7 +28,7 @@ def find_span(
     position: int,
     gtid: GtidKey,
     use: Callable[[Segment], OpenSegment],
-    note_damage: Callable[[RelayLogDamagedError], None],
+    note_damage: Callable[[RelayLogDamagedError], object],
 ) -> GtidSpan | None:
     """Return the first span with an end behind a position in which a GTID may be; None without one.
 

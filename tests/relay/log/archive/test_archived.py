@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 from databus.conf.settings import RelaySettings
-from databus.relay.cli.doctor import check_archive
+from databus.relay.cli.doctor import check_archive, check_segments
 from databus.relay.cli.log import log
 from databus.relay.log.archive import archiver as archiver_module
 from databus.relay.log.archive.manifest import ArchiveError
 from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.archive.store import ArchiveStore
+from databus.relay.log.segment import segment_paths
 from databus.relay.log.status import RelayLogStatus
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
@@ -251,6 +252,104 @@ def test_a_damaged_segment_of_the_archive_is_never_served(relay: ServedRelay, ur
     answer = relay.stream(checkPoint=Checkpoint.at(1).to_json())
     assert answer.status == 503
     assert "is damaged" in answer.body.decode()
+
+
+HARMS: dict[str, Callable[[bytes], bytes]] = {
+    "a frame": lambda data: flipped(data, len(data) // 2),
+    "its index": lambda data: flipped(data, len(data) - 200),
+    "cut": lambda data: data[: len(data) // 3],
+}
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.fixture
+def both(tmp_path: Path, uri: str) -> Iterator[ServedRelay]:
+    """A relay that has all its sealed segments on disk and in the archive."""
+    served = ServedRelay(tmp_path / "relay", **settings(archive=uri, compression="none"))
+    fill(served, range(1, LAST + 1))
+    wait_for_log(served, LAST)
+    wait_until(lambda: archived(served).is_known and not archived(served).waiting, 60)
+    yield served
+    served.close()
+
+
+def harmed_segment(relay: ServedRelay, harm: str) -> Path:
+    """Damage a sealed segment in the middle of the log."""
+    paths = segment_paths(Path(relay_log(relay).folder))
+    middle = paths[len(paths) // 2]
+    middle.write_bytes(HARMS[harm](middle.read_bytes()))
+    return middle
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_segment_that_is_damaged_on_disk_is_read_from_the_archive(
+    both: ServedRelay, expected: list[bytes], uri: str, harm: str, tmp_path: Path
+) -> None:
+    middle = harmed_segment(both, harm)
+    events, _ = read_all(both, size=20_000)
+    assert events == expected
+    assert archived(both).fetched_bytes > 0
+    (warning,) = both.relay.status_of("shop").warning_texts
+    assert f"{middle} is damaged at byte" in warning
+    assert "read from the archive" in warning
+    assert warning in json.loads(both.get("/health").body)["physicalSources"]["shop"]["warnings"]
+    answer = both.get(
+        "/measure", sources="shop.person,shop.orders", checkPoint=Checkpoint.at(1).to_json()
+    )
+    assert answer.status == 200
+    verified = verify_with(both, uri, tmp_path)
+    checked = check_segments("log", middle.parent)
+    assert "begin and end well" in checked.text or checked.verdict == "warning"
+    if harm == "cut":  # nobody knows then what it was
+        assert f"there is a hole after {middle}" in checked.text
+    else:
+        (told,) = [line for line in verified.splitlines() if str(middle) in line]
+        assert "is sound, and a relay reads that instead" in told
+        assert told.partition("; ")[2].partition(" is sound")[0] in warning
+
+
+def verify_with(relay: ServedRelay, uri: str, folder: Path) -> str:
+    """Return what `databus log verify` prints by settings that name the archive."""
+    config = folder / "relay.toml"
+    shown = json.dumps(relay_log(relay).folder)
+    config.write_text(
+        f"""data_dir = {json.dumps(str(folder / "relay"))}
+[[physical_sources]]
+name = "shop"
+uri = "sqlite:///{folder}/none.db"
+sources = ["shop.person"]
+[physical_sources.log]
+dir = {shown}
+archive = {json.dumps(uri)}
+""",
+        encoding="utf-8",
+    )
+    verified = CliRunner().invoke(log, ["verify", "-c", str(config)])
+    assert verified.exit_code == 1, verified.output
+    return verified.output
+
+
+def test_a_segment_that_is_damaged_on_disk_and_in_the_archive_is_left_to_other_rungs(
+    both: ServedRelay, uri: str, tmp_path: Path
+) -> None:
+    middle = harmed_segment(both, "a frame")
+    store = ArchiveStore(uri)
+    (ring,) = store.folders("shop")
+    stem = middle.name.removesuffix(".segment")
+    (name,) = [n for n in store.names(f"shop/{ring}") if n.startswith(stem) and "segment" in n]
+    data = store.read(f"shop/{ring}/{name}")
+    store.write(f"shop/{ring}/{name}", [flipped(data, len(data) // 2)])
+    scns = range(1, LAST)
+    scn = next(
+        scn for scn in scns if both.stream(checkPoint=Checkpoint.at(scn).to_json()).status != 200
+    )
+    answer = both.stream(checkPoint=Checkpoint.at(scn).to_json())
+    assert (answer.status, str(middle) in str(answer.headers)) == (404, True)
+    assert both.stream(checkPoint=Checkpoint.at(1).to_json()).status == 200
+    assert "its copy in the archive is of no use" in verify_with(both, uri, tmp_path)
 
 
 def test_the_archive_has_a_retention_of_its_own(tmp_path: Path, uri: str) -> None:

@@ -25,6 +25,17 @@ class LeaseUnavailableError(LeaseError):
         self.store = store
 
 
+def refusal(store: str, problem: object, advice: str, *, has_served: bool) -> LeaseError:
+    """Return the error of a store that refuses its user.
+
+    It is final, unless the store has served that user before: then somebody works on the rights.
+    """
+    text = f"it refuses the user of its URL: {problem}; {advice}"
+    if has_served:
+        return LeaseUnavailableError(store, f"{text}. It is asked again")
+    return LeaseError(f"{store} cannot be used: {text}")
+
+
 class LeaseLostError(LeaseError):
     """The caller does not hold its lease any more, by its own clock: it must not write."""
 

@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.schema import CreateTable
 
 from databus.daemon.files import make_private
-from databus.leases.errors import LeaseError, LeaseUnavailableError
+from databus.leases.errors import LeaseError, LeaseUnavailableError, refusal
 from databus.leases.records import Stored
 from databus.schemas.errors import SettingsError
 
@@ -37,6 +37,13 @@ _TABLE = sa.Table(
 )
 # The drivers that this project brings, where SQLAlchemy's own choice is another one.
 _DRIVERS = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+# Of MySQL and MariaDB: no such user, password or database, no right to it, a locked account.
+_REFUSED_CODES = frozenset({1044, 1045, 1049, 1142, 1227, 1698, 1820, 1862, 3118, 4151})
+_REFUSED_STATES = frozenset({"28000", "28P01", "3D000", "42501"})  # of PostgreSQL
+_ADVICE = (
+    "give the right user, password and database in the URL, and let the user SELECT, INSERT, "
+    "UPDATE and CREATE there"
+)
 _LIMITS: Mapping[str, Mapping[str, Any]] = {
     "pymysql": {
         "connect_timeout": _TIMEOUT_S,
@@ -110,9 +117,10 @@ class SqlRecords:
             with self._engine.connect() as connection:
                 yield connection
         except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
-            raise LeaseUnavailableError(
-                self.shown, getattr(error, "orig", None) or error
-            ) from error
+            problem = getattr(error, "orig", None) or error
+            if _is_refusal(problem):
+                raise refusal(self.shown, problem, _ADVICE, has_served=self._is_ready) from error
+            raise LeaseUnavailableError(self.shown, problem) from error
         except exc.SQLAlchemyError as error:
             raise LeaseError(f"{self.shown} cannot keep leases: {error}") from error
 
@@ -125,6 +133,14 @@ class SqlRecords:
                 if not sa.inspect(connection).has_table(_TABLE.name):
                     connection.execute(CreateTable(_TABLE, if_not_exists=True))
             self._is_ready = True
+
+
+def _is_refusal(problem: BaseException) -> bool:
+    """Return whether a server says that this user, or this database, is not to be had."""
+    code = problem.args[0] if problem.args else None
+    # On a failed connection psycopg has the text alone.
+    is_of_postgres = getattr(problem, "sqlstate", None) in _REFUSED_STATES
+    return code in _REFUSED_CODES or is_of_postgres or "authentication failed" in str(problem)
 
 
 def _make_private(url: URL) -> None:

@@ -22,10 +22,12 @@ from urllib.parse import unquote, urlsplit
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
     ConnectionDropped,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
@@ -33,16 +35,22 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
-from databus.leases.errors import LeaseError, LeaseUnavailableError
+from databus.leases.errors import LeaseError, LeaseUnavailableError, refusal
 from databus.leases.records import Stored
 from databus.schemas.errors import SettingsError
 
 _ROOT = "/databus"
 _TIMEOUT_S = 5.0
 _SESSION_S = 10.0
+_REFUSED = (AuthFailedError, NoAuthError)
+_ADVICE = (
+    "give the user and password in the URL that made its nodes, or another path; `getAcl` of "
+    "ZooKeeper's client shows whose a node is"
+)
 _UNAVAILABLE = (
     ConnectionDropped,
     ConnectionLoss,
@@ -81,7 +89,7 @@ class ZookeeperRecords:
             **_access(login),
         )
         self._timeout_s = timeout_s
-        self._lock = threading.Lock()
+        self._lock, self._has_served = threading.Lock(), False
         self._live: threading.Event | None = None
 
     def read(self, name: str, on_change: Callable[..., None] | None = None) -> Stored | None:
@@ -123,15 +131,23 @@ class ZookeeperRecords:
         try:
             # Not queued while there is no connection: it would be done at some time later.
             if not self._connection().wait(self._timeout_s):
+                if self._client.client_state == KeeperState.AUTH_FAILED:
+                    raise AuthFailedError("the login failed")
                 raise ConnectionLoss("no server answers")
             request = getattr(self._client, f"{method}_async")(*args, **options)
-            return request.get(timeout=self._timeout_s)
+            answer = request.get(timeout=self._timeout_s)
         except (BadVersionError, NodeExistsError, NoNodeError):
+            self._has_served = True
             raise
+        except _REFUSED as error:
+            served = self._has_served
+            raise refusal(self.shown, repr(error), _ADVICE, has_served=served) from error
         except _UNAVAILABLE as error:
             raise LeaseUnavailableError(self.shown, repr(error)) from error
         except KazooException as error:
             raise LeaseError(f"{self.shown} cannot keep leases: {error!r}") from error
+        self._has_served = True
+        return answer
 
     def _connection(self) -> threading.Event:
         """Return the event that is set while there is a connection; begin to connect, for ever."""

@@ -7,11 +7,15 @@ from contextlib import suppress
 
 import pytest
 
+from databus.daemon.faults import is_transient
+from databus.demo.private_mariadb import HOST
 from databus.leases.errors import LeaseError, LeaseLostError, LeaseUnavailableError
 from databus.leases.holding import HeldLease
+from databus.leases.sql_records import SqlRecords
 from databus.leases.store import Lease, LeaseStore
 from databus.leases.zookeeper_records import ZookeeperRecords
 from tests.databus.leases.contenders import LEASE, TTL_S, Contender, Time
+from tests.mariadb_server import Database
 from tests.zookeeper_server import PrivateZookeeper, ZookeeperEnsemble
 
 pytest_plugins = ["tests.record_stores"]
@@ -103,11 +107,46 @@ def test_nodes_of_a_user_are_closed_to_others(zookeeper: PrivateZookeeper) -> No
     assert ours.replace("a", b"1", None)
     others = [ZookeeperRecords(url), ZookeeperRecords(url.replace("//", "//bob:x@"))]
     for one in others:
-        with pytest.raises(LeaseError, match="NoAuthError"):
+        with pytest.raises(
+            LeaseError, match=r"NoAuthError.*; give the user and password"
+        ) as caught:
             one.read("a")
+        assert not is_transient(caught.value)
+    # One that was served before is told, and asks again: somebody works on the rights.
+    assert others[0].read("no-such-node") is None
+    with pytest.raises(LeaseUnavailableError, match="refuses the user") as caught:
+        others[0].read("a")
+    assert is_transient(caught.value)
     again = ZookeeperRecords(url.replace("//", "//ann:s%40cret@"))
     stored = again.read("a")
     assert stored is not None
     assert again.replace("a", b"2", stored)
     for one in (ours, again, *others):
         one.close()
+
+
+@pytest.mark.mariadb
+def test_a_database_that_refuses_its_user_is_final_at_first_and_asked_again_later(
+    database: Database,
+) -> None:
+    server, user = database.server, f"{database.name}_leases"
+    url = f"mysql://{user}:s%40cret@{HOST}:{server.port}/{database.name}"
+    for wrong in (url, url.replace(f"/{database.name}", "/nosuch").replace(user, server.user, 1)):
+        records = SqlRecords(wrong)
+        with pytest.raises(LeaseError, match=r"refuses the user .*; give the right user") as caught:
+            records.read("a")
+        assert not is_transient(caught.value)
+        assert "s@cret" not in str(caught.value)
+        records.close()
+    database.run(f"GRANT ALL ON {database.name}.* TO {user} IDENTIFIED BY 's@cret'")
+    records = SqlRecords(url)
+    assert records.replace("a", b"{}", None)
+    database.run(f"SET PASSWORD FOR {user} = PASSWORD('another')")
+    records.close()  # the next request connects again
+    with pytest.raises(LeaseUnavailableError, match=r"Access denied.*It is asked") as caught:
+        records.read("a")
+    assert is_transient(caught.value)
+    database.run(f"SET PASSWORD FOR {user} = PASSWORD('s@cret')")
+    assert records.read("a") is not None
+    records.close()
+    database.run(f"DROP USER {user}")

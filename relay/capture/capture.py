@@ -41,7 +41,7 @@ from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
 from databus.relay.clock import SYSTEM_CLOCK, Clock
 from databus.relay.monitoring.large_rows import LargeRows
 from databus.relay.ring.room import WaitEndedError
-from databus.relay.sources.epochs import ServerRefusedError
+from databus.relay.sources.epochs import ServerRefusedError, longest_wait_s
 from databus.relay.sources.source import Captured, LogSearch, Source
 from databus.schemas.errors import DatabusError
 from databus.schemas.log_mark import LogMark
@@ -49,7 +49,7 @@ from databus.schemas.windows import EmptyWindow, WindowBatch, WindowEnd, WindowP
 
 log = logging.getLogger(__name__)
 
-JITTER = 0.2
+JITTER = 0.2  # of the wait for the next try, which it only shortens
 # Sources are read, and servers send a sign of life, every second.
 HEARD_WITHIN_S = 4.0
 
@@ -488,7 +488,7 @@ class Capture:
     def _back_off(self, error: Exception) -> None:
         """Report a transient error and wait for the next try."""
         text = describe(error)
-        wait_s = self._wait_s * (1 - JITTER * random.random())  # jitter only shortens the wait
+        wait_s = longest_wait_s(error, self._wait_s) * (1 - JITTER * random.random())
         is_away = is_transient(error) and not is_of_this_machine(error)
         name, what = self._settings.name, "is not available" if is_away else "could not continue"
         log.warning("%s %s, next try in %.1f s: %s", name, what, wait_s, text, extra=self._about())

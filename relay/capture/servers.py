@@ -250,6 +250,9 @@ class Servers:
                 self._clock.wall_ns() // 1_000_000_000,
             )
         )
+        text, server = "%s: epoch %d begins at server %s (%s) with scn %d", serving.server
+        where, known = without_password(self._uri), about(physical_source=self.name)
+        log.info(text, self.name, serving.number, server, where, scn, extra=known)
         if self.peers is not None:
             self.peers.begun()
 

@@ -14,6 +14,8 @@ from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import binlog_position, epoch_begin
 
+_MOST_PEER_WAIT_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
@@ -90,6 +92,11 @@ class ServerRefusedError(SourceStoppedError):
 
 class EpochWaitError(SourceUnavailableError):
     """Capture waits for other relays of the source to agree on an epoch."""
+
+
+def longest_wait_s(error: Exception, wait_s: float) -> float:
+    """Return for how long capture waits at most after an error: peers are asked again soon."""
+    return min(wait_s, _MOST_PEER_WAIT_S) if isinstance(error, EpochWaitError) else wait_s
 
 
 class PeersElsewhereError(SourceUnavailableError):

@@ -20,6 +20,7 @@ from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.clock import Clock
 from databus.relay.ring.ring import EncodedWindow
+from databus.relay.sources.epochs import EpochWaitError
 from databus.relay.sources.source import Newest, RowChange
 from databus.relay.sources.window_writer import BATCH_BYTES
 from databus.schemas.errors import (
@@ -290,6 +291,18 @@ def test_no_wait_for_the_next_try_is_longer_than_the_longest(
     next_try_at = capture.status.next_try_at
     assert next_try_at is not None
     assert 0.8 * 3600 <= next_try_at - bench.time.now_s <= 3600
+
+
+def test_peers_that_are_waited_for_are_asked_again_soon(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(
+        update={"reconnect_min_s": 3600.0, "reconnect_max_s": 3600.0}
+    )
+    bench.source.fail(EpochWaitError("waits for b:1"))
+    capture = bench.start()
+    wait_until(lambda: capture.status.problem == "waits for b:1")
+    next_try_at = capture.status.next_try_at
+    assert next_try_at is not None
+    assert 0 < next_try_at - bench.time.now_s <= 2
 
 
 def test_the_problem_is_told_while_the_source_is_out_of_reach(bench: Bench) -> None:

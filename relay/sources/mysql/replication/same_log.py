@@ -23,6 +23,7 @@ from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,
     Start,
+    reach_of,
     start_at_position,
 )
 from databus.relay.sources.source import Newest
@@ -142,10 +143,13 @@ class SameLog:
         number = rotated_from.place.file_number
         if files and files[0].number > number:
             return  # purged, which is usual for a file that was read
-        names = [file.name for file in files if file.number == number]
-        if not names:
+        held = [file for file in files if file.number == number]
+        if not held:
             raise AnotherLogError(rotated_from, f"server {self.server}, without file {number}")
-        dump = open_dump(Start(names[0], max(rotated_from.begin, FIRST_OFFSET)))
+        if held[0].size_bytes < rotated_from.place.offset:
+            # Asked for it, the server would name neither the place nor what it has.
+            raise AnotherLogError(rotated_from, f"server {self.server}, {reach_of(files)}")
+        dump = open_dump(Start(held[0].name, max(rotated_from.begin, FIRST_OFFSET)))
         try:
             prove(events_to_the_end(dump), Proof(rotated_from, rotated_from.place, self.server))
         finally:

@@ -14,6 +14,8 @@ from pydantic.json_schema import SkipJsonSchema
 from databus.conf.model import Settings, SizeBytes, SourceStart
 from databus.conf.source_names import NamedTable, SourceNames, source_problems
 
+RELAY_SCHEMES = ("databus+http", "databus+https")
+
 
 class SourceSettings(Settings):
     """One table stream of a physical source."""
@@ -99,8 +101,8 @@ class RelayLogSettings(Settings):
 class PhysicalSourceSettings(Settings):
     """One database whose change log is read.
 
-    `uri` is `sqlite:/path/shop.db`, `mysql://user@host:3306` or
-    `generator:?rate=100`. It never contains a password: `password_file` or
+    `uri` is `sqlite:/path/shop.db`, `mysql://user@host:3306`, `generator:?rate=100`, or another
+    relay, `databus+http://relay-a:11115`. It never contains a password: `password_file` or
     `password_env` names the file or variable with it.
     """
 
@@ -110,7 +112,7 @@ class PhysicalSourceSettings(Settings):
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Name of the physical source")
     uri: str = Field(
         description="Where the change log is read from. MySQL: or a list of servers that replicate "
-        "each other; the first is read, and the next when it is gone"
+        "each other, or of relays; the first is read, and the next when it is gone"
     )
     # The others of a list.
     standby_uris: SkipJsonSchema[tuple[str, ...]] = ()
@@ -129,6 +131,14 @@ class PhysicalSourceSettings(Settings):
     )
     epoch_peers_tls_ca: Path | None = Field(
         default=None, description="CA file for those at `https://`; without it, the system's"
+    )
+    upstream_token_file: Path | None = Field(
+        default=None,
+        description="databus+http: file with a reader's token for the relays in `uri`, first line",
+    )
+    upstream_tls_ca: Path | None = Field(
+        default=None,
+        description="databus+https: CA file for the relays in `uri`; without it, the system's",
     )
     sources: tuple[SourceSettings | str, ...] = Field(
         description="Tables to capture: names, or TOML tables with `name`, `table` and `id`",
@@ -240,9 +250,12 @@ class PhysicalSourceSettings(Settings):
             return values
         if not uris:
             raise ValueError("uri: the list is empty")
-        others = [uri for uri in uris if not str(uri).startswith("mysql:")]
-        if others and len(uris) > 1:
-            raise ValueError(f"uri: a list can only have servers of mysql:, not {others[0]!r}")
+        kinds = {"relay" if _is_relay(str(uri)) else _scheme(str(uri)) for uri in uris}
+        if len(uris) > 1 and kinds not in ({"mysql"}, {"relay"}):
+            raise ValueError(
+                "uri: a list can only have servers of mysql:, or relays of databus+http: and "
+                f"databus+https:, not {uris[-1]!r} beside {uris[0]!r}"
+            )
         if len(set(uris)) < len(uris):
             raise ValueError("uri: the list has a server twice")
         return {**values, "uri": uris[0], "standby_uris": tuple(uris[1:])}
@@ -279,7 +292,13 @@ class PhysicalSourceSettings(Settings):
     def _names_and_tables(
         cls, sources: tuple[SourceSettings | str, ...], info: ValidationInfo
     ) -> tuple[SourceSettings | str, ...]:
-        scheme = _scheme(str(info.data.get("uri", "")))
+        uri = str(info.data.get("uri", ""))
+        scheme = _scheme(uri)
+        own = [s.name for s in map(_named, sources) if s.is_given]
+        if _is_relay(uri) and own:
+            raise ValueError(
+                f"source {own[0]}: a relay's sources have their names there; write no `table`"
+            )
         for problem in source_problems([_named(source) for source in sources], scheme):
             raise ValueError(problem)
         return sources
@@ -288,6 +307,11 @@ class PhysicalSourceSettings(Settings):
     def scheme(self) -> str:
         """The scheme of its URI."""
         return _scheme(self.uri)
+
+    @property
+    def is_relay(self) -> bool:
+        """Whether it is read from another relay."""
+        return _is_relay(self.uri)
 
     @property
     def named_tables(self) -> list[NamedTable]:
@@ -328,6 +352,10 @@ def _named(source: SourceSettings | str) -> NamedTable:
     if source.table is None:
         return NamedTable(source.name, source.name, is_given=False)
     return NamedTable(source.name, source.table)
+
+
+def _is_relay(uri: str) -> bool:
+    return _scheme(uri) in RELAY_SCHEMES
 
 
 def _scheme(uri: str) -> str:

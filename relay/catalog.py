@@ -9,7 +9,7 @@ settings over all physical sources.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from databus.conf.settings import PhysicalSourceSettings, SourceSettings
@@ -66,13 +66,20 @@ class Catalog:
 
 
 def make_catalog(
-    physical_sources: Sequence[PhysicalSourceSettings], known: Mapping[str, int]
+    physical_sources: Sequence[PhysicalSourceSettings],
+    known: Mapping[str, int],
+    ids_of: Callable[[PhysicalSourceSettings], Mapping[str, int]] | None = None,
 ) -> Catalog:
-    """Return the catalog of the settings; raise SettingsError on a conflict."""
+    """Return the catalog of the settings; raise SettingsError on a conflict.
+
+    `ids_of` returns the ids that the sources of another relay have there, of which those that are
+    not known yet are taken over.
+    """
     _refuse_doubles([p.name for p in physical_sources], "physical source")
     listed = [source for p in physical_sources for source in _listed(p)]
     _refuse_doubles([source.name for source in listed], "source")
-    fixed = dict(_fixed_ids(listed, known))
+    given = {} if ids_of is None else _given_ids(physical_sources, known, ids_of)
+    fixed = dict(_fixed_ids(listed, {**given, **known}))
     _refuse_doubles([str(src_id) for src_id in fixed.values()], "source id")
     # Ids of sources that are no longer listed are not reused: their events may still be
     # in a ring or in a client's store.
@@ -92,7 +99,8 @@ def check_tables(
     Rows of two tables would come under one name and one id, and nothing would tell consumers.
     """
     known = registry.sources()
-    for name, table, _ in (one for p in physical_sources for one in p.named_tables):
+    captured = [p for p in physical_sources if not p.is_relay]
+    for name, table, _ in (one for p in captured for one in p.named_tables):
         versions = registry.versions(name) if name in known else ()
         before = captured_table(versions[-1].text) if versions else None
         if before not in (None, table):
@@ -108,6 +116,21 @@ def _listed(physical_source: PhysicalSourceSettings) -> list[SourceSettings]:
         SourceSettings(name=source) if isinstance(source, str) else source
         for source in physical_source.sources
     ]
+
+
+def _given_ids(
+    physical_sources: Sequence[PhysicalSourceSettings],
+    known: Mapping[str, int],
+    ids_of: Callable[[PhysicalSourceSettings], Mapping[str, int]],
+) -> Mapping[str, int]:
+    """Return the ids that new sources of other relays have there."""
+    found: dict[str, int] = {}
+    for source in physical_sources:
+        new = [one.name for one in _listed(source) if one.id is None and one.name not in known]
+        if source.is_relay and new:
+            given = ids_of(source)
+            found |= {name: given[name] for name in new if name in given}
+    return found
 
 
 def _fixed_ids(listed: list[SourceSettings], known: Mapping[str, int]) -> Iterator[tuple[str, int]]:

@@ -59,6 +59,7 @@ from databus.relay.sources.kind import (
     kind_of,
     open_log_probe,
     open_source as open_kept_source,
+    source_ids,
 )
 from databus.relay.sources.log_status import LogProbe
 from databus.relay.sources.source import Source
@@ -239,7 +240,7 @@ class Relay:
         self.monitor.problems.note(self._clock.wall_ns() / 1e9, physical_source, error)
 
     def _make_catalog(self) -> Catalog:
-        catalog = make_catalog(self.settings.physical_sources, self.registry.sources())
+        catalog = make_catalog(self.settings.physical_sources, self.registry.sources(), source_ids)
         check_tables(self.settings.physical_sources, self.registry)
         self.registry.add_sources(catalog.ids)
         return catalog

@@ -59,6 +59,7 @@ relay/sources/mysql/search: searches along the log
 relay/sources/mysql/scan: rows at rest
 relay/sources/mysql: MySQL and MariaDB
 relay/sources/sqlite: SQLite
+relay/sources/upstream: another relay
 relay/catalog.py: names and ids
 relay/clock.py: the time
 relay/monitoring: clients, errors, history

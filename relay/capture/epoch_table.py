@@ -62,6 +62,13 @@ class EpochTable:
         self._epochs = (*kept, epoch)
         self._write()
 
+    def adopt(self, epochs: Iterable[Epoch]) -> None:
+        """Take over the epochs of another relay, durably. Raises RingError."""
+        adopted = tuple(epochs)
+        if adopted != self._epochs:
+            self._epochs = adopted
+            self._write()
+
     @property
     def agreed_with(self) -> frozenset[str]:
         """The URLs of the other relays that have agreed to these epochs."""

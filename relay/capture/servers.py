@@ -32,6 +32,7 @@ from databus.relay.sources.epochs import (
     Serving,
 )
 from databus.relay.sources.source import Captured, Source
+from databus.relay.sources.upstream.identity import merged_epochs
 from databus.relay.sources.uri import without_password
 from databus.schemas.errors import SourceUnavailableError
 from databus.schemas.scn import binlog_position
@@ -143,7 +144,8 @@ class Servers:
     def lineage(self, ring_scn: int) -> Lineage:
         """Return what a source must know when the ring ends at an SCN."""
         newest, executed = self.table.newest, self.table.executed
-        unknown = Lineage(newest, has_others=len(self._settings.uris) > 1)
+        has_others = len(self._settings.uris) > 1
+        unknown = Lineage(newest, has_others=has_others, epochs=self.table.epochs)
         # After a power failure, or a restart from an SCN, the ring may have less.
         if executed is None or executed.scn > ring_scn:
             return unknown
@@ -162,6 +164,9 @@ class Servers:
         serving = source.serving
         if serving is not None and captured:
             self._enter(serving, captured[0], ring_scn)
+        if source.epochs is not None and captured:
+            most = binlog_position(max(_scn_of(captured[-1]), 0)).epoch
+            self.table.adopt(merged_epochs(self.table.epochs, source.epochs, most))
         yield
         self._is_whole = True
 

@@ -22,6 +22,7 @@ from databus.relay.sources.source import (
     Change,
     Origin,
     RowChange,
+    SourceSchema,
     TableAltered,
     TableDefined,
     TableEmptied,
@@ -88,6 +89,25 @@ class WindowEncoder:
         # Versions made by the current window; registered before it is published.
         self._made: list[SchemaVersion] = []
         self.revision = 0
+
+    @property
+    def src_ids(self) -> Mapping[str, int]:
+        """The ids of the sources, by name."""
+        return self._src_ids
+
+    def schemas(self) -> Mapping[str, Sequence[SourceSchema]]:
+        """Return all schema versions of each source, the oldest first, by name."""
+        return {
+            name: [
+                SourceSchema(name, version.text, version.start_scn, version.schema_id)
+                for version in self._registry.versions(name)
+            ]
+            for name in self._src_ids
+        }
+
+    def adopt(self, schemas: Sequence[SourceSchema]) -> None:
+        """Register versions as another relay has them, in order; raise SchemaError."""
+        self._registry.register_unchecked([(s.source, s.text, s.start_scn) for s in schemas])
 
     def leave_out(self, tables: Collection[str]) -> None:
         """Write the windows from now on without the rows of some tables."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.log_mark import LogMark
@@ -35,6 +35,22 @@ class Epoch:
     offset: int
     executed: str | None
     began_s: int
+
+
+def parse_epoch(one: Any) -> Epoch:
+    """Return an epoch as a relay's API tells it; raises ValueError, KeyError, TypeError."""
+    after = one["afterScn"]
+    return Epoch(
+        number=int(one["number"]),
+        server=str(one["server"]),
+        uri=str(one["uri"]),
+        first_scn=int(one["firstScn"]),
+        after_scn=-1 if after is None else int(after),
+        file=str(one["file"]),
+        offset=int(one["offset"]),
+        executed=one["executed"],
+        began_s=int(one["beganAt"]),
+    )
 
 
 class Serving(NamedTuple):
@@ -73,7 +89,8 @@ class Lineage(NamedTuple):
 
     `executed` is None if that is not known. `more` are the GTIDs of the windows delivered since.
     `has_others` tells that capture may go on at another server than the one that answers.
-    `agree` is None where no other relay captures the source. `find_overlap` returns the SCN, as of
+    `agree` is None where no other relay captures the source. `epochs` are all that are known, the
+    oldest first. `find_overlap` returns the SCN, as of
     an epoch, of the last delivered window in the log of the server that answers; it raises
     NoOverlapError.
     """
@@ -83,6 +100,7 @@ class Lineage(NamedTuple):
     more: Sequence[str] = ()
     has_others: bool = False
     agree: Agree | None = None
+    epochs: Sequence[Epoch] = ()
     find_overlap: Callable[[int], int] | None = None
 
 

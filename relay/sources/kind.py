@@ -12,7 +12,7 @@ each under its scheme. All other code asks for a kind by a URI and never compare
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 GROUP = "databus.sources"
 # Loaded when a URI names them: a relay of SQLite files does not import PyMySQL.
 BUILT_IN = (
+    EntryPoint("databus+http", "databus.relay.sources.upstream.kind:KIND", GROUP),
+    EntryPoint("databus+https", "databus.relay.sources.upstream.kind:KIND", GROUP),
     EntryPoint("generator", "databus.relay.sources.generator:KIND", GROUP),
     EntryPoint("mysql", "databus.relay.sources.mysql.kind:KIND", GROUP),
     EntryPoint("sqlite", "databus.relay.sources.sqlite.kind:KIND", GROUP),
@@ -103,6 +105,7 @@ class SourceKind:
     repair_history  writes a table's definition into the history in the folder
     prepare_reread  copies what a second reading of the log needs, and returns the SCN after which
                     it is to begin, the asked one or an earlier one; raises SourceStoppedError
+    source_ids      returns the ids that sources have where they come from; None: a relay gives them
     digest          `module:class` of a `SourceTable`, which compares a table with its copy.
                     A name, because it needs Spark, and a source does not import Spark.
     """
@@ -114,6 +117,7 @@ class SourceKind:
     probe_log: Callable[[PhysicalSourceSettings], LogProbe] | None = None
     repair_history: Callable[[PhysicalSourceSettings, Path, RepairRequest], Repaired] | None = None
     prepare_reread: Callable[[PhysicalSourceSettings, RereadRequest], int] | None = None
+    source_ids: Callable[[PhysicalSourceSettings], Mapping[str, int]] | None = None
     digest: str = ""
 
 
@@ -169,6 +173,15 @@ def read_columns(settings: PhysicalSourceSettings, source: str) -> Table:
     names = settings.names
     table = columns(settings.by_table(), names.table_of(source))
     return table.named(names.name_of(table.source))
+
+
+def source_ids(settings: PhysicalSourceSettings) -> Mapping[str, int]:
+    """Return the ids that sources have where they come from, by name; none if a relay gives them.
+
+    Raises SettingsError if they cannot be asked for.
+    """
+    found = kind_of(settings.uri).source_ids
+    return {} if found is None else found(settings)
 
 
 def repair_history(

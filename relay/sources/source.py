@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from databus.conf.named_places import NamedPlace, ScnPlace
 from databus.conf.units import size_text
-from databus.relay.sources.epochs import Lineage, Serving
+from databus.relay.sources.epochs import Epoch, Lineage, Serving
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.event.metadata import Notes, Op
@@ -182,6 +182,15 @@ class TableEncoder(NamedTuple):
     key_of: Callable[[Row], int | bytes]
 
 
+class SourceSchema(NamedTuple):
+    """A version of a source's schema, which is in force from `start_scn` on."""
+
+    source: str
+    text: str
+    start_scn: int
+    schema_id: bytes
+
+
 class EventEncoder(Protocol):
     """Writes the events of one physical source, with the schemas and keys that the relay knows.
 
@@ -196,6 +205,18 @@ class EventEncoder(Protocol):
     def encode(self, transaction: Transaction) -> EncodedWindow:
         """Return a transaction's window; raises UnfitRowError for a row that does not fit."""
         ...
+
+    @property
+    def src_ids(self) -> Mapping[str, int]:
+        """The ids of the sources, by name."""
+        ...
+
+    def schemas(self) -> Mapping[str, Sequence[SourceSchema]]:
+        """Return all schema versions of each source, the oldest first, by name."""
+        ...
+
+    def adopt(self, schemas: Sequence[SourceSchema]) -> None:
+        """Register versions as another relay has them, in order; raises SchemaError."""
 
     def known_table(self, table: Table, origin: Origin, scn: int) -> TableEncoder | None:
         """Return how a table's rows are written at `scn`; None when it has no version yet."""
@@ -288,6 +309,11 @@ class Source(ABC):
     @property
     def serving(self) -> Serving | None:
         """The epoch that is read, once open; None for a source without epochs."""
+        return None
+
+    @property
+    def epochs(self) -> Sequence[Epoch] | None:
+        """The epochs of what is read, the oldest first, from where it comes; None = made here."""
         return None
 
     @property

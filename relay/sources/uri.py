@@ -54,7 +54,7 @@ def parse_uri(text: str) -> SourceUri:
     are absolute ones.
     """
     scheme, colon, rest = text.partition(":")
-    if not colon or not scheme.isalnum():
+    if not colon or not scheme.replace("+", "").isalnum():
         raise SettingsError(f"uri = {text!r}: must begin with a scheme such as `sqlite:`")
     path, _, query = rest.partition("?")
     if path.startswith("///"):

@@ -12,7 +12,7 @@ from databus.conf.settings import PhysicalSourceSettings, ServerAccessSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.http.client import FAILURES, HttpClient
 from databus.relay.capture.peers.agreement import Claim, PeerTable
-from databus.relay.sources.epochs import Epoch
+from databus.relay.sources.epochs import parse_epoch
 from databus.schemas.errors import DatabusError, ServerError
 from databus.schemas.log_mark import LogMark
 
@@ -83,24 +83,9 @@ def parse_table(url: str, value: Any) -> PeerTable:
     claim, mark = value["claim"], value["logMark"]
     return PeerTable(
         url,
-        tuple(_parse_epoch(one) for one in value["epochs"]),
+        tuple(parse_epoch(one) for one in value["epochs"]),
         None
         if claim is None
         else Claim(int(claim["number"]), claim["server"], claim["uri"], bool(claim["isConfirmed"])),
         None if mark is None else LogMark.decode(mark),
-    )
-
-
-def _parse_epoch(one: Any) -> Epoch:
-    after = one["afterScn"]
-    return Epoch(
-        number=int(one["number"]),
-        server=str(one["server"]),
-        uri=str(one["uri"]),
-        first_scn=int(one["firstScn"]),
-        after_scn=-1 if after is None else int(after),
-        file=str(one["file"]),
-        offset=int(one["offset"]),
-        executed=one["executed"],
-        began_s=int(one["beganAt"]),
     )

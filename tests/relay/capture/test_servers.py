@@ -111,16 +111,18 @@ def test_what_was_delivered_is_completed_from_the_ring() -> None:
     found = servers(table, SettableTime(), {100: ["0-1-9", "0-1-10"]}.get)
     newest = table.newest
     known = Executed(100, "0-1-8")
-    assert found.lineage(100) == Lineage(newest, known, has_others=True)
-    assert found.lineage(120) == Lineage(newest, known, ["0-1-9", "0-1-10"], has_others=True)
+    assert found.lineage(100) == Lineage(newest, known, has_others=True, epochs=table.epochs)
+    assert found.lineage(120) == Lineage(
+        newest, known, ["0-1-9", "0-1-10"], has_others=True, epochs=table.epochs
+    )
 
 
 def test_what_was_delivered_is_unknown_when_the_ring_has_less_or_lacks_windows() -> None:
     table = table_of(ONE)
     table.note(Executed(100, "0-1-8"))
     found = servers(table, SettableTime())
-    assert found.lineage(90) == Lineage(table.newest, has_others=True)
-    assert found.lineage(120) == Lineage(table.newest, has_others=True)
+    assert found.lineage(90) == Lineage(table.newest, has_others=True, epochs=table.epochs)
+    assert found.lineage(120) == Lineage(table.newest, has_others=True, epochs=table.epochs)
 
 
 def test_what_an_error_keeps_from_being_handed_over_is_not_delivered() -> None:
@@ -135,7 +137,7 @@ def test_what_an_error_keeps_from_being_handed_over_is_not_delivered() -> None:
             raise answer
         return answer
 
-    source: Any = SimpleNamespace(read=read, executed="0-1-", serving=None)
+    source: Any = SimpleNamespace(read=read, executed="0-1-", serving=None, epochs=None)
     with found.taking(source, found.read(source), 100):
         pass
     found.note(source, 100, 100)

@@ -1,0 +1,1 @@
+"""A relay whose source is another relay: windows come through byte for byte."""

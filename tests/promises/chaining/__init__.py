@@ -1,0 +1,1 @@
+"""Relays whose source is another relay."""

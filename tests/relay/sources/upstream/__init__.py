@@ -1,0 +1,1 @@
+"""Another relay as a source."""

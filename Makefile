@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 # The whole suite goes in two processes; what ARGS asks for goes in one.
-AT_ONCE := -n 2 --dist loadfile --durations 15
+AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder --durations 15
 # Formats, rules and state machines: no database, no Spark, no browser.
 FAST := $(addprefix tests/,schemas registry conf relay/ring $(addprefix client/,machines dispatcher checkpoints puller))
 PACKAGING := pyproject.toml setup.py $(shell find schemas relay client -name '*.px[id]' -o -name '*.pyx')

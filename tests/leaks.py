@@ -7,12 +7,14 @@ set up before the first picture, so what they hold is in both.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -22,6 +24,8 @@ import psutil
 # Mapped by the C library when it needs them, once a process.
 _SYSTEM_FOLDERS = ("/usr/", "/lib/")
 _POLL_S = 0.02
+# Of a line of /proc/self/maps: its addresses and its name, if its permissions end with s.
+_SHARED = re.compile(r"^(\S+) ...s \S+ \S+ \S+(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -32,17 +36,19 @@ class Holdings:
     children: Mapping[int, str]
     descriptors: Mapping[tuple[int, str], str]
     mappings: Mapping[str, str]
-    to_jvm: Set[int]
 
     def beyond(self, before: Holdings) -> list[str]:
         """Return what is held now and was not before, in words."""
         kinds = ("threads", "children", "descriptors", "mappings")
+        new = {kind: getattr(self, kind).keys() - getattr(before, kind).keys() for kind in kinds}
+        if new["descriptors"]:
+            to_jvm = _sockets_to_the_jvm()  # seldom: it takes long
+            new["descriptors"] = {key for key in new["descriptors"] if key[0] not in to_jvm}
         return [
             f"{kind[:-1] if kind != 'children' else 'child process'} {words}"
             for kind in kinds
             for key, words in getattr(self, kind).items()
-            if key not in getattr(before, kind)
-            and not (kind == "descriptors" and key[0] in self.to_jvm)
+            if key in new[kind]
         ]
 
 
@@ -54,8 +60,6 @@ def take_stock() -> Holdings:
         children=_children(without=getattr(tracker, "_pid", None)),
         descriptors=_descriptors(without=getattr(tracker, "_fd", None)),
         mappings=_shared_mappings(),
-        # Not left out of the descriptors: one that the JVM has reset is no connection any more.
-        to_jvm=_sockets_to_the_jvm(),
     )
 
 
@@ -74,11 +78,16 @@ def what_is_left(before: Holdings, patience_s: float) -> list[str]:
 
 
 def _children(without: int | None) -> dict[int, str]:
-    return {
-        child.pid: f"{child.pid} ({child.status()})"
-        for child in psutil.Process().children()
-        if child.pid != without
-    }
+    # Of each thread, by the system's own list: psutil would look at every process there is.
+    pids: set[int] = set()
+    for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - the numbers are all that is wanted
+        with contextlib.suppress(OSError):  # it has ended
+            pids.update(map(int, Path(f"/proc/self/task/{task}/children").read_bytes().split()))
+    found = {}
+    for pid in pids - {without}:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found[pid] = f"{pid} ({psutil.Process(pid).status()})"
+    return found
 
 
 def _descriptors(without: int | None) -> dict[tuple[int, str], str]:
@@ -115,9 +124,9 @@ def _sockets_to_the_jvm() -> set[int]:
 
 def _shared_mappings() -> dict[str, str]:
     found = {}
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-        span, permissions, _, _, _, *rest = line.split(maxsplit=5)
-        name = rest[0] if rest else "anonymous"
-        if permissions.endswith("s") and not name.startswith(_SYSTEM_FOLDERS):
+    text = Path("/proc/self/maps").read_text(encoding="utf-8")
+    for span, rest in _SHARED.findall(text):
+        name = rest.strip() or "anonymous"
+        if not name.startswith(_SYSTEM_FOLDERS):
             found[f"{span} {name}"] = name
     return found

@@ -32,6 +32,7 @@ from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Consumer
 from databus.client.dispatcher.calls import Clock
 from databus.client.dispatcher.data_window import DataWindow
+from databus.client.group_registration import check_group, make_registration
 from databus.client.machines.lifecycle import (
     HoldCallbacks,
     LifecycleInstruction,
@@ -114,6 +115,7 @@ class DatabusClient:
         """
         self.settings = settings = settings_of(settings, relays, options)
         ServerAccess(settings.access).check()
+        check_group(settings, checkpoints)
         self.id = client_id or new_client_id()
         self.name = settings.name or f"{socket.gethostname()} {os.getpid()}"
         self._started_at = time.time()
@@ -134,6 +136,7 @@ class DatabusClient:
             is_impatient,
             on_registered,
             self.id,
+            checkpoints is not None,
         )
         self._server = make_server(self, settings, self._loop)
         self._reporter = self._make_reporter(clock)
@@ -237,8 +240,7 @@ class DatabusClient:
     ) -> AsyncGenerator[DataWindow, None]:
         """Iterate as `windows` does, in an asyncio task."""
         registration = self._open_windows(make_subscription(sources, filters, reader_schemas, name))
-        assert registration.iterator is not None
-        windows = registration.iterator.windows_async()
+        windows = registration.windows_async()
         try:
             async for window in windows:
                 yield window
@@ -346,8 +348,7 @@ class DatabusClient:
         """
         self._handle(ShutDown())
         self._ended.set()
-        with self._lock:
-            registrations = list(self._registrations.values())
+        registrations = self.registrations
         for registration in registrations:
             registration.stop()  # again: a `start` may have gone on while this began
             if not registration.join(timeout_s):
@@ -395,8 +396,7 @@ class DatabusClient:
             self._carry_out(instruction)
 
     def _carry_out(self, instruction: LifecycleInstruction) -> None:
-        with self._lock:
-            registrations = list(self._registrations.values())
+        registrations = self.registrations
         match instruction:
             case StartReading():
                 self._loop.start()
@@ -435,7 +435,7 @@ class DatabusClient:
             registration.start()
 
     def _add(self, subscription: Subscription, consumers: Sequence[Consumer]) -> Registration:
-        registration = Registration(subscription, consumers, self._servers, self._context)
+        registration = make_registration(subscription, consumers, self._servers, self._context)
         self._registrations[subscription.name, subscription.sources] = registration
         if self.state is Lifecycle.PAUSED:
             registration.hold()
@@ -443,9 +443,8 @@ class DatabusClient:
 
     def _iterate(self, subscription: Subscription) -> Iterator[DataWindow]:
         registration = self._open_windows(subscription)
-        assert registration.iterator is not None
         try:
-            yield from registration.iterator.windows()
+            yield from registration.windows()
         finally:
             self._close_windows(registration)
 

@@ -117,6 +117,19 @@ class Consumer:
     def on_rollback(self, scn: int) -> Result | None:
         """Every window after `scn` is delivered again (-1: all windows)."""
 
+    def on_add_partition(self, partition: int, scn: int) -> Result | None:
+        """This process has a partition of its group now: its rows after window `scn` follow.
+
+        -1: those from the `start` setting on. Only in a group; so is `on_drop_partition`.
+        """
+
+    def on_drop_partition(self, partition: int) -> Result | None:
+        """The partition goes to another process: make safe what was delivered of it.
+
+        The checkpoint is written behind this. It is not called for a partition that was lost,
+        because this process was frozen or cut off: another one has had it since.
+        """
+
     def on_error(self, error: BaseException) -> Result | None:
         """An error stops the client."""
 

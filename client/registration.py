@@ -6,7 +6,7 @@ The consumer is either a dispatcher that makes callbacks, or an iterator of wind
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -14,7 +14,9 @@ from databus.client.checkpoints.store import CheckpointStore, hold_in
 from databus.client.consumer import Consumer
 from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
 from databus.client.dispatcher.calls import Clock
+from databus.client.dispatcher.data_window import DataWindow
 from databus.client.dispatcher.dispatcher import Dispatcher
+from databus.client.dispatcher.session import Session
 from databus.client.dispatcher.window_iterator import WindowIterator
 from databus.client.machines.position import Position, parse_start, position_of, restart_scn
 from databus.client.machines.reachability import Silence
@@ -45,6 +47,7 @@ class ClientContext:
     is_impatient: bool = False
     on_registered: OnRegistered | None = None
     client_id: str = ""
+    has_given_store: bool = False  # `store` was given by the application
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,40 +78,57 @@ class Registration:
         Without consumers, `iterator` yields the windows.
         """
         self.subscription = subscription
-        self._context = context
-        # Before the load: another process may be writing the checkpoint.
-        self._let_go = hold_in(context.store, subscription.name, subscription.sources)
+        self.stats = RegistrationStats(context.clock)
+        self.error: DatabusError | None = None  # what stopped the client
+        self.iterator: WindowIterator | None = None
+        self.dispatcher: Dispatcher | None = None
+        self._context, self._consumers = context, consumers
+        self._cancel: Callable[[], None] | None = None
+        self._is_reading = False
+        self._failed: ReadingFailed | None = None
+        self._let_go: Callable[[], None] = _nothing
         self._holding = threading.Lock()
+        self._prepare(servers)
+
+    def _prepare(self, servers: Servers) -> None:
+        store, subscription = self._context.store, self.subscription
+        # Before the load: another process may be writing the checkpoint.
+        self._let_go = hold_in(store, subscription.name, subscription.sources)
         try:
             position = self._load_position()
         except BaseException:
             self.let_go()
             raise
-        settings = context.settings
-        self.stats = RegistrationStats(context.clock)
-        self.error: DatabusError | None = None  # what stopped the client
+        self._open(subscription, position, servers, store)
+
+    def _open(
+        self,
+        subscription: Subscription,
+        position: Position,
+        servers: Servers,
+        store: CheckpointStore,
+        session: Session | None = None,
+    ) -> None:
+        """Make what reads from `position` on, and what consumes that; start nothing."""
+        context, settings = self._context, self._context.settings
         self._buffer: Buffer[BufferItem] = Buffer(settings.buffer_bytes)
-        self._puller = self._make_puller(servers, position)
+        puller = self._puller = self._make_puller(subscription, servers, position)
         # The dispatcher frees room on its own thread; the puller runs on the loop.
-        self._buffer.on_room = lambda: context.loop.call(self._puller.wake)
-        self._cancel: Callable[[], None] | None = None
-        self._is_reading = False
-        self._failed: ReadingFailed | None = None
-        self.iterator: WindowIterator | None = None
-        self.dispatcher: Dispatcher | None = None
+        self._buffer.on_room = lambda: context.loop.call(puller.wake)
         rule = CheckpointRule(settings.checkpoint_every_s, context.clock)
-        if consumers:
-            self.dispatcher = self._make_dispatcher(consumers, rule, position)
+        if self._consumers:
+            self.dispatcher = self._make_dispatcher(subscription, rule, position, store, session)
         else:
             self.iterator = WindowIterator(
                 subscription,
                 rule,
-                context.store,
+                store,
                 self._buffer,
                 position,
                 self.let_go,
                 self.stats,
                 settings.back_off,
+                session,
             )
 
     def start(self) -> None:
@@ -161,6 +181,16 @@ class Registration:
         if not self.dispatcher.has_begun:
             self.let_go()  # the thread, which would do it at its end, never ran
         return is_over
+
+    def windows(self) -> Iterator[DataWindow]:
+        """Yield the windows of a registration without consumers; raise what ends reading."""
+        assert self.iterator is not None
+        yield from self.iterator.windows()
+
+    def windows_async(self) -> AsyncGenerator[DataWindow, None]:
+        """Yield as `windows` does, in an asyncio task."""
+        assert self.iterator is not None
+        return self.iterator.windows_async()
 
     def let_go(self) -> None:
         """Release the lock on the checkpoint, once. Thread-safe."""
@@ -233,10 +263,12 @@ class Registration:
             return parse_start(self._context.settings.start)
         return position_of(checkpoint)
 
-    def _make_puller(self, servers: Servers, position: Position) -> Puller:
+    def _make_puller(
+        self, subscription: Subscription, servers: Servers, position: Position
+    ) -> Puller:
         context = self._context
         return Puller(
-            self.subscription,
+            subscription,
             servers,
             position,
             context.settings,
@@ -251,18 +283,23 @@ class Registration:
         )
 
     def _make_dispatcher(
-        self, consumers: Sequence[Consumer], rule: CheckpointRule, position: Position
+        self,
+        subscription: Subscription,
+        rule: CheckpointRule,
+        position: Position,
+        store: CheckpointStore,
+        session: Session | None,
     ) -> Dispatcher:
         context = self._context
         settings = context.settings
         dispatch = Dispatch(
-            consumers, settings.callback_budget_s, settings.callback_retries, context.clock
+            self._consumers, settings.callback_budget_s, settings.callback_retries, context.clock
         )
         return Dispatcher(
-            self.subscription,
+            subscription,
             dispatch,
             rule,
-            context.store,
+            store,
             self._buffer,
             settings,
             position,
@@ -270,6 +307,7 @@ class Registration:
             lambda error: context.on_error(self, error),
             self.let_go,
             self.stats,
+            session,
         )
 
     def _pull(self) -> None:

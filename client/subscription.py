@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from zlib import crc32
 
+from databus.client.group.share import Share
 from databus.registry.compatibility import check_reader
 from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
@@ -31,12 +32,26 @@ class Subscription:
     filters: Mapping[str, EventFilter] = field(default_factory=lambda: _NO_FILTER)
     reader_schemas: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     batch_rows: int = 0  # windows are joined into batches of so many rows; 0 = none is
+    share: Share | None = None  # of the rows, where the processes of a group share them
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it wants all rows of its sources."""
+        return not self.filters and self.share is None
+
+    @property
+    def sent_filters(self) -> Mapping[str, EventFilter]:
+        """The filters that servers apply. A source can have only one: that of the share first."""
+        if self.share is None:
+            return self.filters
+        return dict.fromkeys(self.sources, self.share.filter)
 
     def filters_json(self, src_ids: Mapping[str, int]) -> str | None:
-        """Return the `filters` parameter for a relay that gave the sources these ids."""
-        if not self.filters:
+        """Return the `filters` parameter for a server that gave the sources these ids."""
+        filters = self.sent_filters
+        if not filters:
             return None
-        return filters_to_json({src_ids[name]: one for name, one in self.filters.items()})
+        return filters_to_json({src_ids[name]: one for name, one in filters.items()})
 
 
 class RegisteredSchema(NamedTuple):
@@ -66,6 +81,7 @@ class SourceBinding(NamedTuple):
     codecs: Mapping[bytes, RowCodec]
     versions: Mapping[bytes, int]
     schemas: tuple[RegisteredSchema, ...] = ()
+    share: Share | None = None
 
 
 Bindings = Mapping[int, SourceBinding]
@@ -105,7 +121,8 @@ def bind(
         if src_id not in found:
             raise SchemaNotFoundError(f"the relay has no schema of source {name} ({src_id})")
         reader = subscription.reader_schemas.get(name)
-        bindings[src_id] = _bind_source(name, src_id, found[src_id], reader)
+        bound = _bind_source(name, src_id, found[src_id], reader)
+        bindings[src_id] = bound._replace(share=subscription.share)
     return bindings
 
 

@@ -263,6 +263,32 @@ class ClientSettings(Settings):
     checkpoint_dir: Path | None = Field(
         default=None, description="Folder of checkpoints; none = in memory only"
     )
+    coordinator: str = Field(
+        default="",
+        description="Where the processes of a group meet: `file:FOLDER`, `zookeeper://…` or a URL "
+        "of SQLAlchemy; empty = `checkpoint_dir`",
+    )
+    group: str = Field(
+        default="",
+        max_length=100,
+        description="Share the rows with the other processes of this group; empty = read them all",
+    )
+    partitions: int = Field(
+        default=32, ge=1, le=1 << 15, description="Of a new group; more than processes"
+    )
+    partition_by: tuple[str, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Columns whose values say in which partition a row is; none = its key",
+    )
+    group_ttl_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="A process that a group has not heard of for so long is one no more",
+    )
+    group_finish_s: float = Field(
+        default=10.0, gt=0, description="Time to finish a partition that another process is to have"
+    )
     start: PlaceText = Field(
         default="earliest",
         description="Without a checkpoint: `earliest`, `latest`, `beginning`, an SCN, `time:…`, "

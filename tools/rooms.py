@@ -75,6 +75,7 @@ relay/serving/databus: the Databus protocol
 relay/admin: admin API, page, metrics
 relay/service.py: the relay as a daemon
 relay/cli: its commands
+client/group: partitions that the processes of a group share: rules
 client/subscription.py: what is read, from which servers
 client/events: the events of a window, as an application gets them
 client/arrow: rows as Arrow arrays
@@ -83,7 +84,6 @@ client/responses.py: what servers answer
 client/machines: three layers of state machines
 client/puller: requests, decoding, the buffer
 client/checkpoints: checkpoints in files and other stores
-client/group: partitions that the processes of a group share: rules
 client/membership: a process as a member of its group
 client/dispatcher: callbacks
 client/registration.py: one registration

@@ -133,6 +133,14 @@ class Dispatch:
         """Tell every consumer that consumption has ended."""
         return self._notify("on_stop_consumption")
 
+    def add_partition(self, partition: int, scn: int) -> Outcome:
+        """Tell every consumer that the rows of a partition follow, those after window `scn`."""
+        return self._notify("on_add_partition", partition, scn)
+
+    def drop_partition(self, partition: int) -> Outcome:
+        """Tell every consumer that another process is to have a partition."""
+        return self._notify("on_drop_partition", partition)
+
     def report(self, error: BaseException) -> Outcome:
         """Tell every consumer the error that stops the client."""
         return self._notify("on_error", error)

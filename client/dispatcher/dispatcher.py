@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
+from typing import TypeVar
 
 from databus.client.checkpoints.keeper import CheckpointKeeper, soonest
 from databus.client.checkpoints.store import CheckpointStore
@@ -21,6 +22,7 @@ from databus.client.dispatcher.batch import join_waiting
 from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch, Outcome
 from databus.client.dispatcher.calls import Failure
 from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
+from databus.client.dispatcher.session import Session
 from databus.client.machines.backoff import BackOff
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
@@ -44,6 +46,7 @@ from databus.schemas.errors import CheckpointError, ConsumerError, DatabusError
 log = logging.getLogger(__name__)
 
 Attempt = Callable[[], Failure | None]
+Admitted = TypeVar("Admitted", ReadWindow, BootstrapPage)
 _Other = RolledBack | ReadingFailed | BootstrapPage | BootstrapBegun | BootstrapEnded
 
 
@@ -67,10 +70,12 @@ class Dispatcher:
         on_error: Callable[[DatabusError], None],
         on_end: Callable[[], None] = lambda: None,
         stats: RegistrationStats | None = None,
+        session: Session | None = None,
     ) -> None:
         """Deliver the items of `buffer`; `position` is the consumers' position.
 
-        `on_end` is called on the thread, as its last act. `stats` counts deliveries.
+        `on_end` is called on the thread, as its last act. `stats` counts deliveries. A `session`
+        makes the first and the last callbacks, and says what is delivered.
         """
         self.dispatch = dispatch
         # Of the last delivered window; a bootstrap moves it at its end.
@@ -83,6 +88,7 @@ class Dispatcher:
         self._back_off = BackOff(settings.back_off, rng)
         self._on_error = on_error
         self._on_end = on_end
+        self._session = session
         self._stats = stats or RegistrationStats(time.monotonic)
         self.keeper = CheckpointKeeper(
             store, subscription, settings.back_off, rng, self._stats.now_s, position.checkpoint
@@ -96,7 +102,7 @@ class Dispatcher:
         # Held or stopping: one flag to check per window instead of two events.
         self._is_interrupted = False
         self._thread = threading.Thread(
-            target=self._run, name=f"databus-dispatcher-{subscription.name}", daemon=True
+            target=self.run, name=f"databus-dispatcher-{subscription.name}", daemon=True
         )
 
     def start(self) -> None:
@@ -140,7 +146,9 @@ class Dispatcher:
         """Whether the caller is one of its callbacks."""
         return self._thread is threading.current_thread()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Deliver until `stop`, on the caller's thread."""
+        self._thread = threading.current_thread()
         try:
             while True:
                 try:
@@ -158,7 +166,7 @@ class Dispatcher:
     def _work(self) -> None:
         """Deliver items; after a defect, start with the current one."""
         if not self._has_started:
-            self._until_success(lambda: self.dispatch.start().failure)
+            self._until_success(self._begin)
             self._has_started = True
         # After a defect the item may have been delivered in part.
         self._until_success(lambda: self._roll_back_item(self._in_hand))
@@ -177,11 +185,22 @@ class Dispatcher:
                 if self._batch_rows and item.transactions == 1:
                     item = join_waiting(item, self._buffer, self._batch_rows)
                     self._in_hand = item
+                if self._session is not None:
+                    item = self._in_hand = self._admitted(self._session.admit_window(item))
                 self._take_window(item)
             else:
                 self._take(item)
             self._in_hand = None
             self._buffer.done(item)
+
+    def _begin(self) -> Failure | None:
+        session = self._session
+        return self.dispatch.start().failure if session is None else session.begin()
+
+    def _admitted(self, item: Admitted | None) -> Admitted:
+        if item is None:
+            raise _StoppedError
+        return item
 
     def _take_window(self, item: ReadWindow) -> None:
         # Hot path: the functions that a failure needs are made elsewhere.
@@ -194,6 +213,8 @@ class Dispatcher:
 
     def _take(self, item: _Other) -> None:
         if isinstance(item, BootstrapPage):
+            if self._session is not None:
+                item = self._in_hand = self._admitted(self._session.admit_page(item))
             self._until_success(
                 lambda: self._deliver_page(item), lambda: self._roll_back_item(item)
             )
@@ -307,7 +328,7 @@ class Dispatcher:
     def _suspend(self, error: DatabusError) -> None:
         """Report the error and wait for `release` or `stop`."""
         self.hold()
-        self._log(self.dispatch.report(error))
+        self.log(self.dispatch.report(error))
         self._on_error(error)
         self._wait_for_release()
 
@@ -318,12 +339,15 @@ class Dispatcher:
 
     def _end(self) -> None:
         try:
+            if self._session is not None:
+                self._session.end()
             self.keeper.save(self._rule.take(is_forced=True), is_last=True)
-            self._log(self.dispatch.stop())
+            if self._session is None:
+                self.log(self.dispatch.stop())
         except Exception as error:
             self._on_error(_internal(self.scn, error))
 
-    def _log(self, outcome: Outcome) -> None:
+    def log(self, outcome: Outcome) -> None:
         """Log the failure of a callback that is not retried."""
         failure = outcome.failure
         if failure is not None:

@@ -17,6 +17,7 @@ from databus.client.consumer import Result
 from databus.client.dispatcher.batch import join_waiting
 from databus.client.dispatcher.callbacks import CheckpointRule
 from databus.client.dispatcher.data_window import DataWindow
+from databus.client.dispatcher.session import Session
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
 from databus.client.puller.buffer_items import (
@@ -46,10 +47,12 @@ class WindowIterator:
         on_end: Callable[[], None],
         stats: RegistrationStats | None = None,
         back_off: BackOffSettings | None = None,
+        session: Session | None = None,
     ) -> None:
         """Yield the items of `buffer`; `on_end` is called when the iteration ends.
 
-        `stats` counts consumed windows; `back_off` delays retries of checkpoint writes.
+        `stats` counts consumed windows; `back_off` delays retries of checkpoint writes. A `session`
+        says what is yielded.
         """
         # Of the last consumed window; a bootstrap moves it at its end.
         self.scn = position.scn
@@ -57,6 +60,7 @@ class WindowIterator:
         self._rule = rule
         self._buffer = buffer
         self._on_end = on_end
+        self._session = session
         self._begins_bootstrap = False
         self._in_hand: ReadWindow | BootstrapPage | None = None
         self._stats = stats or RegistrationStats(time.monotonic)
@@ -124,8 +128,7 @@ class WindowIterator:
             if self._batch_rows:
                 item = join_waiting(item, self._buffer, self._batch_rows)
             self._stats.holds(item)
-            return self._hand_out(item)
-        if isinstance(item, BootstrapPage):
+        if isinstance(item, ReadWindow | BootstrapPage):
             return self._hand_out(item)
         # The windows before it in the buffer have been yielded by now.
         if isinstance(item, ReadingFailed):
@@ -146,6 +149,16 @@ class WindowIterator:
         return None
 
     def _hand_out(self, item: ReadWindow | BootstrapPage) -> DataWindow | None:
+        if self._session is not None:
+            admitted = (
+                self._session.admit_window(item)
+                if isinstance(item, ReadWindow)
+                else self._session.admit_page(item)
+            )
+            if admitted is None:
+                self._buffer.close()  # it ends the iteration
+                return None
+            item = admitted
         self._in_hand = item
         self._given_at_s = self._stats.now_s()
         if not item.window.events:

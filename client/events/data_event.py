@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from databus.client.group.deliveries import Move
 from databus.schemas.event.metadata import (
     METADATA_DIGEST as NOTED_METADATA_DIGEST,
     METADATA_DIGESTS,
@@ -136,6 +137,27 @@ class DataEvent(EventFields):
     def schema_version(self) -> int:
         """The version of the source's schema that the row was written with; 0 without a row."""
         return 0 if self.is_truncate else self._source.versions[self._event[ROW_DIGEST]]
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions of a group for which this process gets the event; () without a group.
+
+        A truncate removes only the rows of these partitions.
+        """
+        share = self._source.share
+        delivery = None if share is None else share.delivery(self)
+        return () if delivery is None else delivery.partitions
+
+    @property
+    def move(self) -> Move | None:
+        """Whether an update brought the row here from another process of the group, or took it.
+
+        None for all other events. A row that has `LEFT` is to be removed here; another process
+        gets the same update as `ENTERED`, and which of them gets it first is not known.
+        """
+        share = self._source.share
+        delivery = None if share is None else share.delivery(self)
+        return None if delivery is None else delivery.move
 
     def wire_bytes(self) -> bytes:
         """Return the event's version 2 bytes, as received; a version 1 event is encoded."""

@@ -1,12 +1,13 @@
 """What a group is, who is in it and who is to own what: one record, the same for all. Pure.
 
     {"group": "billing", "partitions": 32, "sources": ["shop.orders"], "partition_by": [],
-     "generation": 0, "room": "", "number": 12,
+     "generation": 0, "room": "", "number": 12, "halted": "",
      "members": {"0.3": {"process": "host-a:4711:9f31", "room": "a"}, …},
      "owners": ["0.3", …], "crc": "…"}
 
 Its first member writes it. Whoever joins, leaves, or finds that another one has gone, replaces it
-by one with the members that are left, and their partitions. A replacement names what was read, so
+by one with the members that are left, and their partitions. A group that is `halted` has owners of
+none: somebody resizes it, or moves its position. A replacement names what was read, so
 the assignments of a group are one after another, each with as few moves as possible after the one
 before it. `number` counts them. A member is named after its slot, the lease that it holds while it
 is there, and the term of that.
@@ -74,7 +75,9 @@ class GroupRecord:
     number: int = 0
     members: Mapping[str, Process] = field(default_factory=dict)
     owners: Mapping[int, str] = field(default_factory=dict)
-    """Who is to own each partition; none while there are no members."""
+    """Who is to own each partition; none while there are no members, or it is halted."""
+    halted: str = ""
+    """Why nobody is to own any partition now; "" = all are owned."""
 
     def partitions_of(self, member: str) -> frozenset[int]:
         """Return the partitions that a member is to own."""
@@ -91,13 +94,13 @@ class GroupRecord:
     def with_members(self, members: Mapping[str, Process]) -> GroupRecord:
         """Return the next record: with these members, and each partition at one of them."""
         rooms = {name: one.room for name, one in members.items()}
-        active = members_of_room(rooms, self.facts.room)
+        active = () if self.halted else members_of_room(rooms, self.facts.room)
         owners = assign(active, self.facts.partitions, self.owners)
         return replace(self, number=self.number + 1, members=dict(members), owners=owners)
 
     def encode(self) -> bytes:
         """Return the record's JSON."""
-        values: dict[str, Any] = asdict(self.facts) | {"number": self.number}
+        values: dict[str, Any] = asdict(self.facts) | {"number": self.number, "halted": self.halted}
         values["members"] = {name: asdict(one) for name, one in sorted(self.members.items())}
         values["owners"] = [self.owners[number] for number in sorted(self.owners)]
         return encode_checked(values)
@@ -109,7 +112,7 @@ class GroupRecord:
             values = decode_checked(data)
             owners = dict(enumerate(values.pop("owners")))
             members = {name: Process(**one) for name, one in values.pop("members").items()}
-            number = values.pop("number")
+            number, halted = values.pop("number"), values.pop("halted")
             sources, by = tuple(values.pop("sources")), tuple(values.pop("partition_by"))
             facts = GroupFacts(sources=sources, partition_by=by, **values)
             _check(facts, group, members, owners)
@@ -119,7 +122,7 @@ class GroupRecord:
                 "group's processes and remove it: the first one to start writes it again, and "
                 "checkpoints and terms stay"
             ) from error
-        return cls(facts, number, members, owners)
+        return cls(facts, number, members, owners, halted)
 
 
 def member_name(slot: int, term: int) -> str:

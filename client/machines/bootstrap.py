@@ -293,7 +293,7 @@ class BootstrapSession:
         src_ids = {name: self._relay.src_ids[name] for name in names}
         filters = {
             src_ids[name]: one
-            for name, one in self._subscription.filters.items()
+            for name, one in self._subscription.sent_filters.items()
             if name in src_ids
         }
         return GetPage(

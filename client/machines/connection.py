@@ -113,7 +113,7 @@ class ConnectionMachine:
         self._is_same_log = False  # the server has checked the checkpoint's mark
         self._src_ids: Mapping[str, int] = {}
         self._registered = Registered({}, ())
-        self._is_everything = False  # all of the relay's sources are read, without filters
+        self._is_everything = False  # all rows of the relay's sources are read
         # For which the client has registered again, and the position then.
         self._unknown_schema: tuple[bytes, int] | None = None
         self._size = RequestSize(settings)
@@ -261,7 +261,8 @@ class ConnectionMachine:
             self._src_ids = find_ids(self._subscription.sources, offered)
         except DatabusError as error:
             return self._leave(error)
-        self._is_everything = set(self._src_ids) == set(offered) and not self._subscription.filters
+        is_all = set(self._src_ids) == set(offered)
+        self._is_everything = is_all and self._subscription.is_everything
         self._machine.fire("sources_known")
         return [self._get_schemas()]
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 from databus.client.group.group_record import (
     GroupFacts,
@@ -49,6 +50,8 @@ class Membership:
         """The lease of its slot; any thread may ask it for its `term`."""
         self.name = ""
         """The member's name in the group's record, while it has a slot."""
+        self.halted = ""
+        """Why no process may own partitions now, as the group's record said last."""
         self._records, self._leases, self._process = records, leases, process
         self._partitions = DependentLeases(records, leases)
         self._lease: Lease | None = None
@@ -121,7 +124,11 @@ class Membership:
         if stored is None:
             return None, GroupRecord(self.facts)
         record = GroupRecord.decode(stored.data, self.facts.group, self._records.shown)
-        record.facts.check_same(self.facts)
+        known = record.facts
+        own = replace(self.facts, partitions=known.partitions, generation=known.generation)
+        known.check_same(own)
+        # Those two are the group's: the settings of a process are for a new group only.
+        self.facts, self.halted = known, record.halted
         return stored, record
 
     def _was_ours(self, member: str) -> bool:

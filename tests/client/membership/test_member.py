@@ -143,10 +143,10 @@ def test_a_partition_whose_answer_was_lost_is_used_or_given_back(
 def test_a_process_with_other_facts_fails_and_says_why(world: World) -> None:
     world.start("a")
     world.run(1)
-    other = world.start("b", GroupFacts("billing", 9, ("shop.orders",)))
+    other = world.start("b", GroupFacts("billing", 8, ("shop.items",)))
     world.run(1)
     assert isinstance(other.work.failed, SettingsError)
-    assert "partitions = 8, not 9" in other.member.problem
+    assert "sources = ('shop.orders',), not" in other.member.problem
     assert world.record().number == 1
 
 

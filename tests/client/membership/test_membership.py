@@ -60,7 +60,7 @@ def test_processes_that_join_share_the_partitions(enter: Callable[..., Membershi
     assert a.look().number == 2, "nothing is written while nothing changes"
 
 
-@pytest.mark.parametrize("changed", [{"partitions": 9}, {"sources": ("shop.person",)}])
+@pytest.mark.parametrize("changed", [{"partition_by": ("id",)}, {"sources": ("shop.person",)}])
 def test_a_process_with_other_facts_takes_no_slot(
     enter: Callable[..., Membership], changed: dict[str, object]
 ) -> None:
@@ -70,6 +70,22 @@ def test_a_process_with_other_facts_takes_no_slot(
         other.join(TTL_S)
     assert other.slot is None
     assert joined(enter("c")).members.keys() == {"0.1", "1.1"}
+
+
+def test_the_number_of_partitions_is_the_groups_and_not_that_of_a_process_that_joins(
+    enter: Callable[..., Membership],
+) -> None:
+    joined(enter("a"))
+    other = enter("b", replace(FACTS, partitions=9))
+    assert len(joined(other).owners) == other.facts.partitions == 8
+
+
+def test_a_halted_group_has_members_and_no_owners(enter: Callable[..., Membership]) -> None:
+    a = enter("a")
+    stored = joined(a)
+    halted = replace(stored, halted="resize").with_members(stored.members)
+    assert (halted.members, halted.owners) == (stored.members, {})
+    assert GroupRecord.decode(halted.encode(), "billing", "x") == halted
 
 
 def test_one_that_leaves_is_out_of_the_assignment_before_it_gives_up_its_slot(

@@ -1,0 +1,474 @@
+"""A registration whose rows are shared with the other processes of its group.
+
+A member of the group (`client/membership`) says which partitions this process owns. They are read
+in one stream after another: when the partitions change, a stream ends at the end of a window, and
+the next one begins at the oldest of their checkpoints. One thread makes all callbacks; without
+consumers, that is the thread that iterates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from databus.client.checkpoints.fenced import FencedCheckpointStore, RecordCheckpoints
+from databus.client.consumer import Consumer
+from databus.client.dispatcher.data_window import DataWindow
+from databus.client.group.group_record import GroupFacts, Process
+from databus.client.group.share import Share
+from databus.client.group.streams import Stream, next_stream
+from databus.client.group_session import GroupSession, tell_dropped
+from databus.client.machines.position import Position, parse_start, position_of
+from databus.client.machines.server_set import Servers, ServerSetChangeMessage, ServerSetMachine
+from databus.client.membership.kept_generation import forget_former, read_generation
+from databus.client.membership.member import Member
+from databus.client.membership.membership import Membership
+from databus.client.membership.owned_partitions import OwnedPartitions
+from databus.client.membership.partition_checkpoints import PartitionCheckpoints, consumed_scn
+from databus.client.registration import ClientContext, Registration
+from databus.client.subscription import Subscription
+from databus.conf.named_places import Word
+from databus.conf.settings import ClientSettings
+from databus.daemon.faults import is_transient
+from databus.leases.clock import steady_s
+from databus.leases.errors import LeaseError, LeaseLostError, LeaseUnavailableError, StaleTermError
+from databus.leases.places import open_records
+from databus.leases.store import LeaseStore
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import CheckpointError, DatabusError, SettingsError
+
+log = logging.getLogger(__name__)
+
+_SETTLE_S = 0.2  # partitions come one by one: a new stream is not begun for each of them
+_SETTLE_MAX_S = 5.0
+_RETRY_S = 1.0
+_STOP_S = 10.0
+
+
+def make_registration(
+    subscription: Subscription,
+    consumers: Sequence[Consumer],
+    servers: Servers,
+    context: ClientContext,
+) -> Registration:
+    """Return a registration, of a group if the settings name one.
+
+    Raises SettingsError, CheckpointError.
+    """
+    kind = GroupRegistration if context.settings.group else Registration
+    return kind(subscription, consumers, servers, context)
+
+
+def group_name(settings: ClientSettings, subscription: Subscription) -> str:
+    """Return the name of a registration's group: each of a client's registrations has its own."""
+    is_only = subscription.name == "default"
+    return settings.group if is_only else f"{settings.group}/{subscription.name}"
+
+
+def check_group(settings: ClientSettings, given: object | None) -> None:
+    """Raise SettingsError if a group cannot meet, or not in the store that is `given`."""
+    if not settings.group:
+        return
+    group_store(settings)
+    if given is not None and not isinstance(given, FencedCheckpointStore):
+        raise SettingsError(
+            f"{type(given).__name__} has no `begin_term` and `save_under`, so a group cannot "
+            "store its checkpoints there: leave `checkpoints` out"
+        )
+
+
+def group_store(settings: ClientSettings) -> str:
+    """Return the URL of the records where a group meets; raise SettingsError."""
+    if settings.coordinator:
+        return settings.coordinator
+    if settings.checkpoint_dir is None:
+        raise SettingsError(
+            f"group = {settings.group!r} needs `coordinator`, or a `checkpoint_dir` that its "
+            "processes share: there they meet"
+        )
+    return f"file:{settings.checkpoint_dir.absolute()}"
+
+
+class GroupRegistration(Registration):
+    """One registration of a member of a group. Its client starts and stops it."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        consumers: Sequence[Consumer],
+        servers: Servers,
+        context: ClientContext,
+    ) -> None:
+        """Ask for nothing yet. Raises SettingsError."""
+        settings = context.settings
+        self.group = group_name(settings, subscription)
+        self._process = f"{socket.gethostname()}:{os.getpid()}:{context.client_id}"
+        self._servers = ServerSetMachine(servers)
+        self._records = open_records(group_store(settings))
+        self._facts = GroupFacts(
+            self.group, settings.partitions, subscription.sources, settings.partition_by
+        )
+        self._membership: Membership | None = None
+        self._member: Member | None = None
+        self._owned = OwnedPartitions(self._restart_soon, self._stop_stream)
+        self._checkpoints = PartitionCheckpoints(
+            self._fenced(context), self.group, subscription.sources, self._term_of
+        )
+        self._told: set[int] = set()  # partitions that the consumers know of
+        self._is_started = False  # and whether they know that consumption has started
+        self._iterating: threading.Thread | None = None
+        self._streaming = threading.Lock()
+        self._stream: Stream | None = None
+        self._store_problem = ""
+        self._are_records_open = True
+        self._is_ending = False
+        self._released = threading.Event()
+        self._released.set()
+        self._thread = threading.Thread(
+            target=self._run, name=f"databus-group-{self.group}", daemon=True
+        )
+        super().__init__(subscription, consumers, servers, context)
+
+    def _fenced(self, context: ClientContext) -> FencedCheckpointStore:
+        if context.settings.coordinator and not context.has_given_store:
+            return RecordCheckpoints(self._records)
+        assert isinstance(context.store, FencedCheckpointStore), "check_group has seen to it"
+        return context.store
+
+    def _prepare(self, servers: Servers) -> None:
+        # It only shows a state until the first stream.
+        at = Position(Checkpoint.flexible())
+        self._open(self.subscription, at, servers, self._checkpoints)
+
+    # -- what its client asks for -----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Become a member of the group, and begin with what it gives to this process."""
+        self._join()
+        if self._consumers:
+            self._thread.start()
+
+    def hold(self) -> None:
+        """Make no callbacks until `release`."""
+        self._released.clear()
+        super().hold()
+
+    def release(self) -> None:
+        """Make callbacks again."""
+        super().release()
+        self._released.set()
+        self._owned.wake()
+
+    def retry(self) -> None:
+        """Start reading again if it has stopped."""
+        with self._streaming:
+            if self._stream is not None:
+                super().retry()
+
+    def change_servers(self, message: ServerSetChangeMessage) -> None:
+        """Use other servers, for this stream and the next ones."""
+        self._servers.handle(message)
+        super().change_servers(message)
+
+    def stop(self) -> None:
+        """Begin to finish and give back all partitions."""
+        self._is_ending = True
+        if self._member is not None:
+            self._member.leave()
+        self._released.set()
+        self._owned.wake()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until all partitions are given back; return False after the timeout.
+
+        Then everything was aborted, and a callback may run still.
+        """
+        if threading.current_thread() in (self._thread, self._iterating):
+            return True  # it goes on behind this, and gives everything back then
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        is_over = not self._thread.is_alive()
+        self._leave(0.0 if self._consumers else timeout_s)
+        return is_over
+
+    @property
+    def is_this_thread(self) -> bool:
+        """Whether the caller is one of its callbacks."""
+        return self._thread is threading.current_thread()
+
+    @property
+    def problem(self) -> str:
+        """The current problem, or ""."""
+        of_member = "" if self._member is None else self._member.problem
+        halted = "" if self._membership is None else self._membership.halted
+        of_group = f"group {self.group!r} is halted: {halted}" if halted else ""
+        return super().problem or self._store_problem or of_member or of_group
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions that this process owns."""
+        return self._owned.wanted
+
+    @property
+    def partition_count(self) -> int:
+        """The number of the group's partitions."""
+        membership = self._membership
+        return (self._facts if membership is None else membership.facts).partitions
+
+    def windows(self) -> Iterator[DataWindow]:
+        """Yield the windows of all streams; raise what ends reading."""
+        self._iterating = threading.current_thread()
+        try:
+            for _ in self._streams():
+                assert self.iterator is not None
+                yield from self.iterator.windows()
+        finally:
+            self._end()
+
+    def windows_async(self) -> AsyncGenerator[DataWindow, None]:
+        """Raise SettingsError: it would wait for leases in an event loop."""
+        self._leave(0.0)
+        raise SettingsError("read a group by callbacks, `windows` or `batches`, not in asyncio")
+
+    # -- the member -------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        settings = self._context.settings
+        membership = Membership(
+            self._records, LeaseStore(self._records), self._facts, Process(self._process)
+        )
+        self._owned.failure = None
+        member = Member(
+            membership, self._owned, steady_s, settings.group_ttl_s, settings.group_finish_s
+        )
+        self._membership, self._member, self._owned.member = membership, member, member
+        member.start()
+        if self._is_ending:
+            member.leave()
+
+    def _term_of(self, partition: int) -> int:
+        member = self._member
+        if member is None:
+            raise LeaseLostError(f"partition {partition}", 0, "the process is no member")
+        return member.term(partition)
+
+    def _leave(self, timeout_s: float) -> None:
+        if self._member is not None and not self._member.stop(timeout_s):
+            log.warning(
+                "%s: not all partitions were given back in time: others wait until the place of "
+                "this process in the group has run out",
+                self.group,
+            )
+        if self._are_records_open:
+            self._are_records_open = False
+            self._records.close()
+
+    def _end(self) -> None:
+        """Give everything back: nothing is read any more."""
+        self.stop()
+        self._owned.end()
+        self._leave(_STOP_S)
+
+    # -- the thread that consumes -----------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            for _ in self._streams():
+                assert self.dispatcher is not None
+                self.dispatcher.run()
+            if self._is_started and self.dispatcher is not None:
+                self.dispatcher.log(self.dispatcher.dispatch.stop())
+        except BaseException as error:
+            # A thread that ends silently would look like one that has nothing to do.
+            wrapped = DatabusError(f"{self.group}: reading has ended: {error!r}")
+            wrapped.__cause__ = error
+            self._context.on_error(self, wrapped)
+        finally:
+            self._end()
+
+    def _streams(self) -> Iterator[None]:
+        """Open one stream after another, until this process owns nothing and is to end."""
+        while True:
+            version = self._settled_version()
+            self._report_dropped()
+            if self._is_ending and self._owned.are_none:
+                return
+            if self._owned.failure is not None:
+                self._suspend(_as_databus_error(self._owned.failure))
+                if not self._is_ending:
+                    self._join()
+                continue
+            try:
+                stream = self._begin_partitions()
+                share = None if stream is None else self._share_of(stream)
+                self._store_problem = ""
+            except (CheckpointError, LeaseError) as error:
+                self._wait_or_suspend(error, version)
+                continue
+            if stream is None or share is None:
+                self._owned.wait(version)
+            elif self._open_stream(stream, share):
+                try:
+                    yield
+                finally:
+                    self._close_stream()
+
+    def _settled_version(self) -> int:
+        """Wait until no more partitions come; return the version of what is owned."""
+        until_s = steady_s() + _SETTLE_MAX_S
+        while True:
+            version = self._owned.version
+            if self._owned.wanted <= self._checkpoints.newest.keys() or self._owned.has_dropped:
+                return version
+            self._owned.wait(version, _SETTLE_S)
+            if version == self._owned.version or steady_s() > until_s:
+                return self._owned.version
+
+    def _begin_partitions(self) -> Stream | None:
+        """Begin what is new; return the stream to read, None if nothing is held."""
+        assert self._membership is not None
+        facts, wanted = self._membership.facts, self._owned.wanted
+        for partition in sorted(wanted - self._checkpoints.newest.keys()):
+            kept = read_generation(self._records, self.group, facts.generation)
+            with suppress(LeaseLostError, StaleTermError):  # the member notices it, too
+                begin = None if kept is None else kept.begins(partition)
+                self._checkpoints.begin(partition, facts.generation, begin)
+        newest = self._checkpoints.newest
+        held = {one: newest[one] for one in wanted & newest.keys() if self._is_held(one)}
+        return next_stream(held) if held else None
+
+    def _share_of(self, stream: Stream) -> Share:
+        assert self._membership is not None
+        facts = self._membership.facts
+        kept = read_generation(self._records, self.group, facts.generation)
+        return Share.of(
+            facts.partitions,
+            self._checkpoints.read(stream.partitions),
+            facts.partition_by,
+            self.subscription.filters,
+            () if kept is None else kept.generation.former,
+        )
+
+    def _open_stream(self, stream: Stream, share: Share) -> bool:
+        """Start a stream; return False if one of its partitions is to be dropped already."""
+        newest = {one: self._checkpoints.newest[one] for one in stream.partitions}
+        session = GroupSession(
+            share,
+            self._owned,
+            {one: consumed_scn(at) for one, at in newest.items()},
+            self._told,
+            partial(self._term_of, min(newest)),
+            self._forget_former,
+            self._stop_stream if stream.is_partial else _nothing,
+        )
+        with self._streaming:
+            if self._owned.has_dropped:
+                return False
+            subscription = replace(self.subscription, share=share)
+            at = self._position(min(newest.values(), key=consumed_scn))
+            self._open(subscription, at, self._servers.servers, self._checkpoints, session)
+            self._stream = stream
+        if self.dispatcher is not None:
+            session.dispatcher, session.is_first = self.dispatcher, not self._is_started
+            self._is_started = True
+            if not self._released.is_set():
+                self.dispatcher.hold()
+        self._pull()
+        return True
+
+    def _close_stream(self) -> None:
+        self._stop_stream()
+        with self._streaming:
+            self._stream = None
+
+    def _stop_stream(self) -> None:
+        """End the stream at the end of the current window. Any thread; it does not wait."""
+        with self._streaming:
+            if self._stream is not None:
+                super().stop()
+
+    def _restart_soon(self) -> None:
+        def begin_waiting() -> None:
+            asyncio.get_running_loop().call_later(_SETTLE_S, self._restart)
+
+        self._context.loop.call(begin_waiting)
+
+    def _restart(self) -> None:
+        """End a stream that lacks partitions; a partial one ends by itself."""
+        stream = self._stream
+        if stream is not None and not stream.is_partial and self._owned.wanted - stream.partitions:
+            self._stop_stream()
+
+    def _position(self, checkpoint: Checkpoint | None) -> Position:
+        if checkpoint is not None:
+            return position_of(checkpoint)
+        start = parse_start(self._context.settings.start)
+        # By its SCN: so the first window, which has no rows, is a checkpoint of all partitions.
+        return replace(start, is_latest=False, place=Word.LATEST) if start.is_latest else start
+
+    def _is_held(self, partition: int) -> bool:
+        try:
+            self._term_of(partition)
+        except LeaseLostError:
+            return False
+        return True
+
+    def _report_dropped(self) -> None:
+        dropped = self._owned.dropped()
+        if self.dispatcher is not None:
+            tell_dropped(self.dispatcher, dropped.finishing, self._told)
+        for partition in dropped.finishing | dropped.aborted:
+            self._checkpoints.drop(partition)
+            self._told.discard(partition)
+        self._owned.report(dropped)
+
+    def _forget_former(self) -> None:
+        """Forget what former partitions had; raise LeaseLostError if a partition is lost first."""
+        assert self._membership is not None
+        while True:
+            try:
+                forget_former(self._records, self.group, self._membership.facts.generation)
+                return
+            except LeaseUnavailableError as error:
+                self._store_problem = str(error)
+                version = self._owned.version
+                if self._owned.has_dropped or self._is_ending:
+                    raise LeaseLostError(self.group, 0, str(error)) from error
+                self._owned.wait(version, _RETRY_S)
+
+    def _wait_or_suspend(self, error: DatabusError, version: int) -> None:
+        if not is_transient(error):
+            self._suspend(error)
+            return
+        if not self._store_problem:
+            log.warning("%s: %s; trying again", self.group, error)
+        self._store_problem = str(error)
+        self._owned.wait(version, _RETRY_S)
+
+    def _suspend(self, error: DatabusError) -> None:
+        """Report an error and wait for `release` or `stop`; without consumers, raise it."""
+        if self.dispatcher is None:
+            raise error
+        self._released.clear()
+        self.dispatcher.log(self.dispatcher.dispatch.report(error))
+        self._context.on_error(self, error)
+        self._released.wait()
+
+
+def _as_databus_error(error: Exception) -> DatabusError:
+    if isinstance(error, DatabusError):
+        return error
+    wrapped = DatabusError(f"a defect in a member of a group: {error!r}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _nothing() -> None:
+    pass

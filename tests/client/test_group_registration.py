@@ -1,0 +1,294 @@
+"""Clients of one group against a real relay: each row reaches one of them, whatever they do."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databus.client.client import DatabusClient
+from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.machines.states import Lifecycle
+from databus.conf.loading import build_settings
+from databus.conf.settings import ClientSettings
+from databus.schemas.errors import SettingsError
+from databus.schemas.filters import MAX_PARTITION_COLUMNS, MAX_PARTITIONS, ModFilter, key_hash
+from tests.client.shop import wait_until
+from tests.client.test_with_relay import RunningRelay, database, insert, make_client
+
+__all__ = ["database"]
+
+SOURCE = "main.orders"
+PARTITIONS = 8
+
+
+class Seen:
+    """What all members of a group were given."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.rows: list[tuple[str, int, int, str]] = []  # member, partition, scn, item
+        self.keys: list[int] = []
+
+    def counts(self) -> Counter[int]:
+        with self.lock:
+            return Counter(self.keys)
+
+
+class Noting(Consumer):
+    """A member's consumer."""
+
+    def __init__(self, name: str, seen: Seen) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.owned: set[int] = set()
+        self.threads: set[int] = set()
+        self._name, self._seen = name, seen
+
+    def on_start_consumption(self) -> None:
+        self.calls.append(("start",))
+
+    def on_stop_consumption(self) -> None:
+        self.calls.append(("stop",))
+
+    def on_add_partition(self, partition: int, scn: int) -> None:
+        self.calls.append(("add", partition, scn))
+        self.owned.add(partition)
+
+    def on_drop_partition(self, partition: int) -> None:
+        self.calls.append(("drop", partition))
+        self.owned.discard(partition)
+
+    def on_data_event(self, event: DataEvent) -> Result | None:
+        self.threads.add(threading.get_ident())
+        assert event.partitions == (key_hash(event.key) % PARTITIONS,)
+        assert event.partitions[0] in self.owned
+        with self._seen.lock:
+            assert isinstance(event.key, int)
+            self._seen.keys.append(event.key)
+            self._seen.rows.append((self._name, event.partitions[0], event.scn, event.row["item"]))
+        return None
+
+
+def member(relay: RunningRelay, folder: Path, **options: Any) -> DatabusClient:
+    quick: dict[str, Any] = {
+        "group": "billing",
+        "partitions": PARTITIONS,
+        "checkpoint_dir": folder / "state",
+        "group_ttl_s": 2.0,
+        "group_finish_s": 5.0,
+    }
+    return make_client(relay, **(quick | options))
+
+
+def joined(client: DatabusClient, consumer: Consumer, **options: Any) -> DatabusClient:
+    client.register(consumer, [SOURCE], **options)
+    client.start()
+    return client
+
+
+def owned_by(client: DatabusClient) -> frozenset[int]:
+    (registration,) = client.registrations
+    found: frozenset[int] = registration.partitions  # type: ignore[attr-defined]
+    return found
+
+
+def test_one_process_of_a_group_gets_every_row_in_order(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    seen = Seen()
+    consumer = Noting("a", seen)
+    with RunningRelay(tmp_path) as relay:
+        insert(database, 1, 100)
+        with joined(member(relay, tmp_path), consumer):
+            wait_until(lambda: len(seen.keys) >= 100)
+    assert seen.keys == list(range(1, 101))
+    assert consumer.calls[0] == ("start",)
+    assert sorted(consumer.calls[1:9]) == [("add", one, -1) for one in range(PARTITIONS)]
+    assert sorted(consumer.calls[9:-1]) == [("drop", one) for one in range(PARTITIONS)]
+    assert consumer.calls[-1] == ("stop",)
+    assert len(consumer.threads) == 1
+
+
+def test_two_share_the_rows_and_the_one_that_is_left_goes_on_with_those_of_the_other(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    seen = Seen()
+    first, second = Noting("a", seen), Noting("b", seen)
+    with RunningRelay(tmp_path) as relay:
+        one = joined(member(relay, tmp_path), first)
+        two = joined(member(relay, tmp_path), second)
+        wait_until(lambda: len(owned_by(one)) == len(owned_by(two)) == PARTITIONS // 2)
+        insert(database, 1, 200)
+        wait_until(lambda: len(seen.keys) >= 200)
+        assert {name for name, *_ in seen.rows} == {"a", "b"}
+        two.stop()
+        insert(database, 201, 200)
+        wait_until(lambda: len(seen.keys) >= 400)
+        assert owned_by(one) == frozenset(range(PARTITIONS))
+        one.stop()
+    assert seen.counts() == Counter(range(1, 401))
+    assert {name for name, *_ in seen.rows[200:]} == {"a"}
+    of_each: dict[int, list[int]] = {}
+    for _, partition, scn, _ in seen.rows:
+        of_each.setdefault(partition, []).append(scn)
+    assert all(scns == sorted(scns) for scns in of_each.values())
+
+
+def test_a_process_that_joins_later_goes_on_at_the_checkpoints_and_nothing_comes_twice(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    seen = Seen()
+    with RunningRelay(tmp_path) as relay:
+        clients = [joined(member(relay, tmp_path), Noting("0", seen))]
+        for number in range(1, 4):
+            insert(database, number * 100, 100)
+            clients.append(joined(member(relay, tmp_path), Noting(str(number), seen)))
+            insert(database, number * 1000, 100)
+        wait_until(lambda: len(seen.keys) >= 600)
+        wait_until(lambda: all(len(owned_by(one)) == 2 for one in clients))
+        for client in clients:
+            client.stop()
+    assert set(seen.counts().values()) == {1}
+    assert len(seen.keys) == 600
+
+
+def test_rows_that_the_filter_of_an_application_does_not_want_are_left_out(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    seen = Seen()
+    with RunningRelay(tmp_path) as relay:
+        insert(database, 1, 100)
+        filters = {SOURCE: ModFilter(10, 0, 3)}
+        with joined(member(relay, tmp_path), Noting("a", seen), filters=filters):
+            insert(database, 101, 3)
+            wait_until(lambda: 102 in seen.keys)
+    assert seen.keys == [number for number in range(1, 103) if number % 10 < 3]
+
+
+def test_windows_of_a_group_are_iterated_over_and_go_on_where_they_ended(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    found: list[int] = []
+    with RunningRelay(tmp_path) as relay:
+        insert(database, 1, 10)
+        for last in (1, 20):
+            client = member(relay, tmp_path)
+            for window in client.windows(SOURCE):
+                found += [event.row["id"] for event in window.events]
+                if found[-1] >= last:
+                    client.stop()
+            if last == 1:
+                insert(database, 11, 10)
+    assert found == list(range(1, 21))
+
+
+def test_a_consumer_that_fails_for_good_stops_its_client_and_another_takes_over_when_it_leaves(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    seen = Seen()
+
+    class Broken(Consumer):
+        def on_data_event(self, event: DataEvent) -> Result:
+            return Result.ERROR_FATAL
+
+    with RunningRelay(tmp_path) as relay:
+        broken = joined(member(relay, tmp_path), Broken())
+        insert(database, 1, 20)
+        wait_until(lambda: broken.state is Lifecycle.SUSPENDED)
+        well = joined(member(relay, tmp_path), Noting("a", seen))
+        broken.stop()
+        wait_until(lambda: len(seen.keys) == 20)
+        well.stop()
+    assert seen.counts() == Counter(range(1, 21))
+
+
+def test_a_start_at_the_newest_row_is_one_place_for_the_whole_group(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    seen = Seen()
+    with RunningRelay(tmp_path) as relay:
+        insert(database, 1, 10)
+        first = joined(member(relay, tmp_path, start="latest"), Noting("a", seen))
+        (registration,) = first.registrations
+        wait_until(lambda: (registration.kept_scn or -1) > 0)
+        first.stop()
+        insert(database, 11, 10)  # while nobody is there
+        second = joined(member(relay, tmp_path, start="latest"), Noting("b", seen))
+        wait_until(lambda: len(seen.keys) == 10)
+        second.stop()
+    assert seen.keys == list(range(11, 21))
+
+
+def refused(**options: Any) -> None:
+    client = DatabusClient(["http://127.0.0.1:1"], **options)
+    try:
+        next(client.windows(SOURCE))
+    finally:
+        client.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"group": "billing"}, "needs `coordinator`, or a `checkpoint_dir`"),
+        ({"group": "billing", "coordinator": "nowhere"}, "give file:FOLDER"),
+    ],
+)
+def test_a_group_without_a_place_to_meet_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        refused(**options)
+
+
+def test_a_store_that_knows_no_terms_is_refused(tmp_path: Path) -> None:
+    class Plain:
+        def load(self, *_: object) -> None:
+            return None
+
+        def save(self, *_: object) -> None: ...
+
+    with pytest.raises(SettingsError, match="no `begin_term`"):
+        refused(group="billing", coordinator=f"file:{tmp_path}", checkpoints=Plain())
+
+
+def test_members_that_read_other_sources_are_refused_by_name(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    with RunningRelay(tmp_path) as relay:
+        first = joined(member(relay, tmp_path), Noting("a", Seen()))
+        wait_until(lambda: len(owned_by(first)) == PARTITIONS)
+        other = member(relay, tmp_path)
+        other.register(Noting("b", Seen()), ["main.notes"])
+        other.start()
+        wait_until(lambda: other.state is Lifecycle.SUSPENDED)
+        assert "sources" in str(other.error)
+        other.stop()
+        first.stop()
+
+
+def test_settings_of_a_group_are_read_from_a_file() -> None:
+    values = {"relays": ["http://127.0.0.1:1"], "group": "billing", "partition_by": ["customer"]}
+    settings = build_settings(values, ClientSettings)
+    assert (settings.group, settings.partitions) == ("billing", 32)
+    assert settings.partition_by == ("customer",)
+
+
+@pytest.mark.parametrize(
+    "too_many",
+    [
+        {"partitions": MAX_PARTITIONS + 1},
+        {"partition_by": [f"c{number}" for number in range(MAX_PARTITION_COLUMNS + 1)]},
+    ],
+)
+def test_settings_have_the_limits_of_the_filter(too_many: dict[str, Any]) -> None:
+    most = {
+        "partitions": MAX_PARTITIONS,
+        "partition_by": [f"c{number}" for number in range(MAX_PARTITION_COLUMNS)],
+    }
+    relays = {"relays": ["http://127.0.0.1:1"]}
+    assert build_settings(relays | most, ClientSettings).partitions == MAX_PARTITIONS
+    with pytest.raises(SettingsError):
+        build_settings(relays | too_many, ClientSettings)

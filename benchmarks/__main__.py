@@ -29,6 +29,7 @@ MODULES = (
     "ladder",
     "stopped_table",
     "switch",
+    "chain",
     "catch_up",
     "seeding",
     "bootstrap_torture",

@@ -61,7 +61,7 @@ class UpstreamSource(Source):
         self._settings, self._clock = settings, clock
         self._upstream = Upstream(settings)
         self._lineage = Lineage()
-        self._marks: Sequence[tuple[int, int]] = ()
+        self._marks: list[tuple[int, int]] = []
         self._cutter = WindowCutter(-1)
         self._at: tuple[int, int] | None = None  # where to go on; None = at the oldest window
         self._is_from_latest = self._is_at_end = False
@@ -79,7 +79,7 @@ class UpstreamSource(Source):
         """Take the epochs that are known here."""
         self._lineage = lineage
 
-    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         """Connect, compare the two relays, and go on after `after_scn`."""
         scn = -1 if after_scn is None else after_scn
         self._upstream.scn = scn
@@ -87,8 +87,9 @@ class UpstreamSource(Source):
         self._check_epochs()
         self._cutter = WindowCutter(scn)
         self._take_schemas(scn)
-        known = [mark for mark in self._marks if mark[0] <= scn]
-        self._cutter.mark = max(known, default=None)
+        # An empty window will do where none with rows is known: other relays may lack it.
+        known = self._marks or ([] if newest is None else [(newest.scn, newest.timestamp_ns)])
+        self._cutter.mark = max((mark for mark in known if mark[0] <= scn), default=None)
         self._at, self._is_from_latest = None, False
         if after_scn is not None:
             self._at = scn, WINDOW_DONE

@@ -123,7 +123,6 @@ def test_a_window_larger_than_an_answer_and_than_the_ring_comes_in_pieces(tmp_pa
     first = RunningRelay(
         tmp_path / "relay-1", shop.settings(ring_bytes="64MiB"), http={"max_response_bytes": "1MiB"}
     )
-    shop.insert(*range(20))
     with chain(first, tmp_path, ring_bytes="1MiB", log=log) as relays:
         shop.insert(*range(100, 6000), note="y" * 1000, each=5900)
         shop.insert(*range(7000, 7100), note="z" * 200)
@@ -145,8 +144,10 @@ def test_a_window_larger_than_an_answer_and_than_the_ring_comes_in_pieces(tmp_pa
 def test_an_upstream_that_is_frozen_is_named_and_read_on_when_it_wakes(tmp_path: Path) -> None:
     shop = Shop(tmp_path / "shop.db")
     first = RunningRelay(tmp_path / "relay-1", shop.settings())
-    shop.insert(*range(20))
     with chain(first, tmp_path) as relays:
+        shop.insert(*range(20))
+        wait_until(lambda: first.windows(), "rows", first.tell)
+        wait_for_equal(*relays)
         os.kill(first.child.pid, signal.SIGSTOP)
         try:
             relays[1].wait_for_problem("does not answer")

@@ -137,7 +137,7 @@ class GroupRegistration(Registration):
         super().__init__(subscription, consumers, servers, context)
 
     def _fenced(self, context: ClientContext) -> FencedCheckpointStore:
-        if context.settings.coordinator and not context.has_given_store:
+        if not context.has_given_store:
             return RecordCheckpoints(self._records)
         assert isinstance(context.store, FencedCheckpointStore), "check_group has seen to it"
         return context.store

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from databus.cli.api_client import access_options
 from databus.cli.daemon_options import log_format_option
+from databus.client.cli.processes import run_processes
 from databus.client.cli.tail import json_of, line_of
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Result
@@ -139,6 +140,13 @@ def client() -> None:
 @click.option(
     "--name", default="default", show_default=True, help="Name of the registration's checkpoint."
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes of the settings' `group`, which share the rows.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Also log at level INFO.")
 @log_format_option
 def run(
@@ -146,6 +154,7 @@ def run(
     target: str,
     sources: tuple[str, ...],
     name: str,
+    processes: int,
     verbose: bool,
     log_format: LogFormat | None,
 ) -> None:
@@ -158,6 +167,8 @@ def run(
     --source shop.orders`.
     """
     settings = load_settings(config, ClientSettings)
+    if processes > 1:
+        sys.exit(run_processes(settings, processes))
     set_up_logs(log_format or settings.log_format, is_verbose=verbose)
     raise_limit()
     running = DatabusClient(settings=settings)

@@ -1,10 +1,11 @@
 """Where the partitions of a resized group begin, and what former partitions had consumed.
 
-    generations/NAME    {"group": …, "generation": 2, "scns": […], "former": [[…], …],
-                         "checkpoints": {"SCN": {…}, …}, "crc": …}
+    generations/NAME/NUMBER    {"group": …, "generation": 2, "scns": […], "former": [[…], …],
+                                "checkpoints": {"SCN": {…}, …}, "crc": …}
 
 `checkpoints` has the checkpoint at each of `scns`, which proves to a server that its log is the
-same. A group that was never resized has no such record.
+same. A group that was never resized has no such record. Each generation has a record of its own:
+which one counts is said by the group's record alone.
 """
 
 from __future__ import annotations
@@ -34,34 +35,29 @@ class KeptGeneration:
         return None if scn == NOTHING else self.checkpoints[scn]
 
 
-def generation_record(group: str) -> str:
-    """Return the name of a group's record of its generation."""
-    return f"generations/{record_name(group, group)}"
+def generation_record(group: str, number: int) -> str:
+    """Return the name of a group's record of a generation."""
+    return f"generations/{record_name(group, group)}/{number}"
 
 
 def read_generation(records: Records, group: str, number: int) -> KeptGeneration | None:
     """Return the generation of a group; None for the first one. Raises LeaseError."""
     if number == 0:
         return None
-    stored = records.read(generation_record(group))
+    name = generation_record(group, number)
+    stored = records.read(name)
     if stored is None:
         raise LeaseError(
-            f"{records.shown} has no record {generation_record(group)}, so it is not known where "
-            f"the partitions of group {group!r} begin: restore it from a copy"
+            f"{records.shown} has no record {name}, so it is not known where the partitions of "
+            f"group {group!r} begin: restore it from a copy"
         )
-    kept = _decode(stored.data, group, records.shown)
-    if kept.generation.number != number:
-        raise LeaseError(
-            f"group {group!r} is in generation {number}, and its record in {records.shown} of "
-            f"generation {kept.generation.number}: restore both from one copy"
-        )
-    return kept
+    return _decode(stored.data, group, number, records.shown)
 
 
 def write_generation(records: Records, group: str, kept: KeptGeneration) -> None:
     """Write the generation of a group. Raises LeaseError."""
     encoded = _encode(kept, group)
-    change(records, generation_record(group), lambda _: encoded)
+    change(records, generation_record(group, kept.generation.number), lambda _: encoded)
 
 
 def forget_former(records: Records, group: str, number: int) -> None:
@@ -69,11 +65,11 @@ def forget_former(records: Records, group: str, number: int) -> None:
 
     def forgotten(data: bytes | None) -> bytes:
         assert data is not None
-        kept = _decode(data, group, records.shown)
+        kept = _decode(data, group, number, records.shown)
         return _encode(replace(kept, generation=replace(kept.generation, former=())), group)
 
     if number > 0:
-        change(records, generation_record(group), forgotten)
+        change(records, generation_record(group, number), forgotten)
 
 
 def _encode(kept: KeptGeneration, group: str) -> bytes:
@@ -82,12 +78,12 @@ def _encode(kept: KeptGeneration, group: str) -> bytes:
     return encode_checked(values)
 
 
-def _decode(data: bytes, group: str, store: str) -> KeptGeneration:
+def _decode(data: bytes, group: str, number: int, store: str) -> KeptGeneration:
     try:
         values = decode_checked(data)
-        if values.get("group") != group:
-            raise ValueError(f"it is the record of {values.get('group')!r}")
         generation = Generation.from_json_value(values)
+        if (values.get("group"), generation.number) != (group, number):
+            raise ValueError(f"it is that of {values.get('group')!r}, {generation.number}")
         checkpoints = {
             int(scn): Checkpoint.from_json(json.dumps(at))
             for scn, at in values["checkpoints"].items()

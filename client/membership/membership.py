@@ -15,6 +15,7 @@ times in `ttl_s`, of which 3 write. Six processes with a `ttl_s` of 10 s ask 18 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -28,11 +29,41 @@ from databus.client.group.group_record import (
 from databus.leases.dependent import DependentLeases
 from databus.leases.errors import LeaseUnavailableError
 from databus.leases.holding import HeldLease
-from databus.leases.records import Records, Stored, record_name
+from databus.leases.records import Records, Stored, change, record_name
 from databus.leases.store import Lease, LeaseStore
 
+_ALL_GROUPS = "groups/all"
 _WATCHED = 3
 _TRIES = 20  # others that join or leave may write in between
+
+
+def group_record_name(group: str) -> str:
+    """Return the name of a group's record."""
+    return f"groups/{record_name(group, group)}"
+
+
+def note_group(records: Records, group: str) -> None:
+    """Add a group to the list of all groups, for people. Raises LeaseError."""
+    change(records, _ALL_GROUPS, lambda data: _encode_groups({*_decode_groups(data), group}))
+
+
+def all_groups(records: Records) -> list[str]:
+    """Return the names of all groups that ever had a member; raise LeaseError."""
+    stored = records.read(_ALL_GROUPS)
+    return sorted(_decode_groups(None if stored is None else stored.data))
+
+
+def _encode_groups(groups: set[str]) -> bytes:
+    return json.dumps(sorted(groups)).encode()
+
+
+def _decode_groups(data: bytes | None) -> list[str]:
+    # It is a list for people: one that is damaged begins anew.
+    try:
+        found = [] if data is None else json.loads(data)
+    except ValueError:
+        return []
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 class Membership:
@@ -56,7 +87,7 @@ class Membership:
         self._partitions = DependentLeases(records, leases)
         self._lease: Lease | None = None
         self._former = ""
-        self._key = f"groups/{record_name(facts.group, facts.group)}"
+        self._key = group_record_name(facts.group)
 
     def join(self, ttl_s: float) -> None:
         """Take a slot; raise SettingsError if the group has other facts, LeaseError."""
@@ -100,6 +131,8 @@ class Membership:
             if members == record.members:
                 return record
             changed = record.with_members(members)
+            if stored is None:
+                note_group(self._records, self.facts.group)
             if self._records.replace(self._key, changed.encode(), stored):
                 return changed
         raise LeaseUnavailableError(self._records.shown, f"{self._key} changes all the time")

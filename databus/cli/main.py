@@ -46,6 +46,9 @@ COMMANDS = {
     "doctor": CommandAt(
         "databus.relay.cli.doctor:doctor", "Say what is wrong, and what to do about it."
     ),
+    "group": CommandAt(
+        "databus.client.cli.group:group", "Show, move and resize groups of consumers."
+    ),
     "log": CommandAt("databus.relay.cli.log:log", "Look at a relay log, check, cut, export it."),
     "relay": CommandAt("databus.relay.cli.relay:relay", "Capture change logs and serve them."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),

@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-import sqlite_utils
-
 from databus.daemon.faults import as_sqlite_errors, is_transient
 from databus.daemon.files import make_private, replace_file
+from databus.daemon.sqlite_tables import Database
 from databus.registry.former_schemas import rewritten
 from databus.registry.seal import Key, Seal
 from databus.registry.version import StoredVersion
@@ -268,12 +267,10 @@ class SqliteStore:
         return content
 
     @contextmanager
-    def _database(
-        self, path: Path, *, is_prepared: bool = False
-    ) -> Iterator[sqlite_utils.Database]:
+    def _database(self, path: Path, *, is_prepared: bool = False) -> Iterator[Database]:
         try:
             make_private(path)
-            database = sqlite_utils.Database(path)
+            database = Database(path)
             try:
                 # Events in the ring refer to schemas, which must survive a power
                 # cut, not only a kill.
@@ -292,7 +289,7 @@ class SqliteStore:
             raise SchemaError(f"schema store {path}: {error}{advice}") from error
 
 
-def _prepare(path: Path, database: sqlite_utils.Database) -> None:
+def _prepare(path: Path, database: Database) -> None:
     """Create the tables; add checksums to a file that has none, and rewrite former schemas."""
     (version,) = database.execute("pragma user_version").fetchone()
     (has_checksums,) = database.execute(_HAS_CHECKSUMS).fetchone()
@@ -304,7 +301,7 @@ def _prepare(path: Path, database: sqlite_utils.Database) -> None:
         _renew(path, database)
 
 
-def _create(path: Path, database: sqlite_utils.Database) -> None:
+def _create(path: Path, database: Database) -> None:
     with database.atomic():
         for statement in filter(None, map(str.strip, (_CREATE + _WITH_CHECKSUMS).split(";\n"))):
             database.execute(statement)
@@ -315,7 +312,7 @@ def _create(path: Path, database: sqlite_utils.Database) -> None:
         log.info("schema store %s had no checksums: it has them now", path)
 
 
-def _stamp_rows_of_an_earlier_program(path: Path, database: sqlite_utils.Database) -> None:
+def _stamp_rows_of_an_earlier_program(path: Path, database: Database) -> None:
     """Add checksums to rows that a program without them has inserted since.
 
     Such a program leaves the default there, and does not seal. All other rows must be as they
@@ -332,7 +329,7 @@ def _stamp_rows_of_an_earlier_program(path: Path, database: sqlite_utils.Databas
     log.info("schema store %s has rows of an earlier program: they have checksums now", path)
 
 
-def _renew(path: Path, database: sqlite_utils.Database) -> None:
+def _renew(path: Path, database: Database) -> None:
     """Rewrite the schemas of a former version; a damaged file is left for reading to find."""
     with database.atomic():
         content = _rows_of(database)
@@ -350,7 +347,7 @@ def _renew(path: Path, database: sqlite_utils.Database) -> None:
         log.info("schema store %s: its schemas were rewritten in the form of this version", path)
 
 
-def _stamp(database: sqlite_utils.Database, content: _Content) -> None:
+def _stamp(database: Database, content: _Content) -> None:
     """Write checksums to the rows that have none, and seal all."""
     for name, src_id, crc in content.sources:
         if crc == _NO_CRC:
@@ -361,7 +358,7 @@ def _stamp(database: sqlite_utils.Database, content: _Content) -> None:
     database.execute(_SEAL, (_rows_of(database).seal(),))
 
 
-def _rows_of(database: sqlite_utils.Database) -> _Content:
+def _rows_of(database: Database) -> _Content:
     return _Content(
         database.execute(_ALL_SOURCES).fetchall(), database.execute(_ALL_VERSIONS).fetchall()
     )

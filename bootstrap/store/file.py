@@ -16,13 +16,12 @@ from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
-from sqlite_utils import Database
-
 from databus.bootstrap.store import source_table
 from databus.bootstrap.store.filter_sql import add_functions
 from databus.bootstrap.store.migrations import is_current, is_unmade, migrate
 from databus.daemon.faults import as_sqlite_errors
 from databus.daemon.files import make_folder, make_private
+from databus.daemon.sqlite_tables import Database
 from databus.schemas.errors import BootstrapError, ProtocolError, StoreDamagedError
 
 log = logging.getLogger(__name__)

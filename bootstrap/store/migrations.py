@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sqlite_utils import Database
-
+from databus.daemon.sqlite_tables import Database
 from databus.registry.former_schemas import former_schema_id, rewritten
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import BootstrapError, ProtocolError

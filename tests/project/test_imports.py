@@ -37,11 +37,7 @@ HOMES = {
     "pyspark": ["client/spark/*.py"],
     "sqlalchemy": ["client/spark/targets/sql*.py", "databus/leases/sql_records.py"],
     "sqlglot": ["client/spark/sql/*.py", "client/spark/arrow/predicate.py"],
-    "sqlite_utils": [
-        "bootstrap/*.py",
-        "registry/sqlite_store.py",
-        "relay/sources/sqlite/*.py",
-    ],
+    "sqlite_utils": ["databus/daemon/sqlite_tables.py"],
     "tornado": [
         "*/http.py",
         "*/handlers.py",

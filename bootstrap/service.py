@@ -9,9 +9,12 @@ from databus.bootstrap.admin.api import PairApi
 from databus.bootstrap.admin.metrics import make_metrics
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.server.handlers import COMMANDS
+from databus.bootstrap.store.values import SourceStatus
 from databus.daemon.http.handlers import ApiHandler
 from databus.daemon.http.openapi import api_routes
 from databus.daemon.service import Health, Service
+from databus.servers.announcer import make_presence
+from databus.servers.entry import HeldSource
 
 OWN_FILES = 32
 FILES_OF_A_STORE = 40  # three for each connection: producer, seeder, checks, readers
@@ -47,6 +50,7 @@ def make_service(pair: Pair) -> Service:
         stop=pair.stop,
         own_files=OWN_FILES + FILES_OF_A_STORE * len(pair.paths),
         ready=lambda: _readiness(pair),
+        presence=make_presence(pair.settings, "bootstrap", lambda: _held(pair)),
     )
 
 
@@ -61,3 +65,13 @@ def _readiness(pair: Pair) -> Health:
         for name, store in pair.stores.items()
     }
     return Health(pair.is_ready, {"physicalSources": statuses})
+
+
+def _held(pair: Pair) -> dict[str, HeldSource]:
+    """Return the tables that are served here, by physical source; snapshots have no oldest SCN."""
+    return {
+        name: HeldSource(active, newest_scn=store.scn)
+        for name, store in pair.stores.items()
+        if not store.problem
+        and (active := tuple(s.name for s in store.sources if s.status is SourceStatus.ACTIVE))
+    }

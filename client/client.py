@@ -32,6 +32,7 @@ from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Consumer
 from databus.client.dispatcher.calls import Clock
 from databus.client.dispatcher.data_window import DataWindow
+from databus.client.finding import ServerFinder
 from databus.client.group_registration import check_group, make_registration
 from databus.client.machines.lifecycle import (
     HoldCallbacks,
@@ -50,21 +51,18 @@ from databus.client.machines.lifecycle import (
     Suspend,
 )
 from databus.client.machines.reachability import Silence
-from databus.client.machines.server_set import ReplaceServers, Servers
+from databus.client.machines.server_set import Servers, changes
 from databus.client.machines.states import Lifecycle
 from databus.client.monitoring.reporter import (
     MAX_REGISTRATIONS,
     ReportAnswer,
-    Reporter,
     new_client_id,
     report_died,
     report_of,
-    text_for_relays,
 )
-from databus.client.monitoring.watched import make_server
+from databus.client.monitoring.watched import make_reporter, make_server
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.puller.puller import OnRegistered
-from databus.client.puller.transport import make_transport
 from databus.client.registering import (
     Function,
     FunctionConsumer,
@@ -77,7 +75,7 @@ from databus.client.registering import (
 from databus.client.registration import ClientContext, Registration, RegistrationStatus
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
-from databus.daemon.client_report import ClientReport
+from databus.daemon.client_report import MAX_TEXT, ClientReport
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter
@@ -121,7 +119,8 @@ class DatabusClient:
         self._started_at = time.time()
         self._lock = threading.Lock()
         self._lifecycle = LifecycleMachine()
-        self._servers = Servers(settings.relays, settings.bootstrap_servers)
+        self._finder = ServerFinder(settings, self._use)
+        self._servers = self._finder.first
         self._loop = LoopThread("databus-client")
         self._ended = threading.Event()
         self._registrations: dict[tuple[str, tuple[str, ...]], Registration] = {}
@@ -139,7 +138,7 @@ class DatabusClient:
             checkpoints is not None,
         )
         self._server = make_server(self, settings, self._loop)
-        self._reporter = self._make_reporter(clock)
+        self._reporter = make_reporter(self, settings, lambda: self._servers.relays, clock)
 
     # What to read
 
@@ -303,6 +302,7 @@ class DatabusClient:
             url=self.url,
             started_at=self._started_at,
             every_s=self.settings.report_every_s,
+            servers_problem=self._finder.problem[:MAX_TEXT],
             registrations=[report_of(one) for one in self.registrations[:MAX_REGISTRATIONS]],
             waits_for=list(self.report_answer.waits_for),
         )
@@ -348,6 +348,7 @@ class DatabusClient:
         """
         self._handle(ShutDown())
         self._ended.set()
+        self._finder.stop()
         registrations = self.registrations
         for registration in registrations:
             registration.stop()  # again: a `start` may have gone on while this began
@@ -372,12 +373,15 @@ class DatabusClient:
         must_pick_again: bool = False,
     ) -> None:
         """Use these servers from now on; a request in flight is finished first."""
-        servers = Servers(tuple(relays), tuple(bootstrap_servers))
+        self._use(Servers(tuple(relays), tuple(bootstrap_servers)), must_pick_again)
+
+    def _use(self, servers: Servers, must_pick_again: bool = False) -> None:
         with self._lock:
-            self._servers = servers
+            before, self._servers = self._servers, servers
             registrations = list(self._registrations.values())
-        for registration in registrations:
-            registration.change_servers(ReplaceServers(servers, must_pick_again))
+        for message in changes(before, servers, must_pick_again=must_pick_again):
+            for registration in registrations:
+                registration.change_servers(message)
 
     def __enter__(self) -> Self:
         self.start()
@@ -400,6 +404,7 @@ class DatabusClient:
         match instruction:
             case StartReading():
                 self._loop.start()
+                self._finder.start()
                 if self._server is not None:
                     self._server.start()
                 self._loop.spawn(self._watch, lambda error: self._handle(Suspend(error)))
@@ -483,17 +488,3 @@ class DatabusClient:
                 error = registration.overdue() if self.state is Lifecycle.RUNNING else None
                 if error is not None:
                     self._take_error(registration, error)
-
-    def _make_reporter(self, clock: Clock) -> Reporter:
-        return Reporter(
-            self.settings.report_every_s,
-            f"/api/v1/clients/{self.id}",
-            lambda: text_for_relays(self.report()),
-            self._used_relays,
-            lambda: self._servers.relays,
-            lambda: make_transport(self.settings, self.id),
-            clock,
-        )
-
-    def _used_relays(self) -> list[str]:
-        return [relay for one in self.registrations if (relay := one.relay) is not None]

@@ -51,7 +51,7 @@ def kind_of(file: Path) -> str:
         raise SettingsError(f"{file}: {problem}") from problem
     if "physical_sources" in keys:
         return "bootstrap" if "relays" in keys else "relay"
-    return "client" if "relays" in keys else "relay"
+    return "client" if keys & {"relays", "coordinator"} else "relay"
 
 
 def settings_in_words(kind: str, word: str = "") -> str:

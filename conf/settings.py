@@ -27,6 +27,7 @@ __all__ = [
     "ClientHttpSettings",
     "ClientSettings",
     "HttpSettings",
+    "ListedServerSettings",
     "MaxScnSettings",
     "PhysicalSourceSettings",
     "RelayLogSettings",
@@ -36,6 +37,8 @@ __all__ = [
     "SourceSettings",
     "is_loopback",
 ]
+
+_EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 def is_loopback(host: str) -> bool:
@@ -172,6 +175,42 @@ LOG_FORMAT: Any = Field(
 )
 
 
+COORDINATOR_TEXT = "`file:FOLDER`, `zookeeper://HOST:PORT,…/PATH` or a URL of SQLAlchemy"
+ROOM: Any = Field(
+    default="",
+    max_length=100,
+    description="Where it runs: a client reads from servers of its own room if it can",
+)
+
+
+class ListedServerSettings(Settings):
+    """A server that clients may find by a coordinator."""
+
+    http: HttpSettings
+    coordinator: str = Field(
+        default="",
+        description=f"Where clients find it: {COORDINATOR_TEXT}; empty = they name it themselves",
+    )
+    public_url: str = Field(
+        default="",
+        validate_default=True,
+        pattern=r"^(https?://[^\s/]+)?$",
+        description="Its URL as clients reach it; empty = host and port of `http`",
+    )
+    room: str = ROOM
+
+    @field_validator("public_url")
+    @classmethod
+    def _can_be_found(cls, url: str, info: ValidationInfo) -> str:
+        http = info.data.get("http")
+        if info.data.get("coordinator") and not url and http and http.host in _EVERYWHERE:
+            raise ValueError(
+                f"clients cannot find it at http.host = {http.host!r}: give its URL, such as "
+                f'"http://relay-a.example.com:{http.port}"'
+            )
+        return url
+
+
 class MaxScnSettings(Settings):
     """The store of the last SCN written to the ring."""
 
@@ -179,7 +218,7 @@ class MaxScnSettings(Settings):
     flush_s: float = Field(default=1.0, gt=0, description="Longest time between two writes")
 
 
-class RelaySettings(Settings):
+class RelaySettings(ListedServerSettings):
     """A relay: `databus relay run -c relay.toml`."""
 
     data_dir: Path = Field(description="Rings, MaxSCN and schema store live here")
@@ -249,8 +288,21 @@ class ClientSettings(Settings):
         max_length=200,
         description="Its name in relays; empty = its host and process id",
     )
-    relays: tuple[str, ...] = Field(description="Relay URLs", min_length=1)
-    bootstrap_servers: tuple[str, ...] = Field(default=(), description="Bootstrap server URLs")
+    relays: tuple[str, ...] = Field(
+        default=(), description="Relay URLs; none = those that the coordinator lists"
+    )
+    bootstrap_servers: tuple[str, ...] = Field(
+        default=(),
+        description="Bootstrap server URLs; without `relays`, besides those that the coordinator "
+        "lists",
+    )
+    coordinator: str = Field(
+        default="",
+        validate_default=True,
+        description="Where servers are listed, and where the processes of a group meet: "
+        f"{COORDINATOR_TEXT}; empty = for a group, `checkpoint_dir`",
+    )
+    room: str = ROOM
     access: ServerAccessSettings = Field(
         default_factory=ServerAccessSettings, description="Token and CA for those servers"
     )
@@ -262,11 +314,6 @@ class ClientSettings(Settings):
     )
     checkpoint_dir: Path | None = Field(
         default=None, description="Folder of checkpoints; none = in memory only"
-    )
-    coordinator: str = Field(
-        default="",
-        description="Where the processes of a group meet: `file:FOLDER`, `zookeeper://…` or a URL "
-        "of SQLAlchemy; empty = `checkpoint_dir`",
     )
     group: str = Field(
         default="",
@@ -325,6 +372,13 @@ class ClientSettings(Settings):
         default=2.0, ge=0, description="How often it reports its status to its relay; 0 = never"
     )
 
+    @field_validator("coordinator")
+    @classmethod
+    def _has_servers(cls, url: str, info: ValidationInfo) -> str:
+        if not url and not info.data.get("relays"):
+            raise ValueError("no server is named: give relays, or the coordinator that lists them")
+        return url
+
 
 class BootstrapHttpSettings(HttpSettings):
     """The address of the bootstrap server, and its limits."""
@@ -332,7 +386,7 @@ class BootstrapHttpSettings(HttpSettings):
     port: int = Field(default=11116, ge=0, le=65535, description="Port to bind; 0 picks a free one")
 
 
-class BootstrapSettings(Settings):
+class BootstrapSettings(ListedServerSettings):
     """A bootstrap pair: `databus bootstrap run -c bootstrap.toml`.
 
     The blocks of `physical_sources` can be copied from the relay's file. The names must be

@@ -10,10 +10,12 @@ from databus.daemon.service import Health, Service
 from databus.relay.admin.api import RelayApi
 from databus.relay.admin.metrics import make_metrics
 from databus.relay.admin.page import page_routes
+from databus.relay.listing import held_sources
 from databus.relay.monitoring.monitor import Ticker
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.handlers import COMMANDS
 from databus.relay.serving.databus.parameters import StreamRequests
+from databus.servers.announcer import make_presence
 
 OWN_FILES = 32
 FILES_OF_A_SOURCE = 24  # connections to its database, its MaxSCN, schema files, its relay log
@@ -75,4 +77,5 @@ def make_service(relay: Relay) -> Service:
         stop=relay.stop,
         own_files=OWN_FILES
         + sum(FILES_OF_A_SOURCE * (1 + p.catch_ups) for p in relay.settings.physical_sources),
+        presence=make_presence(relay.settings, "relay", lambda: held_sources(relay)),
     )

@@ -46,6 +46,7 @@ conf: the settings
 databus/leases/errors.py: what may be wrong with a lease
 databus/daemon: HTTP, access, TLS, logs, files
 databus/leases: leases and terms, in a file, SQL or ZooKeeper
+databus/servers: servers that are found, in the same stores
 databus/cli: the command `databus`
 databus/doctor: checks of machine and settings
 registry: versions of schemas
@@ -86,6 +87,7 @@ client/puller: requests, decoding, the buffer
 client/checkpoints: checkpoints in files and other stores
 client/membership: a process as a member of its group
 client/dispatcher: callbacks
+client/finding.py: its servers, named or found
 client/registration.py: one registration
 client/monitoring: what a client says of itself
 client: the client library

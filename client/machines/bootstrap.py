@@ -15,7 +15,7 @@ derives the next step from the checkpoint. Four rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from databus.client.machines.backoff import BackOff
@@ -57,7 +57,8 @@ from databus.client.machines.connection_messages import (
     WindowTooLarge,
 )
 from databus.client.machines.request_size import RequestSize
-from databus.client.machines.server_rotation import ServerOrder
+from databus.client.machines.server_rotation import Rank, ServerOrder
+from databus.client.machines.server_set import Servers
 from databus.client.machines.states import BOOTSTRAPPING, Connection, StateMachine
 from databus.client.subscription import Registered, Subscription, bind
 from databus.schemas.checkpoint import Checkpoint
@@ -102,12 +103,14 @@ class BootstrapSession:
         order: str,
         back_off: BackOff,
         size: RequestSize,
+        ranks: Mapping[str, Rank],
     ) -> None:
         """Share the connection machine's state, back-off and request size."""
         self.checkpoint = Checkpoint()
         self.server: str | None = None
         self._subscription = subscription
         self._servers = servers
+        self._ranks = ranks
         self._machine = machine
         self._order = order
         self._back_off = back_off
@@ -155,14 +158,15 @@ class BootstrapSession:
                 return self._take_failure(error)
         raise IllegalTransitionError(self._machine.state, type(message).__name__)
 
-    def change_servers(self, urls: Iterable[str], must_pick_again: bool) -> Instructions:
+    def change_servers(self, servers: Servers, must_pick_again: bool) -> Instructions:
         """Use a new set of servers, and pick another server if the current one is gone."""
-        self._servers.replace(urls)
+        has_new = self._servers.replace(servers.bootstraps)
+        self._ranks = servers.ranks()
         self._refusals = {s: e for s, e in self._refusals.items() if s in self._servers}
         if self._machine.state not in BOOTSTRAPPING:
             return []
         is_kept = self.server in self._servers and not must_pick_again
-        if is_kept and self._machine.state is not Connection.PICKING_BOOTSTRAP:
+        if is_kept and not (has_new and self._machine.state is Connection.PICKING_BOOTSTRAP):
             return []
         self._machine.fire("servers_changed")
         return [Disconnect(), *self._pick()]
@@ -180,7 +184,7 @@ class BootstrapSession:
         """Request the schemas of the server that began the snapshots, or of the next in turn."""
         tries = STICKY_TRIES if self._has_snapshots_left else 1
         holder = self._holder if self._failures < tries else None
-        self.server = self._servers.next(holder)
+        self.server = self._servers.next(holder, self._ranks)
         if self.server is None:
             return [Wait(self._back_off.next_s())]
         self._machine.fire("picked")

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
+from databus.client.machines.advice import explain_gone, explain_none, explain_unheld
 from databus.client.machines.backoff import BackOff
 from databus.client.machines.bootstrap import BootstrapSession
 from databus.client.machines.connection_messages import (
@@ -60,7 +61,6 @@ from databus.client.machines.server_rotation import ServerOrder
 from databus.client.machines.server_set import Servers
 from databus.client.machines.states import BOOTSTRAPPING, CONNECTION, Connection, StateMachine
 from databus.client.subscription import Registered, Subscription, bind, find_ids
-from databus.conf.named_places import NamedPlace
 from databus.conf.settings import BackOffSettings, ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
@@ -104,6 +104,7 @@ class ConnectionMachine:
         self._subscription = subscription
         self._settings = settings
         self._is_impatient = is_impatient
+        self._servers = servers = servers.of_sources(subscription.sources)
         self._relays = ServerOrder(servers.relays, rng)
         self._has_bootstraps = bool(servers.bootstraps)
         self._back_off = BackOff(settings.back_off, rng)
@@ -129,6 +130,7 @@ class ConnectionMachine:
             settings.bootstrap_order,
             self._back_off,
             self._size,
+            servers.ranks(),
         )
 
     @property
@@ -185,9 +187,11 @@ class ConnectionMachine:
 
     def _pick(self) -> Instructions:
         """Request the sources of the next relay in turn."""
-        self.server = self._relays.next()
+        sources = self._subscription.sources
+        self.server = self._relays.next(ranks=self._servers.ranks(sources, self.position.scn))
         if self.server is None:
-            return [Wait(self._back_off.next_s())]
+            problem = explain_none(self._servers, sources)
+            return [ReportProblem(problem), Wait(self._back_off.next_s())]
         self._machine.fire("picked")
         # Another relay may have captured another log, so its first request carries the mark again.
         self._is_same_log = False
@@ -209,18 +213,18 @@ class ConnectionMachine:
         return [ReportProblem(error), *self._try_next(error)]
 
     def _take_servers(self, message: ServersTaken) -> Instructions:
-        servers = message.servers
-        self._relays.replace(servers.relays)
+        self._servers = servers = message.servers.of_sources(self._subscription.sources)
+        has_new = self._relays.replace(servers.relays)
         # A relay that was taken out no longer counts as one that lacks the SCN, or that refused.
         self._gone = {server: e for server, e in self._gone.items() if server in self._relays}
         self._refused &= set(self._relays)
         self._has_bootstraps = bool(servers.bootstraps)
-        at_bootstrap = self._bootstrap.change_servers(servers.bootstraps, message.must_pick_again)
+        at_bootstrap = self._bootstrap.change_servers(servers, message.must_pick_again)
         if self.state in BOOTSTRAPPING:
             return self._at_bootstrap(at_bootstrap)
         is_kept = self.server in self._relays and not message.must_pick_again
-        # A machine that waits for its next try makes it now, with a new server.
-        if is_kept and self.state is not Connection.PICKING_RELAY:
+        # A machine that waits for its next try makes it now, if there is a new server.
+        if is_kept and not (has_new and self.state is Connection.PICKING_RELAY):
             return []
         if not self._machine.may("servers_changed"):
             return []
@@ -239,9 +243,9 @@ class ConnectionMachine:
             return [Disconnect(), Wait(self._back_off.next_s())]
         error = min(self._gone.values(), key=lambda e: e.oldest)
         if self.position.place is not None:
-            return self._fail(_explain_unheld(self.position.place, error))
+            return self._fail(explain_unheld(self.position.place, error))
         if not self._has_bootstraps:
-            return self._fail(_explain_gone(error))
+            return self._fail(explain_gone(error))
         self._machine.fire("gone_everywhere")
         return self._at_bootstrap(self._bootstrap.begin(self.position.checkpoint, self._registered))
 
@@ -478,23 +482,3 @@ class ConnectionMachine:
     def _server(self) -> str:
         assert self.server is not None, "no request is made before a server is picked"
         return self.server
-
-
-def _explain_gone(error: ScnNotFoundError) -> ScnNotFoundError:
-    advice = (
-        "every relay was asked, and no bootstrap server is configured (bootstrap_servers): "
-        "configure one, or, where the changes in between "
-        'may be missed, remove the checkpoint and use start = "earliest"'
-    )
-    return ScnNotFoundError(
-        error.scn, error.oldest, f"{error.advice}; {advice}" if error.advice else advice
-    )
-
-
-def _explain_unheld(place: NamedPlace, error: ScnNotFoundError) -> PlaceNotFoundError:
-    # A bootstrap is no way on: it has rows as they are now, not the changes since a place.
-    return PlaceNotFoundError(
-        f"start = {place}: every relay was asked, and none holds it; the oldest window held is "
-        f"{error.oldest_text}. Start at a later place, at earliest, or at beginning (with a "
-        "bootstrap server)"
-    )

@@ -33,10 +33,10 @@ class Reachability:
         self._heard_s, self.has_heard = self._clock(), True
         self._failed, self._problem = frozenset(), ""
 
-    def failed(self, server: str, problem: str) -> None:
-        """Record a failed request."""
+    def failed(self, server: str | None, problem: str) -> None:
+        """Record a failed request; `server` is None if there is none to ask."""
         self._problem = problem
-        self._failed |= {server}
+        self._failed |= {server or ""}
 
     def silence(self, servers: Collection[str], others: Silence | None) -> Silence | None:
         """Return the silence of all servers; None while one of them may answer.
@@ -45,7 +45,7 @@ class Reachability:
         requests that servers answer at once (the reporter's): while an event request is
         held, only those can tell.
         """
-        if servers and self._failed.issuperset(servers):
+        if self._failed and self._failed.issuperset(servers):
             return Silence(self._heard_s, self._problem)
         if others is not None and others.since_s >= self._heard_s:
             return Silence(self._heard_s, self._problem or others.problem)

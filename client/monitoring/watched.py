@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from databus.client.machines.reachability import Silence
 from databus.client.machines.states import Lifecycle
-from databus.client.monitoring.reporter import ReportAnswer
+from databus.client.monitoring.reporter import ReportAnswer, Reporter, text_for_relays
 from databus.client.puller.loop_thread import LoopThread
+from databus.client.puller.transport import make_transport
 from databus.client.registration import Registration
 from databus.conf.settings import ClientSettings
 from databus.daemon.client_report import ClientReport
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 class WatchedClient(Protocol):
     """A client that can be monitored, paused and resumed."""
+
+    id: str
 
     @property
     def state(self) -> Lifecycle:
@@ -70,3 +73,21 @@ def make_server(
     from databus.client.monitoring.http import ClientServer
 
     return ClientServer(client, settings.http, loop)
+
+
+def make_reporter(
+    client: WatchedClient,
+    settings: ClientSettings,
+    relays: Callable[[], Sequence[str]],
+    clock: Callable[[], float],
+) -> Reporter:
+    """Return the reporter of a client, which reports to the relays in use or to one of `relays`."""
+    return Reporter(
+        settings.report_every_s,
+        f"/api/v1/clients/{client.id}",
+        lambda: text_for_relays(client.report()),
+        lambda: [relay for one in client.registrations if (relay := one.relay) is not None],
+        relays,
+        lambda: make_transport(settings, client.id),
+        clock,
+    )

@@ -136,7 +136,7 @@ class Puller:
 
     def silence(self, others: Silence | None) -> Silence | None:
         """Return the silence of all servers in use; None while one of them may answer."""
-        servers = self._servers.servers
+        servers = self._servers.servers.of_sources(self._subscription.sources)
         asked = servers.bootstraps if self.state in BOOTSTRAPPING else servers.relays
         return self.reachability.silence(asked, others)
 
@@ -320,6 +320,5 @@ class Puller:
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
         then = "" if is_final else "; trying again"
         log.log(level, "%s: %s%s", self._subscription.name, error, then)
-        if server is not None:
-            self.reachability.failed(server, str(error))
+        self.reachability.failed(server, str(error))
         self.last_problem = error

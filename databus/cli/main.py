@@ -52,6 +52,9 @@ COMMANDS = {
     "log": CommandAt("databus.relay.cli.log:log", "Look at a relay log, check, cut, export it."),
     "relay": CommandAt("databus.relay.cli.relay:relay", "Capture change logs and serve them."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
+    "servers": CommandAt(
+        "databus.cli.servers:servers", "Show the servers that clients find by a coordinator."
+    ),
     "source": CommandAt(
         "databus.relay.cli.source:source", "Act on a physical source of a running relay."
     ),

@@ -67,6 +67,11 @@ class ClientReport(ApiModel):
     every_s: float = Field(
         default=0.0, ge=0, description="It is sent so often; 0 = not said, or never"
     )
+    servers_problem: str = Field(
+        default="",
+        max_length=MAX_TEXT,
+        description="Why the list of servers of its coordinator is not known now, or may be old",
+    )
     registrations: list[RegistrationReport] = Field(max_length=100)
     waits_for: list[WaitsFor] = Field(
         default=[],

@@ -1,9 +1,10 @@
 """The shell of every daemon: listen, start, signals, drain, health, metrics.
 
 The daemon's own work comes as a `Service`. The order of steps matters. The port is bound before
-anything is started, so that a second copy ends at once and changes nothing. At the end listeners
-close first, held requests are answered, responses finish or are cut, and their requests end. Only
-then is the work stopped, so that no request reads a closed file.
+anything is started, so that a second copy ends at once and changes nothing. At the end the daemon
+leaves the list of servers, if it is on one, so that clients go to others. Then listeners close,
+held requests are answered, responses finish or are cut, and their requests end. Only then is the
+work stopped, so that no request reads a closed file.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 import click
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 from tornado.web import Application
 
 from databus.conf.settings import HttpSettings, is_loopback
@@ -32,6 +34,7 @@ from databus.daemon.fair_queue import FairQueue
 from databus.daemon.http.at_once import AtOnceApplication
 from databus.daemon.http.handlers import ApiHandler, UnknownCommandHandler
 from databus.daemon.http.server import BoundedServer, ServerMetrics, listen, make_server
+from databus.daemon.presence import Presence, PresenceMetrics, presence_details
 from databus.daemon.tls import server_context
 from databus.daemon.tokens import make_access
 from databus.schemas.errors import SettingsError
@@ -39,6 +42,7 @@ from databus.schemas.errors import SettingsError
 log = logging.getLogger(__name__)
 
 WHOLE_S = 5.0  # from the signal to the end of the process, whatever still runs then
+LEAVE_S = 1.0  # for the list of servers, which may be out of reach
 DRAIN_S = 1.0  # for responses that are being sent
 END_S = 1.0  # for requests whose connections were cut; then they are cancelled
 STOP_S = 4.5  # for all of that and the end of the work
@@ -78,6 +82,7 @@ class Service:
     # Called while the service is in the phase SERVING; without it, that phase is ready.
     ready: Callable[[], Health] | None = None
     own_files: int = OWN_FILES  # files that it may open later, all at once
+    presence: Presence | None = None  # how clients find it, if they do
 
 
 class Phase(StrEnum):
@@ -98,7 +103,7 @@ class Life:
         """Return whether the service is ready for requests."""
         if self.phase is not Phase.SERVING:
             return Health(False, {"phase": self.phase})
-        return service.ready() if service.ready else Health(True)
+        return _with_presence(service, service.ready() if service.ready else Health(True))
 
 
 class HealthHandler(ApiHandler):
@@ -152,12 +157,15 @@ def make_application(service: Service, life: Life) -> Application:
     def readiness() -> Health:
         return life.readiness_of(service)
 
+    def health() -> Health:
+        return _with_presence(service, service.health())
+
     limits: dict[str, Any] = {"limits": service.http}
     named = limits | {"name": service.name}
     return AtOnceApplication(
         [
             *service.routes,
-            ("/health", HealthHandler, named | {"look": service.health}),
+            ("/health", HealthHandler, named | {"look": health}),
             ("/ready", HealthHandler, named | {"look": readiness}),
             ("/metrics", MetricsHandler, limits | {"metrics": service.metrics}),
         ],
@@ -168,6 +176,11 @@ def make_application(service: Service, life: Life) -> Application:
         fair_queue=FairQueue(),
         requests=set(),
     )
+
+
+def _with_presence(service: Service, health: Health) -> Health:
+    # A list that is out of reach makes no server ill: who knows it is served.
+    return replace(health, details=health.details | presence_details(service.presence))
 
 
 def _log_nothing(_handler: object) -> None:
@@ -185,25 +198,33 @@ async def serve(
     application = make_application(service, life)
     most = fit_connections(service.http.max_connections, service.own_files)
     server = make_server(application, service.http, most)
-    figures = ServerMetrics(server)
+    figures: list[Collector] = [ServerMetrics(server)]
+    if service.presence is not None:
+        figures.append(PresenceMetrics(service.presence))
     url = listen(server, service.http)
     if service.http.has_tokens and not (service.http.tls_cert or is_loopback(service.http.host)):
         log.warning("tokens and rows pass %s in clear text: set http.tls_cert and tls_key", url)
     try:
-        service.metrics.register(figures)
+        for one in figures:
+            service.metrics.register(one)
         service.start()
         life.phase = Phase.SERVING
+        if service.presence is not None:
+            service.presence.enter(url, lambda: server.open_connections)
         listening(url, server)
         await until.wait()
     finally:
         life.phase = Phase.DRAINING
         await _drain(service, server, application.settings["requests"])
-        service.metrics.unregister(figures)
+        for one in figures:
+            service.metrics.unregister(one)
 
 
 async def _drain(service: Service, server: BoundedServer, requests: set[asyncio.Task[Any]]) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + STOP_S
+    if service.presence is not None:
+        await service.presence.leave(LEAVE_S)
     server.stop()
     service.let_go()
     await server.drain(DRAIN_S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from databus.leases.file_records import FileRecords
 from databus.leases.records import Records
@@ -31,22 +32,31 @@ def open_records(url: str) -> Records:
         if not folder:
             raise SettingsError(f"{url!r}: give file:FOLDER")
         return FileRecords(Path(folder))
-    if url.startswith(_ZOOKEEPER):
-        return _opened("databus.leases.zookeeper_records", "ZookeeperRecords", url)
+    if is_zookeeper(url):
+        zookeeper: Records = open_kind("databus.leases.zookeeper_records", "ZookeeperRecords", url)
+        return zookeeper
     if "://" in url:
-        return _opened("databus.leases.sql_records", "SqlRecords", url)
+        sql: Records = open_kind("databus.leases.sql_records", "SqlRecords", url)
+        return sql
     raise SettingsError(f"{url!r}: give file:FOLDER, zookeeper://HOST:PORT or a URL of SQLAlchemy")
 
 
-def _opened(module: str, name: str, url: str) -> Records:
-    """Import the module of a kind of store only where it is used: its library is an extra."""
+def is_zookeeper(url: str) -> bool:
+    """Return whether a URL is ZooKeeper's."""
+    return url.startswith(_ZOOKEEPER)
+
+
+def open_kind(module: str, name: str, url: str) -> Any:
+    """Return a new object of a module's class, made with a URL; raise SettingsError.
+
+    The module is imported only where it is used: its library is an extra.
+    """
     try:
         kind = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         text = f"{error}: pip install 'databus-cdc[cluster]' installs what leases need"
         raise SettingsError(text) from error
     try:
-        opened: Records = kind(url)
+        return kind(url)
     except ValueError as error:  # a port that is no number, for example
         raise SettingsError(f"{url.partition('://')[0]}:// is no usable URL: {error}") from None
-    return opened

@@ -36,6 +36,7 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "schema list": ("tests/registry/test_cli.py", '"list"'),
     "schema repair": ("tests/relay/sources/mysql/tables/test_history.py", '"repair"'),
     "schema show": ("tests/registry/test_cli.py", '"show"'),
+    "servers list": ("tests/databus/cli/test_servers.py", '["servers", "list", *words]'),
     "source list": (
         "tests/promises/switching/test_epoch_peers.py",
         '["source", "list", "--relay"',

@@ -25,7 +25,7 @@ HOMES = {
     "fastavro": ["schemas/*.py"],
     "h11": ["client/puller/response_parser.py", "client/puller/transport.py"],
     "http.client": ["databus/daemon/http/client.py"],
-    "kazoo": ["databus/leases/zookeeper_records.py"],
+    "kazoo": ["databus/leases/zookeeper_*.py", "databus/servers/zookeeper_directory.py"],
     "pymysql": ["relay/sources/mysql/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],
     "pyarrow": [

@@ -149,7 +149,8 @@ function selfWords(client) {
 }
 
 function problemOf(client) {
-  return (client.report?.registrations ?? []).map(({ problem }) => problem).find(Boolean) ?? "";
+  return (client.report?.registrations ?? []).map(({ problem }) => problem).find(Boolean)
+    ?? client.report?.serversProblem ?? "";
 }
 
 function troubleWords(client) {

@@ -765,7 +765,8 @@ def test_while_it_waits_a_new_set_of_servers_is_tried_at_once() -> None:
     machine, _ = stream_machine(A)
     machine.handle(failed())
     assert machine.state is Connection.PICKING_RELAY
-    assert only(machine.handle(ServersTaken(Servers((A,)))), GetSources).server == A
+    assert machine.handle(ServersTaken(Servers((A,)))) == []
+    assert only(machine.handle(ServersTaken(Servers((A, B)))), GetSources).server == B
 
 
 def test_new_servers_that_have_the_present_one_change_nothing() -> None:

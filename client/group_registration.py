@@ -108,18 +108,18 @@ class GroupRegistration(Registration):
     ) -> None:
         """Ask for nothing yet. Raises SettingsError."""
         settings = context.settings
-        self.group = group_name(settings, subscription)
+        self._group = group_name(settings, subscription)
         self._process = f"{socket.gethostname()}:{os.getpid()}:{context.client_id}"
         self._servers = ServerSetMachine(servers)
         self._records = open_records(group_store(settings))
         self._facts = GroupFacts(
-            self.group, settings.partitions, subscription.sources, settings.partition_by
+            self._group, settings.partitions, subscription.sources, settings.partition_by
         )
         self._membership: Membership | None = None
         self._member: Member | None = None
         self._owned = OwnedPartitions(self._restart_soon, self._stop_stream)
         self._checkpoints = PartitionCheckpoints(
-            self._fenced(context), self.group, subscription.sources, self._term_of
+            self._fenced(context), self._group, subscription.sources, self._term_of
         )
         self._told: set[int] = set()  # partitions that the consumers know of
         self._is_started = False  # and whether they know that consumption has started
@@ -132,7 +132,7 @@ class GroupRegistration(Registration):
         self._released = threading.Event()
         self._released.set()
         self._thread = threading.Thread(
-            target=self._run, name=f"databus-group-{self.group}", daemon=True
+            target=self._run, name=f"databus-group-{self._group}", daemon=True
         )
         super().__init__(subscription, consumers, servers, context)
 
@@ -208,8 +208,13 @@ class GroupRegistration(Registration):
         """The current problem, or ""."""
         of_member = "" if self._member is None else self._member.problem
         halted = "" if self._membership is None else self._membership.halted
-        of_group = f"group {self.group!r} is halted: {halted}" if halted else ""
+        of_group = f"group {self._group!r} is halted: {halted}" if halted else ""
         return super().problem or self._store_problem or of_member or of_group
+
+    @property
+    def group(self) -> str:
+        """The group with which it shares the rows."""
+        return self._group
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -264,7 +269,7 @@ class GroupRegistration(Registration):
             log.warning(
                 "%s: not all partitions were given back in time: others wait until the place of "
                 "this process in the group has run out",
-                self.group,
+                self._group,
             )
         if self._are_records_open:
             self._are_records_open = False
@@ -287,7 +292,7 @@ class GroupRegistration(Registration):
                 self.dispatcher.log(self.dispatcher.dispatch.stop())
         except BaseException as error:
             # A thread that ends silently would look like one that has nothing to do.
-            wrapped = DatabusError(f"{self.group}: reading has ended: {error!r}")
+            wrapped = DatabusError(f"{self._group}: reading has ended: {error!r}")
             wrapped.__cause__ = error
             self._context.on_error(self, wrapped)
         finally:
@@ -336,7 +341,7 @@ class GroupRegistration(Registration):
         assert self._membership is not None
         facts, wanted = self._membership.facts, self._owned.wanted
         for partition in sorted(wanted - self._checkpoints.newest.keys()):
-            kept = read_generation(self._records, self.group, facts.generation)
+            kept = read_generation(self._records, self._group, facts.generation)
             with suppress(LeaseLostError, StaleTermError):  # the member notices it, too
                 begin = None if kept is None else kept.begins(partition)
                 self._checkpoints.begin(partition, facts.generation, begin)
@@ -347,7 +352,7 @@ class GroupRegistration(Registration):
     def _share_of(self, stream: Stream) -> Share:
         assert self._membership is not None
         facts = self._membership.facts
-        kept = read_generation(self._records, self.group, facts.generation)
+        kept = read_generation(self._records, self._group, facts.generation)
         return Share.of(
             facts.partitions,
             self._checkpoints.read(stream.partitions),
@@ -434,13 +439,13 @@ class GroupRegistration(Registration):
         assert self._membership is not None
         while True:
             try:
-                forget_former(self._records, self.group, self._membership.facts.generation)
+                forget_former(self._records, self._group, self._membership.facts.generation)
                 return
             except LeaseUnavailableError as error:
                 self._store_problem = str(error)
                 version = self._owned.version
                 if self._owned.has_dropped or self._is_ending:
-                    raise LeaseLostError(self.group, 0, str(error)) from error
+                    raise LeaseLostError(self._group, 0, str(error)) from error
                 self._owned.wait(version, _RETRY_S)
 
     def _wait_or_suspend(self, error: DatabusError, version: int) -> None:
@@ -448,7 +453,7 @@ class GroupRegistration(Registration):
             self._suspend(error)
             return
         if not self._store_problem:
-            log.warning("%s: %s; trying again", self.group, error)
+            log.warning("%s: %s; trying again", self._group, error)
         self._store_problem = str(error)
         self._owned.wait(version, _RETRY_S)
 

@@ -242,6 +242,21 @@ class Registration:
         return None if kept is None else restart_scn(kept)
 
     @property
+    def group(self) -> str:
+        """The group with which it shares the rows, "" without one."""
+        return ""
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions of the group that it owns."""
+        return frozenset()
+
+    @property
+    def partition_count(self) -> int:
+        """The number of the group's partitions, 0 without a group."""
+        return 0
+
+    @property
     def status(self) -> RegistrationStatus:
         """Current status."""
         problem = self._puller.last_problem

@@ -75,6 +75,11 @@ class ClientCollector(Collector):
             ((_names(one), status.scn) for one, status in statuses if status.scn >= 0),
         )
         yield _gauge(
+            "owned_partitions",
+            "Partitions of its group that this process owns",
+            ((_names(one), len(one.partitions)) for one, _ in statuses if one.group),
+        )
+        yield _gauge(
             "buffered_bytes",
             "Bytes of events that wait for callbacks",
             ((_names(one), status.buffered_bytes) for one, status in statuses),

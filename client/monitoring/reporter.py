@@ -229,6 +229,7 @@ def _worst(values: Iterable[Any]) -> Any:
 MAX_REGISTRATIONS = 100
 _MAX_SOURCES = 500
 _MAX_NAME = 200
+_MAX_GROUP = 400
 _MAX_PLACE = 300
 
 Mode = Literal["online", "snapshot", "catchup", "starting", "stopped"]
@@ -247,6 +248,8 @@ def report_of(registration: Registration) -> RegistrationReport:
         name=subscription.name[:_MAX_NAME],
         sources=list(subscription.sources[:_MAX_SOURCES]),
         filters=filters_text(subscription)[:MAX_TEXT],
+        group=registration.group[:_MAX_GROUP],
+        partitions=partitions_text(registration)[:MAX_TEXT],
         mode=mode_of(registration.connection, stats, has_read=registration.relay is not None),
         connection=status.state,
         server=(status.server or "")[:_MAX_PLACE],
@@ -294,6 +297,20 @@ def filters_text(subscription: Subscription) -> str:
         for source, one in subscription.filters.items()
     }
     return json.dumps(by_source)
+
+
+def partitions_text(registration: Registration) -> str:
+    """Return the partitions that a process owns, as `0-7, 9 of 32`; empty without a group."""
+    if not registration.group:
+        return ""
+    ranges: list[list[int]] = []
+    for partition in sorted(registration.partitions):
+        if ranges and ranges[-1][-1] == partition - 1:
+            ranges[-1][1:] = [partition]
+        else:
+            ranges.append([partition])
+    shown = ", ".join("-".join(map(str, one)) for one in ranges) or "none"
+    return f"{shown} of {registration.partition_count}"
 
 
 def report_died(error: BaseException) -> None:

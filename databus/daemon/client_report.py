@@ -31,6 +31,14 @@ class RegistrationReport(ApiModel):
     name: str = Field(max_length=200)
     sources: list[str] = Field(max_length=500)
     filters: str = Field(default="", max_length=MAX_TEXT)
+    group: str = Field(
+        default="", max_length=400, description="Its group, with which it shares the rows"
+    )
+    partitions: str = Field(
+        default="",
+        max_length=MAX_TEXT,
+        description="Those of the group that it owns, and how many there are: `0-7, 9 of 32`",
+    )
     mode: Literal["online", "snapshot", "catchup", "starting", "stopped"]
     connection: str = Field(max_length=50, description="State of the connection machine")
     server: str = Field(default="", max_length=300)

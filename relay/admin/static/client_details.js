@@ -67,6 +67,7 @@ function registrationFacts(one) {
     ["Bootstraps", count(one.bootstraps)],
     ["Snapshot rows", count(one.snapshotRows)],
     ["Filters", one.filters || "none"],
+    ["Group", one.group ? `${one.group}, partitions ${one.partitions}` : "none"],
     ["Problem", one.problem || "none"],
   ];
 }

@@ -227,6 +227,12 @@ class RelaySettings(ListedServerSettings):
     )
     http: HttpSettings = Field(default_factory=HttpSettings, description="The HTTP server")
     log_format: Literal["text", "json"] = LOG_FORMAT
+    serving_processes: int = Field(
+        default=0,
+        ge=0,
+        le=64,
+        description="Processes that serve readers; 0 = the process that captures serves them, too",
+    )
     max_scn: MaxScnSettings = Field(
         default_factory=MaxScnSettings, description="Where MaxSCN is kept"
     )

@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -71,7 +71,7 @@ class _UnknownError(Exception):
     """It is not known since when sources are captured; the text says why."""
 
 
-class _Content(NamedTuple):
+class SpansContent(NamedTuple):
     """The content of a file; `replaces` is the CRC32 of the file before it.
 
     `is_new`: there was no file. Then nothing is known of the windows before the next start.
@@ -86,18 +86,42 @@ class _Content(NamedTuple):
     replaces: int | None = None
     is_new: bool = False
 
-    def rewritten(self, until_scn: int) -> _Content:
+    def rewritten(self, until_scn: int) -> SpansContent:
         """Return the content for a ring whose windows up to an SCN may be captured again."""
         return self.changed()._replace(rewritten_until=max(until_scn, self.rewritten_until))
 
-    def changed(self) -> _Content:
+    def changed(self) -> SpansContent:
         """Return the content with another makeup."""
         return self._replace(makeup=(self.makeup + 1) % MOST_MAKEUPS)
 
+    def span(self, ids: Mapping[str, int], src_ids: Collection[int] | None) -> Span:
+        """Return the span of some of the sources `ids`, None for all of them."""
+        firsts = [
+            FirstScn(scn, name)
+            for name, scn in self.first_scns.items()
+            if src_ids is None or ids[name] in src_ids
+        ]
+        stops = [
+            stop for name, stop in self.stops.items() if src_ids is None or ids[name] in src_ids
+        ]
+        holes = [one for name, one in self.holes.items() if src_ids is None or ids[name] in src_ids]
+        hole = None
+        if holes:
+            last = max(holes, key=lambda one: one.until_scn)
+            hole = last._replace(after_scn=min(one.after_scn for one in holes))
+        first, stop = max(firsts, default=FirstScn()), min(stops, default=None)
+        # A catch-up has the rows of a table that was stopped.
+        unlike_until = MAX_SCN if self.stops else self.unlike_until
+        return Span(first, stop, self.rewritten_until, self.makeup, unlike_until, hole=hole)
 
-def _unwritten(first_scns: Mapping[str, int]) -> _Content:
+
+def _nothing() -> None:
+    """Tell nobody."""
+
+
+def _unwritten(first_scns: Mapping[str, int]) -> SpansContent:
     """Return the content without a file: no number of an earlier one is to come again."""
-    return _Content(first_scns, {}, makeup=secrets.randbelow(MOST_MAKEUPS), is_new=True)
+    return SpansContent(first_scns, {}, makeup=secrets.randbelow(MOST_MAKEUPS), is_new=True)
 
 
 class CapturedSpans:
@@ -120,8 +144,10 @@ class CapturedSpans:
         self._ids = ids
         self._ring = ring
         self._new = new
-        self._content = _Content(dict.fromkeys(ids, ALWAYS), {})
+        self._content = SpansContent(dict.fromkeys(ids, ALWAYS), {})
         self.revision = 0
+        # Called with each new revision, before a window that depends on it is captured.
+        self.on_change: Callable[[], None] = _nothing
 
     def update(self) -> None:
         """Store the first SCNs of sources that are listed now and were not; raise RingError.
@@ -218,6 +244,13 @@ class CapturedSpans:
         self._take(content)
 
     @property
+    def content(self) -> SpansContent:
+        """A copy of the content, for another process."""
+        content = self._content
+        firsts, stops, holes = content.first_scns, content.stops, content.holes
+        return content._replace(first_scns=dict(firsts), stops=dict(stops), holes=dict(holes))
+
+    @property
     def makeup(self) -> int:
         """The number of what is captured now; see `Span`."""
         return self._content.makeup
@@ -249,37 +282,15 @@ class CapturedSpans:
 
     def of(self, src_ids: Collection[int] | None) -> Span:
         """Return the span of some sources, from the newest first SCN to the oldest stop."""
-        content = self._content
-        firsts = [
-            FirstScn(scn, name)
-            for name, scn in content.first_scns.items()
-            if src_ids is None or self._ids[name] in src_ids
-        ]
-        stops = [
-            stop
-            for name, stop in content.stops.items()
-            if src_ids is None or self._ids[name] in src_ids
-        ]
-        holes = [
-            one
-            for name, one in content.holes.items()
-            if src_ids is None or self._ids[name] in src_ids
-        ]
-        hole = None
-        if holes:
-            last = max(holes, key=lambda one: one.until_scn)
-            hole = last._replace(after_scn=min(one.after_scn for one in holes))
-        first, stop = max(firsts, default=FirstScn()), min(stops, default=None)
-        # A catch-up has the rows of a table that was stopped.
-        unlike_until = MAX_SCN if content.stops else content.unlike_until
-        return Span(first, stop, content.rewritten_until, content.makeup, unlike_until, hole=hole)
+        return self._content.span(self._ids, src_ids)
 
-    def _take(self, content: _Content) -> None:
+    def _take(self, content: SpansContent) -> None:
         # The revision last: a reader that sees it sees the content.
         self._content = content
         self.revision += 1
+        self.on_change()
 
-    def _load(self) -> _Content:
+    def _load(self) -> SpansContent:
         """Return what the ring was written with; raise _UnknownError, RingError."""
         content = _read(self._path)
         crc = self._ring.sources_crc
@@ -299,7 +310,7 @@ class CapturedSpans:
         self._ring.seal_sources(crc32(content))  # the relay was killed before it did
         return found
 
-    def _save(self, content: _Content) -> None:
+    def _save(self, content: SpansContent) -> None:
         data = _encode(content._replace(replaces=self._ring.sources_crc))
         try:
             replace_file(self._path, data)
@@ -343,7 +354,7 @@ def _read(path: Path) -> bytes | None:
         raise RingError(f"the file of captured sources cannot be read: {error}") from error
 
 
-def _encode(content: _Content) -> bytes:
+def _encode(content: SpansContent) -> bytes:
     stops = {name: [s.scn, s.since, s.problem] for name, s in content.stops.items()}
     holes = {name: [hole.after_scn, hole.until_scn] for name, hole in content.holes.items()}
     value = {
@@ -359,7 +370,7 @@ def _encode(content: _Content) -> bytes:
     return f"{text} crc={crc32(text.encode()):08x}\n".encode()
 
 
-def _decoded(content: bytes) -> _Content | None:
+def _decoded(content: bytes) -> SpansContent | None:
     """Return a file's content; None if it is damaged."""
     try:
         return _decode(content)
@@ -367,7 +378,7 @@ def _decoded(content: bytes) -> _Content | None:
         return None
 
 
-def _decode(content: bytes) -> _Content:
+def _decode(content: bytes) -> SpansContent:
     """Return a file's content; raise ValueError, KeyError or TypeError."""
     text, _, crc = content.decode("ascii").rpartition(" crc=")
     if int(crc, 16) != crc32(text.encode()):
@@ -382,7 +393,7 @@ def _decode(content: bytes) -> _Content:
         for name, (after, until) in value.get("holes", {}).items()
     }
     firsts = {str(name): int(scn) for name, scn in value["firstScns"].items()}
-    return _Content(
+    return SpansContent(
         firsts,
         stops,
         holes,

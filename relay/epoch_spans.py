@@ -8,12 +8,12 @@ from the server's log. Such places come from other relays of the source, which w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from databus.relay.capture.servers import Servers
 from databus.relay.ring.scn_index import Extent
-from databus.relay.sources.epochs import Unread, unread_places
+from databus.relay.sources.epochs import Epoch, Unread, unread_places
 from databus.relay.span import Span, Spans
 
 
@@ -27,7 +27,11 @@ class Held(Protocol):
 
 def unread_by(servers: Servers, held: Held) -> list[Unread]:
     """Return the places of later epochs that lie before what is held of them."""
-    epochs = servers.table.epochs
+    return unread_in(servers.table.epochs, held)
+
+
+def unread_in(epochs: Sequence[Epoch], held: Held) -> list[Unread]:
+    """Return the places of later ones of some epochs that lie before what is held of them."""
     if all(epoch.after_scn < 0 for epoch in epochs):
         return []
     extent = held.extent()

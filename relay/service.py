@@ -15,6 +15,7 @@ from databus.relay.monitoring.monitor import Ticker
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.handlers import COMMANDS
 from databus.relay.serving.databus.parameters import StreamRequests
+from databus.relay.serving_processes.service import with_serving_processes
 from databus.servers.announcer import make_presence
 
 OWN_FILES = 32
@@ -65,7 +66,7 @@ def make_service(relay: Relay) -> Service:
         ticker.stop()
         relay.let_go()
 
-    return Service(
+    service = Service(
         name="relay",
         http=relay.settings.http,
         routes=routes(relay, api),
@@ -79,3 +80,6 @@ def make_service(relay: Relay) -> Service:
         + sum(FILES_OF_A_SOURCE * (1 + p.catch_ups) for p in relay.settings.physical_sources),
         presence=make_presence(relay.settings, "relay", lambda: held_sources(relay)),
     )
+    if relay.settings.serving_processes:
+        return with_serving_processes(service, relay)
+    return service

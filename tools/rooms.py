@@ -73,6 +73,7 @@ relay/captured_spans.py: the same of one ring, kept
 relay/catch_up: older windows, from the source's log again
 relay: one relay
 relay/serving/databus: the Databus protocol
+relay/serving_processes: processes that serve readers, beside the one that captures
 relay/admin: admin API, page, metrics
 relay/service.py: the relay as a daemon
 relay/cli: its commands

@@ -33,7 +33,13 @@ from databus.daemon.descriptors import fit_connections
 from databus.daemon.fair_queue import FairQueue
 from databus.daemon.http.at_once import AtOnceApplication
 from databus.daemon.http.handlers import ApiHandler, UnknownCommandHandler
-from databus.daemon.http.server import BoundedServer, ServerMetrics, listen, make_server
+from databus.daemon.http.server import (
+    BoundedServer,
+    Connections,
+    ServerMetrics,
+    listen,
+    make_server,
+)
 from databus.daemon.presence import Presence, PresenceMetrics, presence_details
 from databus.daemon.tls import server_context
 from databus.daemon.tokens import make_access
@@ -83,6 +89,11 @@ class Service:
     ready: Callable[[], Health] | None = None
     own_files: int = OWN_FILES  # files that it may open later, all at once
     presence: Presence | None = None  # how clients find it, if they do
+    # Bind and listen; return the URL. Raises SettingsError.
+    listen: Callable[[BoundedServer, HttpSettings], str] = listen
+    # What `/metrics` says of connections: those of the server, or of others for it.
+    connections: Connections | None = None
+    renewed: Callable[[], None] | None = None  # called after tokens were read again
 
 
 class Phase(StrEnum):
@@ -198,10 +209,11 @@ async def serve(
     application = make_application(service, life)
     most = fit_connections(service.http.max_connections, service.own_files)
     server = make_server(application, service.http, most)
-    figures: list[Collector] = [ServerMetrics(server)]
+    connections: Connections = service.connections or server
+    figures: list[Collector] = [ServerMetrics(connections)]
     if service.presence is not None:
         figures.append(PresenceMetrics(service.presence))
-    url = listen(server, service.http)
+    url = service.listen(server, service.http)
     if service.http.has_tokens and not (service.http.tls_cert or is_loopback(service.http.host)):
         log.warning("tokens and rows pass %s in clear text: set http.tls_cert and tls_key", url)
     try:
@@ -210,7 +222,7 @@ async def serve(
         service.start()
         life.phase = Phase.SERVING
         if service.presence is not None:
-            service.presence.enter(url, lambda: server.open_connections)
+            service.presence.enter(url, lambda: connections.open_connections)
         listening(url, server)
         await until.wait()
     finally:
@@ -277,7 +289,7 @@ async def _run_until_signal(service: Service) -> None:
 
     def listening(url: str, server: BoundedServer) -> None:
         if sys.stdin is None or not sys.stdin.isatty():
-            loop.add_signal_handler(signal.SIGHUP, _renew_or_say_why, server, service.http)
+            loop.add_signal_handler(signal.SIGHUP, _renew_or_say_why, server, service)
         settle()
         click.echo(f"listening on {url}")
 
@@ -304,13 +316,15 @@ def _cut_short() -> None:
     os._exit(0)
 
 
-def _renew_or_say_why(server: BoundedServer, settings: HttpSettings) -> None:
+def _renew_or_say_why(server: BoundedServer, service: Service) -> None:
     try:
-        renew_secrets(server, settings)
+        renew_secrets(server, service.http)
     except SettingsError as error:
         log.error("tokens and certificate stay as they were: %s", error)
     else:
         log.warning("tokens and certificate were read again")
+        if service.renewed is not None:
+            service.renewed()
 
 
 def settle() -> None:

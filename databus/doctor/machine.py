@@ -15,7 +15,7 @@ import ssl
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -80,6 +80,7 @@ class Machine:
     now_s: Callable[[], float] = time.time
     free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
     filesystem: Callable[[Path], str] = filesystem_of
+    cores: Callable[[], int] = lambda: len(os.sched_getaffinity(0))
 
 
 MACHINE = Machine()
@@ -92,6 +93,21 @@ class Growth:
     size_bytes: int
     what: str
     is_sure: bool = True
+
+
+def check_cores(serving_processes: int, machine: Machine) -> Iterator[Check]:
+    """Check that a relay's processes that serve, and the one that captures, have a core each."""
+    cores, subject = machine.cores(), "serving_processes"
+    if not serving_processes:
+        return
+    if serving_processes < cores:
+        yield ok(subject, f"{serving_processes} serve and one captures, on {cores} cores")
+        return
+    yield warning(
+        subject,
+        f"{serving_processes} serve and one captures, and there are {cores} cores: they take time "
+        f"from capture; set at most {max(1, cores - 1)}, or 0 for one process that does both",
+    )
 
 
 def check_packages(extras: Iterable[str] = ()) -> list[Check]:

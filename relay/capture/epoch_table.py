@@ -7,7 +7,7 @@ error: a guessed epoch would be a wrong SCN.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from zlib import crc32
@@ -32,6 +32,8 @@ class EpochTable:
         self._executed: Executed | None = None
         self._saved: Executed | None = None
         self._agreed_with: frozenset[str] = frozenset()
+        # Called with each change of them, before a window of a new epoch is captured.
+        self.on_change: Callable[[], None] | None = None
         if path is not None and path.exists():
             self._load(path)
 
@@ -59,15 +61,19 @@ class EpochTable:
                 f"{newest.number} has begun at server {newest.server}, and SCNs must not go back"
             )
         kept = tuple(one for one in self._epochs if one.number < epoch.number)
-        self._epochs = (*kept, epoch)
-        self._write()
+        self._change((*kept, epoch))
 
     def adopt(self, epochs: Iterable[Epoch]) -> None:
         """Take over the epochs of another relay, durably. Raises RingError."""
         adopted = tuple(epochs)
         if adopted != self._epochs:
-            self._epochs = adopted
-            self._write()
+            self._change(adopted)
+
+    def _change(self, epochs: tuple[Epoch, ...]) -> None:
+        self._epochs = epochs
+        self._write()
+        if self.on_change is not None:
+            self.on_change()
 
     @property
     def agreed_with(self) -> frozenset[str]:

@@ -50,14 +50,19 @@ class Notifier:
         self._is_notifying = False
         self._is_for_all = False
         self._later: asyncio.TimerHandle | None = None
+        # Called with each `notify`, on its thread, for those who wait in other processes.
+        self.on_news: Callable[[], None] | None = None
+        self.waiting_elsewhere = 0
 
     @property
     def waiting(self) -> int:
-        """Number of subscribers."""
-        return len(self._waiting)
+        """Number of subscribers, those in other processes included."""
+        return len(self._waiting) + self.waiting_elsewhere
 
     def notify(self) -> None:
         """Wake the subscribers of the windows that were appended. Thread-safe; never blocks."""
+        if self.on_news is not None:
+            self.on_news()
         # The check without a lock is safe: a request that subscribes after it reads the
         # ring after it too, and finds the new window there.
         if not self._waiting or self._is_notifying or self._loop is None:

@@ -44,6 +44,7 @@ from databus.doctor.machine import (
     Growth,
     Machine,
     check_certificate,
+    check_cores,
     check_folder,
     check_key,
     check_packages,
@@ -136,6 +137,7 @@ def _checks(settings: Settings, machine: Machine) -> list[Check]:
 
 def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
     """Check a relay's port, folder, secrets and databases."""
+    yield from check_cores(settings.serving_processes, machine)
     # The port of a running daemon is in use by itself.
     is_running = bool(holder_of(settings.data_dir / LOCK_FILE))
     yield check_port(settings.http, "relay", is_running=is_running)

@@ -208,6 +208,18 @@ class Client:
         return min(found, default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class ClientNews:
+    """What a client has done in another process since the last time, and has open there."""
+
+    caller: Caller
+    requests: int
+    open_requests: int
+    served_bytes: int
+    last_seen_s: float
+    streams: Mapping[StreamKey, Stream]
+
+
 def _furthest_behind(
     streams: Iterable[tuple[StreamKey | KeptKey, Stream]],
 ) -> dict[str, Stream]:
@@ -266,6 +278,24 @@ class ClientTable:
     def failed(self, client: Client, now_s: float, text: str) -> None:
         """Record the error with which a request was answered."""
         client.last_error, client.last_error_s = text, now_s
+
+    def add(self, news: ClientNews, opened: int) -> None:
+        """Add what a client has done in another process; `opened` requests more are open there."""
+        known = self._clients.get(news.caller.id)
+        seen_s = news.last_seen_s if known is None else max(news.last_seen_s, known.last_seen_s)
+        client = self._seen(news.caller, seen_s)
+        client.requests += news.requests
+        client.open_requests += opened
+        client.served_bytes += news.served_bytes
+        for key, stream in news.streams.items():
+            before = client.streams.get(key)
+            if before is None:
+                client.stream(key, stream.asked_s)
+            elif before.asked_s > stream.asked_s:
+                continue
+            else:
+                stream.progress = before.progress
+            client.streams[key] = stream
 
     def reported(self, caller: Caller, report: ClientReport, now_s: float) -> Client:
         """Store a client's report."""

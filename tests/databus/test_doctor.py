@@ -17,6 +17,7 @@ from databus.doctor.machine import (
     Growth,
     Machine,
     check_certificate,
+    check_cores,
     check_folder,
     check_key,
     check_packages,
@@ -169,3 +170,13 @@ def test_the_last_line_counts(tmp_path: Path) -> None:
     assert verdict_line(checks) == "1 ok, 0 warnings, 2 errors"
     assert checks[-1].text == "two lines"
     assert errors("c", [], "well") == [ok("c", "well")]
+
+
+@pytest.mark.parametrize(
+    ("processes", "cores", "verdicts"), [(0, 1, []), (3, 4, ["ok"]), (4, 4, ["warning"])]
+)
+def test_serving_processes_need_a_core_each(
+    processes: int, cores: int, verdicts: list[str]
+) -> None:
+    found = check_cores(processes, Machine(cores=lambda: cores))
+    assert [one.verdict.value for one in found] == verdicts

@@ -43,6 +43,7 @@ HOMES = {
         "*/handlers.py",
         "databus/daemon/http/*.py",
         "databus/daemon/service.py",
+        "relay/serving_processes/passing_on.py",
     ],
     "transitions": ["client/machines/states.py"],
     "urllib.request": [],

@@ -15,9 +15,9 @@ import logging
 import re
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -103,6 +103,7 @@ class BoundedServer(HTTPServer):
         IOLoop.current().call_later(REST_S, self._accept_from, sock)
 
     def _take(self, connection: socket.socket, address: Any) -> None:
+        address = address or ("", 0)  # of a Unix socket
         if self._by_client[address[0]] >= self._most_of_one:
             self._turn_away(connection, OF_ONE)
         elif self.open_connections >= self.most and not self._make_room():
@@ -158,6 +159,9 @@ class BoundedServer(HTTPServer):
         connection: Any = server_conn
         self._hear(connection.stream)
         self._dropped.discard(connection.stream)
+        at_close: Callable[[], None] | None = getattr(connection.context, "at_close", None)
+        if at_close is not None:
+            at_close()
         client = connection.context.address[0]
         self._by_client[client] -= 1
         if not self._by_client[client]:
@@ -248,10 +252,29 @@ def host_of_java(text: str) -> str:
     return f"[{address}]:{port}" if ":" in address and "[" not in address else place
 
 
+class Connections(Protocol):
+    """The connections of a server, or of several."""
+
+    @property
+    def most(self) -> int:
+        """The most that may be open at once."""
+        ...
+
+    @property
+    def turned_away(self) -> Mapping[str, int]:
+        """The numbers of refused connections, by limit."""
+        ...
+
+    @property
+    def open_connections(self) -> int:
+        """The number of open connections."""
+        ...
+
+
 class ServerMetrics(Collector):
     """A server's connections in Prometheus' form."""
 
-    def __init__(self, server: BoundedServer) -> None:
+    def __init__(self, server: Connections) -> None:
         self._server = server
 
     def collect(self) -> Iterator[Metric]:
@@ -294,8 +317,13 @@ def listen(server: HTTPServer, settings: HttpSettings) -> str:
     try:
         sock = _bind(settings)
     except OSError as error:
-        raise SettingsError(_explain_bind(settings, error)) from error
+        raise SettingsError(explain_bind(settings, error)) from error
     server.add_socket(sock)
+    return url_of(sock, settings)
+
+
+def url_of(sock: socket.socket, settings: HttpSettings) -> str:
+    """Return the URL of a bound socket."""
     host, port = sock.getsockname()[:2]
     scheme = "https" if settings.tls_cert else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -311,7 +339,8 @@ def _bind(settings: HttpSettings) -> socket.socket:
     return sock
 
 
-def _explain_bind(settings: HttpSettings, error: OSError) -> str:
+def explain_bind(settings: HttpSettings, error: OSError) -> str:
+    """Return what is wrong with the address of the settings, with advice."""
     place = f"{settings.host}:{settings.port}"
     if error.errno == errno.EADDRINUSE:
         return f"{place} is in use: stop what listens there, or choose another port (http.port)"

@@ -24,6 +24,11 @@ class RequestTracker:
         self._streams: Sequence[Stream] = ()
         self._client = self._clients.begin(caller, self._now_s())
 
+    @property
+    def client_id(self) -> str:
+        """The id of the sender."""
+        return self._client.caller.id
+
     def __enter__(self) -> RequestTracker:
         return self
 

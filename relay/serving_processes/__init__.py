@@ -1,0 +1,1 @@
+"""Several processes that serve the readers of one relay, beside the one that captures."""

@@ -14,6 +14,7 @@ MODULES = (
     "ring",
     "group_assignment",
     "serve",
+    "serving_processes",
     "callback",
     "capture",
     "peers",

@@ -20,8 +20,7 @@ from tests.promises.running import PATIENCE_S, Answer, RunningRelay
 
 def capturer(relay: RunningRelay) -> psutil.Process:
     """Return the capturing process."""
-    assert relay.child._process is not None
-    return psutil.Process(relay.child._process.pid)
+    return psutil.Process(relay.child.pid)
 
 
 def serving_pids(relay: RunningRelay) -> list[int]:

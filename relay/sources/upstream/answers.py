@@ -14,7 +14,9 @@ from databus.schemas.protocol import Header
 class UpstreamState(NamedTuple):
     """The state of the other relay's own capture, and which SCNs it holds; -1 = unknown.
 
-    What it holds comes after `after_scn`.
+    What it holds comes after `after_scn`. `newest_at` is when its newest window was committed, in
+    seconds since 1970; `behind_s` and `behind_bytes` are how far its own log is ahead of it, None
+    if that is not known.
     """
 
     state: str
@@ -22,6 +24,10 @@ class UpstreamState(NamedTuple):
     problem: str
     after_scn: int
     newest_scn: int
+    newest_at: float = 0.0
+    behind_s: float | None = None
+    behind_bytes: int | None = None
+    warning: str = ""
 
 
 class StreamAnswer(NamedTuple):
@@ -66,7 +72,7 @@ def read_epochs(value: Any) -> tuple[Epoch, ...]:
 
 def read_state(value: Any) -> UpstreamState:
     """Return the state of a physical source."""
-    ring, log = value["ring"], value["relayLog"]
+    ring, log, source_log = value["ring"], value["relayLog"], value["log"]
     held = [ring["prevScn"], ring["minScn"]]
     if log is not None and log["minScn"] is not None:
         held = [log["prevScn"], log["minScn"]]
@@ -78,6 +84,10 @@ def read_state(value: Any) -> UpstreamState:
         str(value["problem"]),
         known[0] if known else -1,
         -1 if newest is None else int(newest),
+        float(ring["newestAt"] or 0.0),
+        source_log["behindS"],
+        source_log["behindBytes"],
+        str(source_log["warning"]),
     )
 
 

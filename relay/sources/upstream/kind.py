@@ -12,6 +12,7 @@ from databus.doctor.machine import MACHINE
 from databus.doctor.servers import check_servers
 from databus.relay.sources.kind import CheckRequest, SourceKind
 from databus.relay.sources.upstream.answers import read_sources
+from databus.relay.sources.upstream.probe import UpstreamProbe
 from databus.relay.sources.upstream.requests import Upstream, url_of
 from databus.relay.sources.upstream.source import UpstreamSource
 from databus.schemas.errors import SettingsError, SourceError
@@ -40,6 +41,10 @@ def _source_ids(settings: PhysicalSourceSettings) -> Mapping[str, int]:
         f"that it reads: {'; '.join(problems)}. Start that one first, or write the `id` of each "
         "source as it has it"
     )
+
+
+def _probe_log(settings: PhysicalSourceSettings) -> UpstreamProbe:
+    return UpstreamProbe(settings)
 
 
 def _check(request: CheckRequest) -> list[Check]:
@@ -71,4 +76,4 @@ def _checks(request: CheckRequest) -> Iterator[Check]:
                 yield ok(subject, f"has the source, and what follows{after}")
 
 
-KIND = SourceKind(open=_open, check=_check, source_ids=_source_ids)
+KIND = SourceKind(open=_open, check=_check, probe_log=_probe_log, source_ids=_source_ids)

@@ -38,6 +38,10 @@ def schemas(relay: RunningRelay) -> Any:
     return relay.get("/api/v1/schemas").json()
 
 
+def log_holding(relay: RunningRelay) -> Any:
+    return relay.get("/health").json()["physicalSources"]["shop"]["log"]["holding"]
+
+
 def epochs(relay: RunningRelay) -> Any:
     return relay.get(EPOCHS).json()["epochs"]
 
@@ -72,6 +76,7 @@ def test_three_relays_serve_the_same_bytes_schemas_and_epochs_over_one_dump(
         wait_for_equal(*relays)
         assert dump_connections(database) == before + 1
         for relay in relays[1:]:
+            wait_until(lambda r=relay: log_holding(r) == "held", "a probe", relay.tell)  # type: ignore[misc]
             assert schemas(relay) == schemas(first)
             assert epochs(relay) == epochs(first) != []
             assert relay.get("/sources").body == first.get("/sources").body

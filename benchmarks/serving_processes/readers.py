@@ -23,7 +23,7 @@ class Readers:
         """Let all read for so long; return the bytes a second of all of them."""
         for pipe in self._pipes:
             pipe.send(seconds)
-        return sum(pipe.recv() for pipe in self._pipes)
+        return sum(float(pipe.recv()) for pipe in self._pipes)
 
 
 @contextmanager

@@ -93,9 +93,13 @@ def measure(folder: Path, processes: int, slices: int, slice_s: float) -> Measur
                 (own, found.read_us),
             ):
                 rows, cpu_s = _rows(url), cpu_seconds(pid)
-                bytes_per_s = time.sleep(slice_s) if readers is None else readers.read(slice_s)
+                bytes_per_s = 0.0
+                if readers is None:
+                    time.sleep(slice_s)
+                else:
+                    bytes_per_s = readers.read(slice_s)
                 into.append(1e6 * (cpu_seconds(pid) - cpu_s) / (_rows(url) - rows))
-                if readers is own and bytes_per_s is not None:
+                if readers is own:
                     found.bytes_per_s.append(bytes_per_s)
     return found
 

@@ -55,6 +55,7 @@ class Child:
     start_at_s: float = 0.0
     failures: int = 0
     problem: str = ""
+    fault: str = ""  # why it was killed, until it has ended
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
@@ -184,7 +185,8 @@ class ServingProcesses:
         return -(-limit // self._count)
 
     def _is_serving(self, child: Child) -> bool:
-        return child.process is not None and self._page.child_beat_ns(child.number) > 0
+        has_begun = self._page.child_beat_ns(child.number) > 0
+        return child.process is not None and has_begun and not child.fault
 
     def _wake(self) -> None:
         """Wake them all; on any thread."""
@@ -203,11 +205,11 @@ class ServingProcesses:
                 if now_s >= one.start_at_s:
                     self._start(one)
             elif one.process.poll() is not None:
-                self._bury(one, f"ended with status {one.process.returncode}")
-            elif is_awake and (problem := self._hangs(one, now_s)):
+                self._bury(one, one.fault or f"ended with status {one.process.returncode}")
+            elif is_awake and not one.fault and (fault := self._hangs(one, now_s)):
+                # Its end is not waited for: a process that waits for a disk cannot be killed.
+                one.fault = fault
                 one.process.kill()
-                one.process.wait()
-                self._bury(one, problem)
             elif one.problem and now_s - one.started_s > _STEADY_S:
                 one.problem, one.failures = "", 0
 
@@ -285,7 +287,7 @@ class ServingProcesses:
 
     def _bury(self, child: Child, how: str) -> None:
         """Take a process that has ended out of the books."""
-        child.process, child.writer = None, None
+        child.process, child.writer, child.fault = None, None, ""
         self._page.child_beat(child.number, 0)
         for task in child.tasks:
             task.cancel()

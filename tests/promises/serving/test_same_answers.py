@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import stat
 import threading
@@ -170,6 +172,30 @@ def test_tokens_and_admin_commands_hold_in_every_process(shop: Shop, tmp_path: P
         assert relay.get(stream_path(), liar).status == 200
         wait_until(lambda: b"liar" in relay.get("/api/v1/clients", reader).body, "the liar")
         assert b"10.9.8.7" not in relay.get("/api/v1/clients", reader).body
+
+
+def test_tokens_are_read_again_in_every_process(shop: Shop, tmp_path: Path) -> None:
+    file = tmp_path / "readers"
+    file.touch(0o600)
+    file.write_text("o" * 20)
+    relay = RunningRelay(
+        tmp_path, shop.settings(), http={"reader_tokens_file": str(file)}, serving_processes=2
+    )
+    old, new = ({"Authorization": f"Bearer {letter * 20}"} for letter in "on")
+    with running(relay):
+        relay.launch()
+        wait_until(lambda: _answers(relay), "an answer", relay.child.log_tail)
+        assert relay.get(stream_path(), old).status == 200
+        file.write_text("n" * 20)
+        os.kill(relay.child.pid, signal.SIGHUP)
+
+        def answers() -> set[tuple[int, int]]:
+            return {
+                (relay.get(path, old).status, relay.get(path, new).status)
+                for path in (stream_path(), "/sources") * 4
+            }
+
+        wait_until(lambda: answers() == {(401, 200)}, "the new token alone", relay.child.log_tail)
 
 
 def _answers(relay: RunningRelay) -> bool:

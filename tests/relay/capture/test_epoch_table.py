@@ -40,6 +40,19 @@ def test_the_newest_epoch_that_begins_again_replaces_itself(tmp_path: Path) -> N
     assert EpochTable(tmp_path / "shop.epochs.json").epochs == (FIRST, again)
 
 
+def test_a_change_of_the_epochs_is_told_when_it_is_stored(tmp_path: Path) -> None:
+    table, told = EpochTable(tmp_path / "shop.epochs.json"), []
+
+    def tell() -> None:
+        told.append((table.epochs, EpochTable(tmp_path / "shop.epochs.json").epochs))
+
+    table.on_change = tell
+    table.begin(FIRST)
+    table.adopt([FIRST])  # no change
+    table.adopt([FIRST, SECOND])
+    assert told == [((FIRST,), (FIRST,)), ((FIRST, SECOND), (FIRST, SECOND))]
+
+
 def test_an_epoch_never_follows_a_later_one(tmp_path: Path) -> None:
     table = filled(tmp_path / "shop.epochs.json")
     with pytest.raises(RingError, match="epoch 0 cannot begin at server 1: epoch 1 has begun at"):

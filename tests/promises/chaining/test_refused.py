@@ -106,6 +106,9 @@ def test_a_relay_of_another_database_is_refused_by_a_window(shop: Shop, tmp_path
     stranger = RunningRelay(tmp_path / "stranger", other.settings())
     with two_links(shop, tmp_path) as (first, second, _), running(stranger):
         stranger.start()
+        # Its oldest window is older than the newest one here: it is not refused for its age.
+        other.insert(400)
+        wait_until(lambda: stranger.windows(), "a row", stranger.tell)
         other.insert(*range(500, 600))
         wait_until(lambda: stranger.max_scn() > second.max_scn(), "rows", stranger.tell)
         own = stream_of(second)

@@ -34,6 +34,7 @@ MODULES = (
     "catch_up",
     "seeding",
     "bootstrap_torture",
+    "cluster_torture",
     "spark_torture",
     "spark_speed",
     "spark_sql",

@@ -1,0 +1,179 @@
+"""The processes: a group, its relay and database, its ZooKeeper; and what they have noted."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter, defaultdict
+from contextlib import ExitStack
+from typing import Self
+
+from benchmarks.cluster_torture.checks import Span
+from benchmarks.cluster_torture.log import Entry, Follower
+from benchmarks.cluster_torture.plan import Plan
+from benchmarks.cluster_torture.writer import CREATE, SOURCE
+from databus.demo.processes import Child, ChildError, python_module
+from databus.demo.stage import Stage
+from databus.leases.clock import steady_s
+from tests.zookeeper_server import PrivateZookeeper, ZookeeperEnsemble
+
+# A consumer that is away has its windows in the ring when it comes back.
+RING_BYTES = "64MiB"
+LEAVES_WITHIN_S = 60.0
+
+
+class Member:
+    """One process of the group, over its lives."""
+
+    def __init__(self, child: Child, follower: Follower, slot: int) -> None:
+        self.child, self.follower, self.slot = child, follower, slot
+        self.frozen_s: float | None = None
+        self.is_up = False
+
+    @property
+    def run(self) -> str:
+        """The name of its present life."""
+        return f"{self.slot}.{self.child.pid}"
+
+    @property
+    def can_be_hit(self) -> bool:
+        """Whether it runs."""
+        return self.is_up and self.frozen_s is None
+
+    def start(self) -> None:
+        """Start it."""
+        self.child.start()
+        self.is_up = True
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.is_up = False
+        self.child.kill()
+
+    def freeze(self) -> None:
+        """Stop it with SIGSTOP."""
+        self.frozen_s = steady_s()
+        os.kill(self.child.pid, signal.SIGSTOP)
+
+    def wake(self) -> Span:
+        """Let it go on; return the time in which it was frozen."""
+        assert self.frozen_s is not None
+        span = Span(self.frozen_s, steady_s(), self.run)
+        self.frozen_s = None
+        os.kill(self.child.pid, signal.SIGCONT)
+        return span
+
+    def leave(self) -> None:
+        """Let it give back its partitions and end; raise ChildError if it does not."""
+        os.kill(self.child.pid, signal.SIGTERM)
+        self.is_up = False
+        code = self.child.wait(LEAVES_WITHIN_S)
+        if code != 0:
+            raise ChildError(f"{self.child.name} left with {code}:\n{self.child.log_tail()}")
+
+
+class Cluster:
+    """All processes; a context manager. The relay runs from the beginning, the members do not."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.entries: list[Entry] = []
+        self.changes: dict[int, list[int]] = defaultdict(list)  # the serials of each key
+        self.came: set[tuple[int, int]] = set()
+        self.committed = 0
+        self.nodes: list[PrivateZookeeper] = []
+        self.is_relay_up = True
+        self._plan = plan
+        self._owners: dict[str, tuple[int, str]] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        for member in getattr(self, "members", ()):
+            if member.frozen_s is not None:
+                member.kill()
+        self._stack.close()
+
+    def _open(self) -> None:
+        plan = self._plan
+        enter = self._stack.enter_context
+        self.stage = stage = enter(Stage("mysql", [CREATE], (SOURCE,), ring_bytes=RING_BYTES))
+        coordinator = f"file:{stage.folder / 'group'}"
+        if plan.zookeeper:
+            ensemble = enter(ZookeeperEnsemble(plan.zookeeper))
+            self.nodes, coordinator = ensemble.nodes, ensemble.url
+        written = stage.folder / "written"
+        self.writer = stage.child(
+            "writer",
+            python_module(
+                "benchmarks.cluster_torture.writer",
+                *stage.database.arguments(),
+                *("--seed", plan.seed, "--rate", plan.rate, "--file", written),
+            ),
+        )
+        self._written = Follower(written)
+        self.members = [self._member(slot, coordinator) for slot in range(plan.processes)]
+        stage.start_relay()
+
+    def _member(self, slot: int, coordinator: str) -> Member:
+        file = self.stage.folder / f"rows-{slot}"
+        command = python_module(
+            "benchmarks.cluster_torture.consumer",
+            *("--relay", self.stage.url, "--coordinator", coordinator),
+            *("--partitions", self._plan.partitions, "--ttl", self._plan.ttl_s),
+            *("--slot", slot, "--file", file),
+        )
+        return Member(self.stage.child(f"consumer-{slot}", command), Follower(file), slot)
+
+    # -- what they have noted ---------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read what was noted since the last time; raise ChildError if a process has failed."""
+        for line in self._written.lines():
+            key, serial = map(int, line.split())
+            self.changes[key].append(serial)
+            self.committed += 1
+        for member in self.members:
+            for entry in member.follower.entries():
+                self._take(entry)
+            if member.is_up:
+                member.child.check()
+        self.writer.check()
+        if self.is_relay_up:
+            self.stage.relay.check()
+
+    def _take(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        if entry.kind == "row":
+            self.came.add((entry.key, entry.serial))
+        elif entry.kind == "began" and entry.term > self._owners.get(entry.place, (0, ""))[0]:
+            self._owners[entry.place] = entry.term, entry.run
+        elif entry.kind == "problem":
+            raise ChildError(f"process {entry.run}: {entry.text}")
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether all partitions are owned, and the processes that run have equal shares."""
+        running = {member.run for member in self.members if member.can_be_hit}
+        shares = Counter(run for _, run in self._owners.values())
+        sizes = [shares[run] for run in running]
+        is_owned = len(self._owners) == self._plan.partitions and shares.keys() <= running
+        return is_owned and max(sizes) - min(sizes) <= 1
+
+    @property
+    def shown(self) -> str:
+        """The state of the group, and what its processes have printed."""
+        shares = Counter(run for _, run in self._owners.values())
+        text = f"{len(self.came)} of {self.committed} changes came; shares {dict(shares)}"
+        children = [self.stage.relay, *(member.child for member in self.members)]
+        return "\n".join([text, *(f"--- {one.name}:\n{one.log_tail()}" for one in children)])

@@ -92,8 +92,7 @@ def joined(client: DatabusClient, consumer: Consumer, **options: Any) -> Databus
 
 def owned_by(client: DatabusClient) -> frozenset[int]:
     (registration,) = client.registrations
-    found: frozenset[int] = registration.partitions  # type: ignore[attr-defined]
-    return found
+    return registration.partitions
 
 
 def test_one_process_of_a_group_gets_every_row_in_order(

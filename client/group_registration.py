@@ -122,6 +122,7 @@ class GroupRegistration(Registration):
             self._fenced(context), self._group, subscription.sources, self._term_of
         )
         self._told: set[int] = set()  # partitions that the consumers know of
+        self._repeats_after: int | None = None
         self._is_started = False  # and whether they know that consumption has started
         self._iterating: threading.Thread | None = None
         self._streaming = threading.Lock()
@@ -382,6 +383,7 @@ class GroupRegistration(Registration):
             self._stream = stream
         if self.dispatcher is not None:
             session.dispatcher, session.is_first = self.dispatcher, not self._is_started
+            session.repeats_after, self._repeats_after = self._repeats_after, None
             self._is_started = True
             if not self._released.is_set():
                 self.dispatcher.hold()
@@ -391,7 +393,14 @@ class GroupRegistration(Registration):
     def _close_stream(self) -> None:
         self._stop_stream()
         with self._streaming:
-            self._stream = None
+            stream, self._stream = self._stream, None
+        if stream is None or self.dispatcher is None:
+            return
+        # A consumer that left checkpoints out gets those windows again.
+        newest = (self._checkpoints.newest.get(one) for one in stream.partitions)
+        kept_scn = max(map(consumed_scn, newest))
+        if self.dispatcher.scn > kept_scn:
+            self._repeats_after = kept_scn
 
     def _stop_stream(self) -> None:
         """End the stream at the end of the current window. Any thread; it does not wait."""
@@ -426,7 +435,9 @@ class GroupRegistration(Registration):
         return True
 
     def _report_dropped(self) -> None:
-        dropped = self._owned.dropped()
+        if not self._owned.has_dropped:
+            return
+        dropped = self._owned.settled_dropped()
         if self.dispatcher is not None:
             tell_dropped(self.dispatcher, dropped.finishing, self._told)
         for partition in dropped.finishing | dropped.aborted:

@@ -37,6 +37,8 @@ class GroupSession:
         """What tells the consumers; None for an iterator."""
         self.is_first = False
         """Whether consumption starts with it."""
+        self.repeats_after: int | None = None
+        """The SCN after which windows come again, because their checkpoints were left out."""
         self._share, self._owned, self._begins, self._told = share, owned, begins, told
         self._check_held, self._on_bootstrap = check_held, on_bootstrap
         self._on_window = on_window
@@ -53,6 +55,11 @@ class GroupSession:
         if failure is not None:
             return failure
         self.is_first = False
+        if self.repeats_after is not None:
+            failure = dispatch.roll_back(self.repeats_after).failure
+            if failure is not None:
+                return failure
+            self.repeats_after = None
         for partition in sorted(self._begins.keys() - self._told):
             failure = dispatch.add_partition(partition, self._begins[partition]).failure
             if failure is not None:
@@ -79,8 +86,9 @@ class GroupSession:
 
     def end(self) -> None:
         """Tell the consumers which partitions they lose, before the checkpoint is written."""
-        if self.dispatcher is not None:
-            tell_dropped(self.dispatcher, self._owned.dropped().finishing, self._told)
+        if self.dispatcher is not None and self._owned.has_dropped:
+            finishing = self._owned.settled_dropped().finishing
+            tell_dropped(self.dispatcher, finishing, self._told)
 
     def _has_consumed(self, read: ReadWindow) -> bool:
         # The SCN of a batch is that of its last window, and `since` is at or before its first one.

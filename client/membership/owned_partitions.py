@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from databus.client.membership.member import Member
 
 
+_SETTLE_S = 0.05
+
+
 class Dropped(NamedTuple):
     """Partitions that are not to be read any more."""
 
@@ -122,6 +125,14 @@ class OwnedPartitions:
         with self._changed:
             aborted = self._begun & self._aborted
             return Dropped(frozenset((self._begun & self._finishing) - aborted), frozenset(aborted))
+
+    def settled_dropped(self) -> Dropped:
+        """Return the same once no more follow: several are told one after another."""
+        while True:
+            version = self._version
+            self.wait(version, _SETTLE_S)
+            if version == self._version:
+                return self.dropped()
 
     def report(self, dropped: Dropped) -> None:
         """Report that nothing of these runs any more."""

@@ -291,3 +291,48 @@ def test_settings_have_the_limits_of_the_filter(too_many: dict[str, Any]) -> Non
     assert build_settings(relays | most, ClientSettings).partitions == MAX_PARTITIONS
     with pytest.raises(SettingsError):
         build_settings(relays | too_many, ClientSettings)
+
+
+def test_a_consumer_that_leaves_checkpoints_out_is_rolled_back_when_its_partitions_change(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    class Holding(Noting):
+        """Keeps rows in memory, and makes none of them safe."""
+
+        def on_end_data_event_sequence(self, scn: int) -> Result:
+            return Result.SKIP_CHECKPOINT
+
+        def on_rollback(self, scn: int) -> None:
+            self.calls.append(("rollback", scn))
+
+    seen, other = Seen(), Seen()
+    first = Holding("a", seen)
+    with RunningRelay(tmp_path) as relay:
+        insert(database, 1, 30)
+        one = joined(member(relay, tmp_path), first)
+        wait_until(lambda: len(seen.keys) == 30)
+        two = joined(member(relay, tmp_path), Noting("b", other))
+        wait_until(lambda: len(seen.keys) + len(other.keys) == 60)
+        assert ("rollback", -1) in first.calls
+        two.stop()
+        one.stop()
+    assert set(seen.keys) == set(range(1, 31))
+    again = [name for name, *_ in seen.rows[30:]]
+    assert len(again) + len(other.keys) == 30
+
+
+def test_a_process_that_leaves_in_the_middle_gives_nothing_twice(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    seen = Seen()
+    with RunningRelay(tmp_path) as relay:
+        clients = [joined(member(relay, tmp_path), Noting(name, seen)) for name in ("a", "b")]
+        wait_until(lambda: all(len(owned_by(one)) == PARTITIONS // 2 for one in clients))
+        leaving = threading.Thread(target=clients[0].stop)
+        insert(database, 1, 100)
+        leaving.start()
+        insert(database, 101, 100)
+        leaving.join()
+        wait_until(lambda: len(seen.keys) >= 200)
+        clients[1].stop()
+    assert seen.counts() == Counter(range(1, 201))

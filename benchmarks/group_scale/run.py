@@ -69,7 +69,8 @@ def rows_per_s(kind: str, processes: int, rows: int) -> float:
         done = [json.loads((folder / f"done.{number}").read_text()) for number in range(processes)]
     counts, first_s, last_s = zip(*done, strict=True)
     assert sum(counts) == rows, f"{counts} of {rows} rows"
-    return rows / (max(last_s) - min(first_s))
+    took_s: float = max(last_s) - min(first_s)
+    return rows / took_s
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from benchmarks.cluster_torture.checks import Span
+from benchmarks.cluster_torture.consumer import GROUP
 from benchmarks.cluster_torture.log import Entry, Follower
 from benchmarks.cluster_torture.plan import Plan
 from benchmarks.cluster_torture.writer import CREATE, SOURCE
@@ -82,7 +83,12 @@ class Cluster:
         self.committed = 0
         self.nodes: list[PrivateZookeeper] = []
         self.is_relay_up = True
+        self.partitions = plan.partitions
+        self.resizes_begun = 0
         self._plan = plan
+        self._resizing: Child | None = None
+        self._coordinator = ""
+        self._generation = 0
         self._owners: dict[str, tuple[int, str]] = {}
         self._stack = ExitStack()
 
@@ -112,6 +118,7 @@ class Cluster:
         if plan.zookeeper:
             ensemble = enter(ZookeeperEnsemble(plan.zookeeper))
             self.nodes, coordinator = ensemble.nodes, ensemble.url
+        self._coordinator = coordinator
         written = stage.folder / "written"
         self.writer = stage.child(
             "writer",
@@ -122,18 +129,40 @@ class Cluster:
             ),
         )
         self._written = Follower(written)
-        self.members = [self._member(slot, coordinator) for slot in range(plan.processes)]
+        self.members = [self._member(slot) for slot in range(plan.processes)]
         stage.start_relay()
 
-    def _member(self, slot: int, coordinator: str) -> Member:
+    def _member(self, slot: int) -> Member:
         file = self.stage.folder / f"rows-{slot}"
         command = python_module(
             "benchmarks.cluster_torture.consumer",
-            *("--relay", self.stage.url, "--coordinator", coordinator),
+            *("--relay", self.stage.url, "--coordinator", self._coordinator),
             *("--partitions", self._plan.partitions, "--ttl", self._plan.ttl_s),
             *("--slot", slot, "--file", file),
         )
         return Member(self.stage.child(f"consumer-{slot}", command), Follower(file), slot)
+
+    def begin_resize(self, partitions: int) -> None:
+        """Give the group another number of partitions, by the command."""
+        command = python_module(
+            "databus.cli.main",
+            *("group", "resize", GROUP, partitions, "--coordinator", self._coordinator),
+        )
+        self.partitions = partitions
+        self._resizing = self.stage.child(f"resize-{partitions}", command)
+        self._resizing.start()
+        self.resizes_begun += 1
+
+    def is_resized(self) -> bool:
+        """Return whether it has that number; a command that met an error is given again."""
+        if self._resizing is None or self._resizing.exit_code is None:
+            return self._resizing is None
+        if self._resizing.exit_code != 0:
+            self._resizing.start()
+            self.resizes_begun += 1
+            return False
+        self._resizing = None
+        return True
 
     # -- what they have noted ---------------------------------------------------------------------
 
@@ -156,10 +185,19 @@ class Cluster:
         self.entries.append(entry)
         if entry.kind == "row":
             self.came.add((entry.key, entry.serial))
-        elif entry.kind == "began" and entry.term > self._owners.get(entry.place, (0, ""))[0]:
-            self._owners[entry.place] = entry.term, entry.run
+        elif entry.kind == "began":
+            self._take_begin(entry)
         elif entry.kind == "problem":
             raise ChildError(f"process {entry.run}: {entry.text}")
+
+    def _take_begin(self, entry: Entry) -> None:
+        generation = int(entry.place.partition(".")[0])
+        if generation > self._generation:
+            self._generation = generation
+            self._owners.clear()
+        known_term, _ = self._owners.get(entry.place, (0, ""))
+        if generation == self._generation and entry.term > known_term:
+            self._owners[entry.place] = entry.term, entry.run
 
     @property
     def has_settled(self) -> bool:
@@ -167,7 +205,7 @@ class Cluster:
         running = {member.run for member in self.members if member.can_be_hit}
         shares = Counter(run for _, run in self._owners.values())
         sizes = [shares[run] for run in running]
-        is_owned = len(self._owners) == self._plan.partitions and shares.keys() <= running
+        is_owned = len(self._owners) == self.partitions and shares.keys() <= running
         return is_owned and max(sizes) - min(sizes) <= 1
 
     @property
@@ -176,4 +214,5 @@ class Cluster:
         shares = Counter(run for _, run in self._owners.values())
         text = f"{len(self.came)} of {self.committed} changes came; shares {dict(shares)}"
         children = [self.stage.relay, *(member.child for member in self.members)]
+        children += [] if self._resizing is None else [self._resizing]
         return "\n".join([text, *(f"--- {one.name}:\n{one.log_tail()}" for one in children)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from databus.schemas.checkpoint import Checkpoint
 
 GROUP = "torture"
 CHECKPOINT_EVERY_S = 0.5
+WORK_S = 0.003  # for each row: so now and then a process is frozen in the middle of a window
 
 
 class NotedCheckpoints(RecordCheckpoints):
@@ -89,6 +91,7 @@ class Noting(Consumer):
         place, term = self._checkpoints.begun.get(partition, ("?", 0))
         serial = serial_of(event.row["n"], is_delete=event.is_delete)
         self._log.note("row", at_s, place, term, event.scn, key=event.row["id"], serial=serial)
+        time.sleep(WORK_S)
 
     def on_rollback(self, scn: int) -> None:
         """Note that rows behind `scn` come again."""

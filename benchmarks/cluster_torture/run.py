@@ -60,13 +60,20 @@ class Torture:
             self._pause(0.2)
         self._settle()
         before = Span(0.0, steady_s())
-        for fault in plan_faults(self._plan):
+        faults = plan_faults(self._plan)
+        for number, fault in enumerate(faults):
+            if number == len(faults) // 2:
+                cluster.begin_resize(self._plan.partitions * 3 // 2)
             self._pause(fault.gap_s)
             self._wait_for_rows()
             self._hit(fault)
         self._wait(lambda: not self._due, "all to be back")
+        self._wait(cluster.is_resized, "the end of the resize")
         self._settle()
         settled_s = steady_s()
+        cluster.begin_resize(self._plan.partitions // 2)
+        self._wait(cluster.is_resized, "the end of the resize")
+        self._settle()
         self._leave_and_join(cluster.members[-1])
         cluster.writer.stop(STALLED_S)
         self._wait(self._is_drained, "the last changes")
@@ -80,6 +87,7 @@ class Torture:
             (before, Span(settled_s, steady_s())),
             self._kills,
         )
+        self._faults["resize"] = cluster.resizes_begun
         return Outcome(found, self._faults, cluster.committed, steady_s() - began_s)
 
     # -- waiting ----------------------------------------------------------------------------------
@@ -91,6 +99,7 @@ class Torture:
         for one in [one for one in self._due if one[0] <= now_s]:
             self._due.remove(one)
             one[1]()
+        self._cluster.is_resized()
         time.sleep(POLL_S)
 
     def _pause(self, seconds: float) -> None:
@@ -226,9 +235,10 @@ def table_of(outcome: Outcome) -> Table:
 def last_line(plan: Plan, outcome: Outcome) -> str:
     """Return the shortest form."""
     found = outcome.findings
+    faults = outcome.faults.total() - outcome.faults["resize"]
     return (
         f"{plan.processes} processes, {plan.partitions} partitions, seed {plan.seed}: "
-        f"{sum(outcome.faults.values())} faults, {outcome.changes} changes, {found.rows} rows, "
+        f"{faults} faults, {outcome.changes} changes, {found.rows} rows, "
         f"{found.twice} of them twice, {found.terms} terms, {outcome.seconds:.0f} s: "
         f"{found.problem_count or 'no'} problems"
     )

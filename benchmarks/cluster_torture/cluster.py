@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Self
 
+from benchmarks.adversity.proxy import WireProxy
 from benchmarks.cluster_torture.checks import Span
 from benchmarks.cluster_torture.consumer import GROUP
 from benchmarks.cluster_torture.log import Entry, Follower
 from benchmarks.cluster_torture.plan import Plan
 from benchmarks.cluster_torture.writer import CREATE, SOURCE
+from databus.demo.private_mariadb import HOST
 from databus.demo.processes import Child, ChildError, python_module
 from databus.demo.stage import Stage
 from databus.leases.clock import steady_s
@@ -24,10 +27,14 @@ LEAVES_WITHIN_S = 60.0
 
 
 class Member:
-    """One process of the group, over its lives."""
+    """One process of the group, over its lives. Its ways to the nodes are its `links`."""
 
-    def __init__(self, child: Child, follower: Follower, slot: int) -> None:
+    def __init__(
+        self, child: Child, follower: Follower, slot: int, links: Sequence[WireProxy]
+    ) -> None:
         self.child, self.follower, self.slot = child, follower, slot
+        self.is_cut = False
+        self._links = links
         self.frozen_s: float | None = None
         self.is_up = False
 
@@ -38,8 +45,8 @@ class Member:
 
     @property
     def can_be_hit(self) -> bool:
-        """Whether it runs."""
-        return self.is_up and self.frozen_s is None
+        """Whether it runs and can reach the others."""
+        return self.is_up and self.frozen_s is None and not self.is_cut
 
     def start(self) -> None:
         """Start it."""
@@ -63,6 +70,12 @@ class Member:
         self.frozen_s = None
         os.kill(self.child.pid, signal.SIGCONT)
         return span
+
+    def cut(self, is_cut: bool = True) -> None:
+        """Lose all that goes between it and the nodes; it still has the relay."""
+        self.is_cut = is_cut
+        for link in self._links:
+            link.is_swallowing = is_cut
 
     def leave(self) -> None:
         """Let it give back its partitions and end; raise ChildError if it does not."""
@@ -133,14 +146,18 @@ class Cluster:
         stage.start_relay()
 
     def _member(self, slot: int) -> Member:
+        enter = self._stack.enter_context
+        links = [enter(WireProxy(node.port)) for node in self.nodes]
+        places = ",".join(f"{HOST}:{link.port}" for link in links)
+        coordinator = f"zookeeper://{places}" if links else self._coordinator
         file = self.stage.folder / f"rows-{slot}"
         command = python_module(
             "benchmarks.cluster_torture.consumer",
-            *("--relay", self.stage.url, "--coordinator", self._coordinator),
+            *("--relay", self.stage.url, "--coordinator", coordinator),
             *("--partitions", self._plan.partitions, "--ttl", self._plan.ttl_s),
             *("--slot", slot, "--file", file),
         )
-        return Member(self.stage.child(f"consumer-{slot}", command), Follower(file), slot)
+        return Member(self.stage.child(f"consumer-{slot}", command), Follower(file), slot, links)
 
     def begin_resize(self, partitions: int) -> None:
         """Give the group another number of partitions, by the command."""

@@ -49,6 +49,11 @@ class Torture:
         self._due: list[tuple[float, Callable[[], None]]] = []  # when something is back
         self._done = 0
         self._has_node_down = False
+        self._at_member = {
+            "kill consumer": self._kill_member,
+            "stop consumer": self._freeze,
+            "cut consumer": self._cut,
+        }
 
     def run(self) -> Outcome:
         """Run the torture; raises ChildError when a process fails or nothing goes on."""
@@ -135,10 +140,10 @@ class Torture:
 
     def _hit(self, fault: Fault) -> None:
         cluster = self._cluster
-        if fault.kind in ("kill consumer", "stop consumer"):
+        if fault.kind in self._at_member:
             self._wait(lambda: len(self._hittable) > LEAST_RUNNING, "enough processes that run")
             victim = self._hittable[int(fault.pick * len(self._hittable))]
-            (self._kill_member if fault.kind == "kill consumer" else self._freeze)(victim, fault)
+            self._at_member[fault.kind](victim, fault)
         elif fault.kind == "kill relay":
             self._wait(lambda: cluster.is_relay_up, "the relay")
             self._kill_relay(fault)
@@ -166,6 +171,10 @@ class Torture:
     def _freeze(self, victim: Member, fault: Fault) -> None:
         victim.freeze()
         self._later(fault, lambda: self._freezes.append(victim.wake()))
+
+    def _cut(self, victim: Member, fault: Fault) -> None:
+        victim.cut()
+        self._later(fault, lambda: victim.cut(is_cut=False))
 
     def _kill_relay(self, fault: Fault) -> None:
         def start() -> None:
@@ -206,9 +215,9 @@ def torture(plan: Plan, tell: Tell = lambda _done, _kind: None) -> Outcome:
 
 def figures(short: bool = False) -> list[Figure]:
     """Torture a group with a fixed seed; return the number of problems."""
-    plan = Plan(3, 8, 4, 2, 1, 1) if short else Plan(6, 32, 50, 20, 3, 1)
+    plan = Plan(3, 8, 4, 2, 2, 1, 1) if short else Plan(6, 32, 50, 20, 10, 3, 1)
     problems = torture(plan).findings.problem_count
-    name = f"cluster torture ({plan.kills} kills, {plan.stops} stops)"
+    name = f"cluster torture ({plan.kills} kills, {plan.stops} stops, {plan.cuts} cuts)"
     return [Figure(name, problems, "problems", at_most(0))]
 
 
@@ -249,6 +258,7 @@ def last_line(plan: Plan, outcome: Outcome) -> str:
 @click.option("--partitions", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--kills", type=click.IntRange(0), default=50, help="Of consumers, relay and nodes.")
 @click.option("--stops", type=click.IntRange(0), default=20, help="Longer than the lease.")
+@click.option("--cuts", type=click.IntRange(0), default=10, help="From ZooKeeper, as long.")
 @click.option("--zookeeper", type=click.IntRange(0), default=3, help="Nodes; 0 = files instead.")
 @click.option("--seed", type=int, help="Repeats the faults; drawn when left out.")
 @click.option("--ttl", "ttl_s", type=float, default=3.0, show_default=True, help="Of the lease.")
@@ -258,6 +268,7 @@ def main(
     partitions: int,
     kills: int,
     stops: int,
+    cuts: int,
     zookeeper: int,
     seed: int | None,
     ttl_s: float,
@@ -265,7 +276,7 @@ def main(
 ) -> None:
     """Kill and freeze a group's processes; print problems, and exit 1 if there are any."""
     drawn = random.randrange(10**6) if seed is None else seed
-    plan = Plan(processes, partitions, kills, stops, zookeeper, drawn, ttl_s, rate)
+    plan = Plan(processes, partitions, kills, stops, cuts, zookeeper, drawn, ttl_s, rate)
     click.echo(f"seed {plan.seed}")
     outcome = _torture_with_bar(plan)
     # On a pipe a table is not cut to 80 columns.

@@ -1,4 +1,4 @@
-"""The short form: a group's processes, relay and coordinator killed, processes frozen."""
+"""The short form: a group's processes are killed, frozen and cut off, its coordinator killed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from benchmarks.cluster_torture.run import main
 
 @pytest.mark.mariadb
 def test_a_group_is_killed_and_frozen_and_nothing_is_lost_or_has_two_owners() -> None:
-    shape = ("--processes", "3", "--partitions", "8", "--kills", "3", "--stops", "1")
-    times = ("--ttl", "2", "--rate", "50", "--seed", "3", "--zookeeper", "1")
+    shape = ("--processes", "3", "--partitions", "8", "--kills", "2", "--stops", "1")
+    times = ("--ttl", "2", "--rate", "50", "--cuts", "1", "--seed", "3", "--zookeeper", "1")
     result = CliRunner().invoke(main, [*shape, *times])
     assert result.exit_code == 0, f"{result.output}\n{result.exception}"
     lines = result.stdout.strip().splitlines()

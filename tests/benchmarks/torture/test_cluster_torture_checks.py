@@ -105,13 +105,14 @@ def test_what_comes_after_a_rollback_may_come_twice_under_one_term() -> None:
 
 
 def test_faults_are_drawn_from_the_seed_and_all_that_must_be_are_longer_than_a_lease() -> None:
-    plan = Plan(6, 32, 50, 20, 3, 1)
+    plan = Plan(6, 32, 50, 20, 10, 3, 1)
     faults = plan_faults(plan)
     assert faults == plan_faults(plan)
     kinds = [fault.kind for fault in faults]
     assert (kinds.count("stop consumer"), kinds.count("kill all nodes")) == (20, 2)
-    assert len(faults) == 72
-    long = {fault.lasts_s for fault in faults if fault.kind in ("stop consumer", "kill all nodes")}
+    assert len(faults) == 82
+    kinds_of_long = ("stop consumer", "cut consumer", "kill all nodes")
+    long = {fault.lasts_s for fault in faults if fault.kind in kinds_of_long}
     assert min(long) > 1.25 * plan.ttl_s
-    without = {fault.kind for fault in plan_faults(Plan(6, 32, 50, 20, 0, 1))}
+    without = {fault.kind for fault in plan_faults(Plan(6, 32, 50, 20, 10, 0, 1))}
     assert without == {"kill consumer", "kill relay", "stop consumer"}

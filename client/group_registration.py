@@ -440,6 +440,13 @@ class GroupRegistration(Registration):
         dropped = self._owned.settled_dropped()
         if self.dispatcher is not None:
             tell_dropped(self.dispatcher, dropped.finishing, self._told)
+        if dropped.aborted:
+            log.warning(
+                "%s: partitions %s were lost: this process was stopped, cut off from the "
+                "coordinator, or too slow to finish them; another process goes on with them",
+                self._group,
+                sorted(dropped.aborted),
+            )
         for partition in dropped.finishing | dropped.aborted:
             self._checkpoints.drop(partition)
             self._told.discard(partition)

@@ -98,7 +98,9 @@ class PartitionCheckpoints:
         try:
             term = self._term_of(partition)
             self._store.save_under(name, self._sources, checkpoint, term)
-        except (LeaseLostError, StaleTermError) as error:
+        except LeaseLostError:
+            log.debug("%s: partition %d is not owned any more", self._group, partition)
+        except StaleTermError as error:
             log.warning("%s: partition %d: %s", self._group, partition, error)
         else:
             self._stored[partition] = checkpoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = ["database"]
 
 SOURCE = "main.orders"
 PARTITIONS = 8
+patiently = partial(wait_until, patience_s=90.0)  # a checkpoint is several writes to a disk
 
 
 class Seen:
@@ -78,7 +80,8 @@ def member(relay: RunningRelay, folder: Path, **options: Any) -> DatabusClient:
         "group": "billing",
         "partitions": PARTITIONS,
         "checkpoint_dir": folder / "state",
-        "group_ttl_s": 2.0,
+        "checkpoint_every_s": 0.2,
+        "group_ttl_s": 5.0,
         "group_finish_s": 5.0,
     }
     return make_client(relay, **(quick | options))
@@ -103,7 +106,7 @@ def test_one_process_of_a_group_gets_every_row_in_order(
     with RunningRelay(tmp_path) as relay:
         insert(database, 1, 100)
         with joined(member(relay, tmp_path), consumer):
-            wait_until(lambda: len(seen.keys) >= 100)
+            patiently(lambda: len(seen.keys) >= 100)
     assert seen.keys == list(range(1, 101))
     assert consumer.calls[0] == ("start",)
     assert sorted(consumer.calls[1:9]) == [("add", one, -1) for one in range(PARTITIONS)]
@@ -120,13 +123,13 @@ def test_two_share_the_rows_and_the_one_that_is_left_goes_on_with_those_of_the_o
     with RunningRelay(tmp_path) as relay:
         one = joined(member(relay, tmp_path), first)
         two = joined(member(relay, tmp_path), second)
-        wait_until(lambda: len(owned_by(one)) == len(owned_by(two)) == PARTITIONS // 2)
+        patiently(lambda: len(owned_by(one)) == len(owned_by(two)) == PARTITIONS // 2)
         insert(database, 1, 200)
-        wait_until(lambda: len(seen.keys) >= 200)
+        patiently(lambda: len(seen.keys) >= 200)
         assert {name for name, *_ in seen.rows} == {"a", "b"}
         two.stop()
         insert(database, 201, 200)
-        wait_until(lambda: len(seen.keys) >= 400)
+        patiently(lambda: len(seen.keys) >= 400)
         assert owned_by(one) == frozenset(range(PARTITIONS))
         one.stop()
     assert seen.counts() == Counter(range(1, 401))
@@ -147,8 +150,8 @@ def test_a_process_that_joins_later_goes_on_at_the_checkpoints_and_nothing_comes
             insert(database, number * 100, 100)
             clients.append(joined(member(relay, tmp_path), Noting(str(number), seen)))
             insert(database, number * 1000, 100)
-        wait_until(lambda: len(seen.keys) >= 600)
-        wait_until(lambda: all(len(owned_by(one)) == 2 for one in clients))
+        patiently(lambda: len(seen.keys) >= 600)
+        patiently(lambda: all(len(owned_by(one)) == 2 for one in clients))
         for client in clients:
             client.stop()
     assert set(seen.counts().values()) == {1}
@@ -164,7 +167,7 @@ def test_rows_that_the_filter_of_an_application_does_not_want_are_left_out(
         filters = {SOURCE: ModFilter(10, 0, 3)}
         with joined(member(relay, tmp_path), Noting("a", seen), filters=filters):
             insert(database, 101, 3)
-            wait_until(lambda: 102 in seen.keys)
+            patiently(lambda: 102 in seen.keys)
     assert seen.keys == [number for number in range(1, 103) if number % 10 < 3]
 
 
@@ -197,10 +200,10 @@ def test_a_consumer_that_fails_for_good_stops_its_client_and_another_takes_over_
     with RunningRelay(tmp_path) as relay:
         broken = joined(member(relay, tmp_path), Broken())
         insert(database, 1, 20)
-        wait_until(lambda: broken.state is Lifecycle.SUSPENDED)
+        patiently(lambda: broken.state is Lifecycle.SUSPENDED)
         well = joined(member(relay, tmp_path), Noting("a", seen))
         broken.stop()
-        wait_until(lambda: len(seen.keys) == 20)
+        patiently(lambda: len(seen.keys) == 20)
         well.stop()
     assert seen.counts() == Counter(range(1, 21))
 
@@ -213,11 +216,11 @@ def test_a_start_at_the_newest_row_is_one_place_for_the_whole_group(
         insert(database, 1, 10)
         first = joined(member(relay, tmp_path, start="latest"), Noting("a", seen))
         (registration,) = first.registrations
-        wait_until(lambda: (registration.kept_scn or -1) > 0)
+        patiently(lambda: (registration.kept_scn or -1) > 0)
         first.stop()
         insert(database, 11, 10)  # while nobody is there
         second = joined(member(relay, tmp_path, start="latest"), Noting("b", seen))
-        wait_until(lambda: len(seen.keys) == 10)
+        patiently(lambda: len(seen.keys) == 10)
         second.stop()
     assert seen.keys == list(range(11, 21))
 
@@ -258,11 +261,11 @@ def test_members_that_read_other_sources_are_refused_by_name(
 ) -> None:
     with RunningRelay(tmp_path) as relay:
         first = joined(member(relay, tmp_path), Noting("a", Seen()))
-        wait_until(lambda: len(owned_by(first)) == PARTITIONS)
+        patiently(lambda: len(owned_by(first)) == PARTITIONS)
         other = member(relay, tmp_path)
         other.register(Noting("b", Seen()), ["main.notes"])
         other.start()
-        wait_until(lambda: other.state is Lifecycle.SUSPENDED)
+        patiently(lambda: other.state is Lifecycle.SUSPENDED)
         assert "sources" in str(other.error)
         other.stop()
         first.stop()
@@ -310,9 +313,9 @@ def test_a_consumer_that_leaves_checkpoints_out_is_rolled_back_when_its_partitio
     with RunningRelay(tmp_path) as relay:
         insert(database, 1, 30)
         one = joined(member(relay, tmp_path), first)
-        wait_until(lambda: len(seen.keys) == 30)
+        patiently(lambda: len(seen.keys) == 30)
         two = joined(member(relay, tmp_path), Noting("b", other))
-        wait_until(lambda: len(seen.keys) + len(other.keys) == 60)
+        patiently(lambda: len(seen.keys) + len(other.keys) == 60)
         assert ("rollback", -1) in first.calls
         two.stop()
         one.stop()
@@ -327,12 +330,12 @@ def test_a_process_that_leaves_in_the_middle_gives_nothing_twice(
     seen = Seen()
     with RunningRelay(tmp_path) as relay:
         clients = [joined(member(relay, tmp_path), Noting(name, seen)) for name in ("a", "b")]
-        wait_until(lambda: all(len(owned_by(one)) == PARTITIONS // 2 for one in clients))
+        patiently(lambda: all(len(owned_by(one)) == PARTITIONS // 2 for one in clients))
         leaving = threading.Thread(target=clients[0].stop)
         insert(database, 1, 100)
         leaving.start()
         insert(database, 101, 100)
         leaving.join()
-        wait_until(lambda: len(seen.keys) >= 200)
+        patiently(lambda: len(seen.keys) >= 200)
         clients[1].stop()
     assert seen.counts() == Counter(range(1, 201))

@@ -18,7 +18,6 @@ from click.testing import CliRunner, Result
 from databus.cli.main import main
 from databus.client.cli.processes import without_processes
 from databus.leases.places import open_leases
-from tests.client.shop import wait_until
 from tests.client.test_group_registration import (
     PARTITIONS,
     SOURCE,
@@ -27,6 +26,7 @@ from tests.client.test_group_registration import (
     joined,
     member,
     owned_by,
+    patiently,
 )
 from tests.client.test_with_relay import RunningRelay, database, insert
 from tools.repository import ROOT
@@ -62,8 +62,8 @@ def test_a_group_is_listed_and_shown_with_owners_and_positions(
     with RunningRelay(tmp_path) as relay:
         client = joined(member(relay, tmp_path), Noting("a", seen))
         insert(database, 1, 50)
-        wait_until(lambda: len(seen.keys) == 50)
-        wait_until(lambda: all(one["scn"] == 50 for one in shown(tmp_path)["positions"]))
+        patiently(lambda: len(seen.keys) == 50)
+        patiently(lambda: all(one["scn"] == 50 for one in shown(tmp_path)["positions"]))
         found = shown(tmp_path)
         assert found["processes"] == [found["positions"][0]["process"]]
         assert "billing" in group(tmp_path, "list").output
@@ -94,8 +94,8 @@ def test_a_group_that_is_resized_while_it_reads_gets_every_row_once(
             assert resized.exit_code == 0, resized.output
             insert(database, last + 101, 100)
             last += 200
-            wait_until(lambda: sum(len(owned_by(one)) for one in clients) == number)  # noqa: B023
-        wait_until(lambda: len(seen.keys) >= last)
+            patiently(lambda: sum(len(owned_by(one)) for one in clients) == number)  # noqa: B023
+        patiently(lambda: len(seen.keys) >= last)
         for client in clients:
             client.stop()
     assert seen.counts() == Counter(range(1, last + 1))
@@ -109,10 +109,10 @@ def test_a_group_that_is_reset_gets_its_rows_again(
     with RunningRelay(tmp_path) as relay:
         insert(database, 1, 20)
         client = joined(member(relay, tmp_path), Noting("a", seen))
-        wait_until(lambda: len(seen.keys) == 20)
+        patiently(lambda: len(seen.keys) == 20)
         reset = group(tmp_path, "reset", "billing", "--to", "earliest")
         assert reset.exit_code == 0, reset.output
-        wait_until(lambda: len(seen.keys) == 40)
+        patiently(lambda: len(seen.keys) == 40)
         client.stop()
     assert seen.counts() == Counter(dict.fromkeys(range(1, 21), 2))
     refused = group(tmp_path, "reset", "billing", "--to", "latest")
@@ -125,7 +125,7 @@ def test_a_group_that_another_command_has_halted_says_by_whom(
 ) -> None:
     with RunningRelay(tmp_path) as relay:
         client = joined(member(relay, tmp_path), Noting("a", Seen()))
-        wait_until(lambda: len(owned_by(client)) == PARTITIONS)
+        patiently(lambda: len(owned_by(client)) == PARTITIONS)
         client.stop()
     leases = open_leases(f"file:{tmp_path / 'state'}")
     lease = leases.acquire("group/billing/halt", "somebody", 10.0)
@@ -161,14 +161,14 @@ def test_processes_of_one_command_share_the_rows_and_one_that_is_killed_comes_ba
             return [(int(a), int(b)) for a, b in (one.split() for one in text.splitlines())]
 
         try:
-            wait_until(lambda: _members(tmp_path) == 2, PATIENCE_S)
+            patiently(lambda: _members(tmp_path) == 2)
             insert(database, 1, 50)
-            wait_until(lambda: len(lines()) >= 50, PATIENCE_S)
+            patiently(lambda: len(lines()) >= 50)
             victim = lines()[-1][0]
             os.kill(victim, signal.SIGKILL)
             insert(database, 51, 50)
-            wait_until(lambda: {key for _, key in lines()} == set(range(1, 101)), PATIENCE_S)
-            wait_until(lambda: _members(tmp_path) == 2, PATIENCE_S)
+            patiently(lambda: {key for _, key in lines()} == set(range(1, 101)))
+            patiently(lambda: _members(tmp_path) == 2)
         finally:
             whole.terminate()
             assert whole.wait(PATIENCE_S) == 0

@@ -38,6 +38,7 @@ except ImportError:  # not built
 
 _SUCCESS = Result.SUCCESS
 _NO_WINDOW = -1
+_REST = 9  # times as long as the last checkpoint took, before the next one
 
 # The watchdog gives a callback up after this many budgets. A callback that returns a little
 # late only causes a replay.
@@ -203,6 +204,9 @@ class Dispatch:
 class CheckpointRule:
     """Decides when a checkpoint is written: at a window's end, at most every `every_s`.
 
+    Writing takes a tenth of the time at most: a group writes one for each of its partitions, and
+    the store may be slow. With `every_s` 0 each window's is written, whatever that takes.
+
     The checkpoint of a window with SKIP_CHECKPOINT is never written; that of the window
     before it still may be.
     """
@@ -233,6 +237,11 @@ class CheckpointRule:
         if result is _SUCCESS and self._clock() < self._due_s:
             return None
         return self.take(is_forced=True)
+
+    def wrote(self, took_s: float) -> None:
+        """Take note of how long a checkpoint took to be written."""
+        if self._every_s:
+            self._due_s = max(self._due_s, self._clock() + _REST * took_s)
 
     def take(self, is_forced: bool = False) -> Checkpoint | None:
         """Return the pending checkpoint if it is due or `is_forced`, else None."""

@@ -320,7 +320,10 @@ class Dispatcher:
     def _write(self, checkpoint: Checkpoint | None) -> None:
         while True:
             try:
+                began_s = self._stats.now_s()
                 self.keeper.save(checkpoint)
+                if checkpoint is not None:
+                    self._rule.wrote(self._stats.now_s() - began_s)
                 return
             except CheckpointError as error:
                 self._suspend(error)

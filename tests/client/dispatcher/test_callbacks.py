@@ -411,6 +411,24 @@ def test_checkpoints_are_written_no_more_often_than_the_setting_says() -> None:
     assert rule.take(is_forced=True) is None
 
 
+def test_writing_checkpoints_takes_a_tenth_of_the_time_at_most() -> None:
+    clock = FakeClock()
+    rule = CheckpointRule(0.5, clock)
+    clock.now_s += 1
+    assert rule.after_window(lambda: Checkpoint.at(1), Result.SUCCESS) is not None
+    clock.now_s += 2  # it took so long
+    rule.wrote(2.0)
+    assert rule.after_window(lambda: Checkpoint.at(2), Result.SUCCESS) is None
+    assert rule.due_in_s == 18.0
+    assert rule.after_window(lambda: Checkpoint.at(3), Result.CHECKPOINT) is not None
+
+
+def test_each_window_has_a_checkpoint_where_that_is_wanted_however_long_it_takes() -> None:
+    rule = CheckpointRule(0.0, FakeClock())
+    rule.wrote(2.0)
+    assert rule.after_window(lambda: Checkpoint.at(1), Result.SUCCESS) is not None
+
+
 def test_a_wish_for_a_checkpoint_is_granted_at_once() -> None:
     rule = CheckpointRule(10.0, FakeClock())
     assert rule.after_window(lambda: Checkpoint.at(1), Result.CHECKPOINT) == Checkpoint.at(1)

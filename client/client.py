@@ -33,7 +33,8 @@ from databus.client.consumer import Consumer
 from databus.client.dispatcher.calls import Clock
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.finding import ServerFinder
-from databus.client.group_registration import check_group, make_registration
+from databus.client.group_registration import make_registration
+from databus.client.group_settings import check_group, check_new_group
 from databus.client.machines.lifecycle import (
     HoldCallbacks,
     LifecycleInstruction,
@@ -441,6 +442,7 @@ class DatabusClient:
 
     def _add(self, subscription: Subscription, consumers: Sequence[Consumer]) -> Registration:
         registration = make_registration(subscription, consumers, self._servers, self._context)
+        check_new_group(registration.group, [one.group for one in self._registrations.values()])
         self._registrations[subscription.name, subscription.sources] = registration
         if self.state is Lifecycle.PAUSED:
             registration.hold()

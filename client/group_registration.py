@@ -25,17 +25,17 @@ from databus.client.group.group_record import GroupFacts, Process
 from databus.client.group.share import Share
 from databus.client.group.streams import Stream, next_stream
 from databus.client.group_session import GroupSession, tell_dropped
+from databus.client.group_settings import group_name, group_store
 from databus.client.machines.position import Position, parse_start, position_of
 from databus.client.machines.server_set import Servers, ServerSetChangeMessage, ServerSetMachine
 from databus.client.membership.kept_generation import forget_former, read_generation
 from databus.client.membership.member import Member
-from databus.client.membership.membership import Membership
+from databus.client.membership.membership import Membership, halted_text
 from databus.client.membership.owned_partitions import OwnedPartitions
 from databus.client.membership.partition_checkpoints import PartitionCheckpoints, consumed_scn
 from databus.client.registration import ClientContext, Registration
 from databus.client.subscription import Subscription
 from databus.conf.named_places import Word
-from databus.conf.settings import ClientSettings
 from databus.daemon.faults import is_transient
 from databus.leases.clock import steady_s
 from databus.leases.errors import LeaseError, LeaseLostError, LeaseUnavailableError, StaleTermError
@@ -64,36 +64,6 @@ def make_registration(
     """
     kind = GroupRegistration if context.settings.group else Registration
     return kind(subscription, consumers, servers, context)
-
-
-def group_name(settings: ClientSettings, subscription: Subscription) -> str:
-    """Return the name of a registration's group: each of a client's registrations has its own."""
-    is_only = subscription.name == "default"
-    return settings.group if is_only else f"{settings.group}/{subscription.name}"
-
-
-def check_group(settings: ClientSettings, given: object | None) -> None:
-    """Raise SettingsError if a group cannot meet, or not in the store that is `given`."""
-    if not settings.group:
-        return
-    group_store(settings)
-    if given is not None and not isinstance(given, FencedCheckpointStore):
-        raise SettingsError(
-            f"{type(given).__name__} has no `begin_term` and `save_under`, so a group cannot "
-            "store its checkpoints there: leave `checkpoints` out"
-        )
-
-
-def group_store(settings: ClientSettings) -> str:
-    """Return the URL of the records where a group meets; raise SettingsError."""
-    if settings.coordinator:
-        return settings.coordinator
-    if settings.checkpoint_dir is None:
-        raise SettingsError(
-            f"group = {settings.group!r} needs `coordinator`, or a `checkpoint_dir` that its "
-            "processes share: there they meet"
-        )
-    return f"file:{settings.checkpoint_dir.absolute()}"
 
 
 class GroupRegistration(Registration):
@@ -207,10 +177,19 @@ class GroupRegistration(Registration):
     @property
     def problem(self) -> str:
         """The current problem, or ""."""
+        return super().problem or self.blocked
+
+    @property
+    def blocked(self) -> str:
+        """Why the coordinator lets this process read nothing, or may soon; ""."""
         of_member = "" if self._member is None else self._member.problem
         halted = "" if self._membership is None else self._membership.halted
-        of_group = f"group {self._group!r} is halted: {halted}" if halted else ""
-        return super().problem or self._store_problem or of_member or of_group
+        return self._store_problem or of_member or (halted and halted_text(self._group, halted))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it owns no partition, so that nothing is to be read."""
+        return self._stream is None
 
     @property
     def group(self) -> str:
@@ -266,15 +245,17 @@ class GroupRegistration(Registration):
         return member.term(partition)
 
     def _leave(self, timeout_s: float) -> None:
-        if self._member is not None and not self._member.stop(timeout_s):
+        has_left = self._member is None or self._member.stop(timeout_s)
+        if not self._are_records_open:
+            return
+        self._are_records_open = False
+        self._records.close()
+        if not has_left and self._membership is not None and self._membership.slot is not None:
             log.warning(
                 "%s: not all partitions were given back in time: others wait until the place of "
                 "this process in the group has run out",
                 self._group,
             )
-        if self._are_records_open:
-            self._are_records_open = False
-            self._records.close()
 
     def _end(self) -> None:
         """Give everything back: nothing is read any more."""

@@ -257,6 +257,16 @@ class Registration:
         return 0
 
     @property
+    def blocked(self) -> str:
+        """Why a group lets this process read nothing, or may soon; ""."""
+        return ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a group gives this process nothing to read."""
+        return False
+
+    @property
     def status(self) -> RegistrationStatus:
         """Current status."""
         problem = self._puller.last_problem

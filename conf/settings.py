@@ -324,6 +324,7 @@ class ClientSettings(Settings):
     group: str = Field(
         default="",
         max_length=100,
+        pattern=r"^([^\s\x00-\x1f]([^\x00-\x1f]*[^\s\x00-\x1f])?)?$",
         description="Share the rows with the other processes of this group; empty = read them all",
     )
     partitions: int = Field(
@@ -377,6 +378,15 @@ class ClientSettings(Settings):
     report_every_s: float = Field(
         default=2.0, ge=0, description="How often it reports its status to its relay; 0 = never"
     )
+
+    @field_validator("partition_by")
+    @classmethod
+    def _are_of_a_group(cls, columns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if columns and not info.data.get("group"):
+            raise ValueError("without a `group` this process reads all rows")
+        if doubled := doubles(columns):
+            raise ValueError(f"{', '.join(doubled)}: a column is named twice")
+        return columns
 
     @field_validator("coordinator")
     @classmethod

@@ -58,6 +58,9 @@ def list_groups(coordinator: str, is_json: bool) -> None:
     if is_json:
         click.echo(json.dumps([_summary(record) for record in found]))
         return
+    if not found:
+        click.echo(f"no group meets at {coordinator.partition('@')[2] or coordinator}")
+        return
     table = Table("group", "sources", "partitions", "processes", "")
     for record in found:
         facts = record.facts

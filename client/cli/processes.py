@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 from databus.conf.settings import ClientSettings
+from databus.daemon.parents import end_with_parent
 from databus.schemas.errors import SettingsError
 
 log = logging.getLogger(__name__)
@@ -62,8 +65,11 @@ def without_processes(arguments: list[str]) -> list[str]:
 
 def _start(command: list[str]) -> subprocess.Popen[bytes]:
     # Not in the terminal's process group: Ctrl-C reaches this process, which stops the others.
+    # Killed, this process takes the others along, which give their partitions back.
     return subprocess.Popen(
-        [sys.executable, "-m", "databus.cli.main", *command], start_new_session=True
+        [sys.executable, "-m", "databus.cli.main", *command],
+        start_new_session=True,
+        preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
     )
 
 

@@ -21,7 +21,8 @@ def explain_gone(error: ScnNotFoundError) -> ScnNotFoundError:
     advice = (
         "every relay was asked, and no bootstrap server is configured (bootstrap_servers): "
         "configure one, or, where the changes in between "
-        'may be missed, remove the checkpoint and use start = "earliest"'
+        'may be missed, remove the checkpoint and use start = "earliest"; '
+        "for a group, give `databus group reset NAME --to earliest`"
     )
     return ScnNotFoundError(
         error.scn, error.oldest, f"{error.advice}; {advice}" if error.advice else advice

@@ -29,11 +29,12 @@ from databus.leases.dependent import DependentLeases
 from databus.leases.errors import LeaseError
 from databus.leases.holding import HeldLease
 from databus.leases.records import Records, change
-from databus.leases.store import LeaseStore
+from databus.leases.store import Lease, LeaseStore
 from databus.schemas.checkpoint import Checkpoint
 
 TTL_S = 10.0
 _ASK_AGAIN_S = TTL_S / 8
+_ENDED_AFTER_S = 2 * TTL_S  # of one that was killed: 1.25 * TTL_S after it was seen first
 
 OnWait = Callable[[int, int], None]
 """Called with the number of partitions that are owned by now, and that of all."""
@@ -120,19 +121,18 @@ def halted(
     If the body fails, it goes on as it was. Raises LeaseError if there is no such group, or if
     somebody else has halted it.
     """
+    record = read_group(records, group)
     leases = LeaseStore(records)
-    name = f"group/{group}/halt"
-    lease = leases.acquire(name, f"{socket.gethostname()}:{os.getpid()}", TTL_S)
-    if lease is None:
-        raise LeaseError(f"group {group!r} is halted by {leases.look(name).owner} just now")
+    lease = _acquired(leases, group, wait)
     held = HeldLease(leases, lease)
     # With the term: whoever wakes after another one has halted the group must not end that.
     mark = f"{why} by {lease.owner}, term {lease.term}"
-    record = _replaced(records, group, lambda one: replace(one, halted=mark))
     stopped = HaltedGroup(records, checkpoints, record)
     dependent = DependentLeases(records, leases)
     changed = record
     try:
+        record = changed = _replaced(records, group, lambda one: replace(one, halted=mark))
+        stopped.record = record
         missing = list(range(record.facts.partitions))
         while missing:
             for partition in list(missing):
@@ -149,10 +149,25 @@ def halted(
         held.term()
         changed = stopped.record
     finally:
-        _replaced(records, group, partial(_resumed, mark=mark, facts=changed.facts))
-        for partition, term in stopped.terms.items():
-            dependent.release(_partition(group, partition), term)
-        leases.release(lease)
+        try:
+            _replaced(records, group, partial(_resumed, mark=mark, facts=changed.facts))
+        finally:
+            for partition, term in stopped.terms.items():
+                dependent.release(_partition(group, partition), term)
+            leases.release(lease)
+
+
+def _acquired(leases: LeaseStore, group: str, wait: Callable[[float], None]) -> Lease:
+    """Return the lease of whoever halts a group; wait for that of one that was killed to end."""
+    name = f"group/{group}/halt"
+    for _ in range(round(_ENDED_AFTER_S / _ASK_AGAIN_S)):
+        lease = leases.acquire(name, f"{socket.gethostname()}:{os.getpid()}", TTL_S)
+        if lease is not None:
+            return lease
+        wait(_ASK_AGAIN_S)
+    raise LeaseError(
+        f"{leases.look(name).owner} is at work on group {group!r}: wait until it has ended"
+    )
 
 
 def _resumed(record: GroupRecord, mark: str, facts: GroupFacts) -> GroupRecord:

@@ -12,6 +12,7 @@ whose slot nobody has taken from it keeps it, and asks for its partitions again.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -37,6 +38,8 @@ from databus.client.group.handover import (
 from databus.client.membership.membership import Membership
 from databus.daemon.faults import is_transient
 from databus.leases.errors import LeaseLostError
+
+log = logging.getLogger(__name__)
 
 # Of ttl_s.
 _LOOK_AFTER = 1 / 6  # at most a quarter
@@ -96,6 +99,7 @@ class Member:
         self._releases: deque[tuple[int, int]] = deque()
         self._look_at_s = clock_s()
         self._is_leaving, self._has_left = False, False
+        self._is_cut_off = False  # and that was logged
         self._wake, self._ended = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=target, name=f"group-{kind}", daemon=True)
@@ -182,13 +186,20 @@ class Member:
     def ask_store(self) -> float:
         """Do what is most urgent; return for how many seconds nothing is to be done then."""
         try:
-            return self._ask_store()
+            pause_s = self._ask_store()
+            if self._is_cut_off and not self.problem:
+                self._is_cut_off = False
+                log.info("group %s: the coordinator answers again", self._membership.facts.group)
+            return pause_s
         except Exception as error:
             # Also a mistake in the code of this process: a member that has silently ended would
             # look like one that owns nothing.
             if not is_transient(error):
                 self._fail(error)
                 return self._ttl_s
+            if not self._is_cut_off:
+                self._is_cut_off = True
+                log.warning("group %s: %s; trying again", self._membership.facts.group, error)
             self.problem = str(error)
             return self._ttl_s * _RETRY_AFTER
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -32,7 +33,9 @@ from databus.leases.holding import HeldLease
 from databus.leases.records import Records, Stored, change, record_name
 from databus.leases.store import Lease, LeaseStore
 
-_ALL_GROUPS = "groups/all"
+log = logging.getLogger(__name__)
+
+_ALL_GROUPS = "all-groups"
 _WATCHED = 3
 _TRIES = 20  # others that join or leave may write in between
 
@@ -40,6 +43,14 @@ _TRIES = 20  # others that join or leave may write in between
 def group_record_name(group: str) -> str:
     """Return the name of a group's record."""
     return f"groups/{record_name(group, group)}"
+
+
+def halted_text(group: str, halted: str) -> str:
+    """Return what to say of a group that is halted."""
+    return (
+        f"group {group!r} is halted, {halted}: nothing is delivered until that command has ended; "
+        "if it was killed, give it again: `databus group resize` or `reset`"
+    )
 
 
 def note_group(records: Records, group: str) -> None:
@@ -161,7 +172,10 @@ class Membership:
         own = replace(self.facts, partitions=known.partitions, generation=known.generation)
         known.check_same(own)
         # Those two are the group's: the settings of a process are for a new group only.
-        self.facts, self.halted = known, record.halted
+        self.facts = known
+        if record.halted and record.halted != self.halted:
+            log.warning("%s", halted_text(known.group, record.halted))
+        self.halted = record.halted
         return stored, record
 
     def _was_ours(self, member: str) -> bool:

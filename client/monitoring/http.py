@@ -108,9 +108,11 @@ def health_of(client: WatchedClient) -> Health:
     # Windows are still delivered, but a crash would repeat more and more of them.
     if any(one.unsaved for one in client.registrations):
         return Health(False, details, "retrying")
+    if any(one.blocked for one in client.registrations):
+        return Health(False, details, "waiting")
     if any(one["silentSince"] is not None for one in registrations):
         return Health(False, details, "waiting")
-    if not all(one.has_heard for one in client.registrations):
+    if not all(one.has_heard or one.is_idle for one in client.registrations):
         return Health(False, details, "starting")
     is_heard_of = all(one.state in _BY_SOMEBODY for one in waits_for)
     return Health(is_heard_of, details, "waiting")

@@ -40,8 +40,9 @@ def servers() -> None:
 def list_servers(coordinator: str, is_json: bool) -> None:
     """List the servers that are there now, with what each says of itself.
 
-    In a folder or an SQL database a server that was killed stays listed for some seconds; `heard`
-    says for how long nothing came from it, by the clocks of both machines.
+    In a folder or an SQL database a server that was killed stays listed until
+    somebody watches; `heard` says for how long nothing came from it, by the
+    clocks of both machines.
 
     Example: `databus servers list --coordinator file:/var/lib/databus --json`
     """

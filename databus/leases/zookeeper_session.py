@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,9 @@ from kazoo.security import make_digest_acl
 from databus.leases.errors import LeaseError, LeaseUnavailableError, refusal
 from databus.schemas.errors import SettingsError
 
+# A server that is away is told of by whoever asks it, once and with its address.
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.ERROR)
 _ROOT = "/databus"
 _SESSION_S = 10.0
 _REFUSED = (AuthFailedError, NoAuthError)
@@ -68,6 +72,7 @@ class ZookeeperSession:
             timeout=_SESSION_S,
             # The delay grows; by default up to a minute, in which every lease would run out.
             connection_retry=KazooRetry(max_tries=-1, max_delay=1.0),
+            logger=_kazoo_log,
             **_access(login),
         )
         self._timeout_s = timeout_s

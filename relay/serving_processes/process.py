@@ -9,7 +9,6 @@ parent, however that one ends.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ from databus.cli.daemon_options import SWITCH_INTERVAL_S
 from databus.daemon.descriptors import raise_limit
 from databus.daemon.http.server import BoundedServer, url_of
 from databus.daemon.log_setup import set_up_logs
+from databus.daemon.parents import end_with_parent
 from databus.daemon.service import Health, Service, run
 from databus.relay.monitoring.monitor import Ticker
 from databus.relay.serving.databus.parameters import StreamRequests
@@ -39,7 +39,6 @@ from databus.relay.serving_processes.served_relay import ServedRelay
 from databus.relay.serving_processes.shared_page import SharedPage
 
 BEAT_S = 0.5
-_PR_SET_PDEATHSIG = 1
 
 
 class ServingProcess:
@@ -121,16 +120,10 @@ class ServingProcess:
         self.relay.let_go()
 
 
-def _end_with_parent(parent: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before that
-        os._exit(1)
-
-
 def main(arguments: list[str]) -> None:
     """Serve until the capturing process says so, or ends."""
     listening_fd, channel_fd, news, page_fd, parent = map(int, arguments)
-    _end_with_parent(parent)
+    end_with_parent(parent, signal.SIGKILL)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_limit()
     channel = socket.socket(fileno=channel_fd)

@@ -8,14 +8,17 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.machines.states import Lifecycle
+from databus.client.membership import halted
 from databus.conf.loading import build_settings
 from databus.conf.settings import ClientSettings
+from databus.leases.places import open_records
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import MAX_PARTITION_COLUMNS, MAX_PARTITIONS, ModFilter, key_hash
 from tests.client.shop import wait_until
@@ -290,7 +293,7 @@ def test_settings_have_the_limits_of_the_filter(too_many: dict[str, Any]) -> Non
         "partitions": MAX_PARTITIONS,
         "partition_by": [f"c{number}" for number in range(MAX_PARTITION_COLUMNS)],
     }
-    relays = {"relays": ["http://127.0.0.1:1"]}
+    relays: dict[str, Any] = {"relays": ["http://127.0.0.1:1"], "group": "billing"}
     assert build_settings(relays | most, ClientSettings).partitions == MAX_PARTITIONS
     with pytest.raises(SettingsError):
         build_settings(relays | too_many, ClientSettings)
@@ -339,3 +342,68 @@ def test_a_process_that_leaves_in_the_middle_gives_nothing_twice(
         patiently(lambda: len(seen.keys) >= 200)
         clients[1].stop()
     assert seen.counts() == Counter(range(1, 201))
+
+
+def test_two_registrations_of_one_client_need_names_to_be_two_groups(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    with RunningRelay(tmp_path) as relay:
+        client = member(relay, tmp_path)
+        client.register(Noting("a", Seen()), [SOURCE])
+        client.register(Noting("b", Seen()), ["main.notes"])
+        with pytest.raises(SettingsError, match="give all but one a `name`"):
+            client.start()
+        seen = Seen()
+        well = member(relay, tmp_path)
+        well.register(Noting("a", seen), [SOURCE])
+        well.register(Noting("b", Seen()), ["main.notes"], name="notes")
+        insert(database, 1, 5)
+        with well:
+            patiently(lambda: len(seen.keys) == 5)
+            assert {one.group for one in well.registrations} == {"billing", "billing/notes"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partition_by": ["id"]},
+        {"group": "a", "partition_by": ["id", "id"]},
+        {"group": " "},
+        {"group": "a\nb"},
+    ],
+)
+def test_settings_that_make_no_sense_for_a_group_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        build_settings({"relays": ["http://127.0.0.1:1"]} | wrong, ClientSettings)
+
+
+def test_a_process_that_has_nothing_to_read_stands_by_and_is_well(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    seen = Seen()
+    only: dict[str, Any] = {"partitions": 1, "http": {"port": 0}}
+    with RunningRelay(tmp_path) as relay:
+        first = joined(member(relay, tmp_path, **only), WholeTransactions(seen))
+        patiently(lambda: owned_by(first) == {0})
+        second = joined(member(relay, tmp_path, **only), WholeTransactions(seen))
+        patiently(lambda: len(read_group(tmp_path)) == 2)
+        assert urlopen(f"{second.url}/health").status == 200
+        first.stop()
+        insert(database, 1, 10)
+        patiently(lambda: len(seen.keys) == 10)
+        assert owned_by(second) == {0}
+        second.stop()
+
+
+class WholeTransactions(Consumer):
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def on_data_event(self, event: DataEvent) -> None:
+        assert isinstance(event.key, int)
+        self._seen.keys.append(event.key)
+
+
+def read_group(folder: Path) -> list[str]:
+    records = open_records(f"file:{folder / 'state'}")
+    return [one.process for one in halted.read_group(records, "billing").members.values()]

@@ -9,14 +9,18 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
 
 from databus.cli.main import main
 from databus.client.cli.processes import without_processes
+from databus.client.membership import halted
 from databus.leases.places import open_leases
 from tests.client.test_group_registration import (
     PARTITIONS,
@@ -121,24 +125,95 @@ def test_a_group_that_is_reset_gets_its_rows_again(
 
 
 def test_a_group_that_another_command_has_halted_says_by_whom(
-    database: sqlite3.Connection, tmp_path: Path
+    database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RunningRelay(tmp_path) as relay:
         client = joined(member(relay, tmp_path), Noting("a", Seen()))
         patiently(lambda: len(owned_by(client)) == PARTITIONS)
         client.stop()
+    monkeypatch.setattr(halted, "_ENDED_AFTER_S", 2.0)
     leases = open_leases(f"file:{tmp_path / 'state'}")
     lease = leases.acquire("group/billing/halt", "somebody", 10.0)
     assert lease is not None
     refused = group(tmp_path, "resize", "billing", "4")
     assert refused.exit_code == 1
-    assert "halted by somebody" in refused.output
+    assert "somebody is at work" in refused.output
     leases.release(lease)
     assert group(tmp_path, "resize", "billing", "4").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    "command", [("resize", "billing", "6"), ("reset", "billing", "--to", "earliest")]
+)
+def test_a_command_that_was_killed_is_given_again_and_until_then_all_say_so(
+    database: sqlite3.Connection, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    seen = Seen()
+    with RunningRelay(tmp_path) as relay:
+        client = joined(member(relay, tmp_path, http={"port": 0}), AnyPartitions("a", seen))
+        insert(database, 1, 20)
+        patiently(lambda: len(seen.keys) == 20)
+        kill_in_the_middle(tmp_path)
+        (registration,) = client.registrations
+        patiently(lambda: "is halted, resized by" in registration.problem)
+        assert "give it again" in registration.problem
+        with pytest.raises(HTTPError) as unhealthy:
+            urlopen(f"{client.url}/health")
+        assert "is halted" in unhealthy.value.read().decode()
+        unhealthy.value.close()
+        insert(database, 21, 20)
+        again = group(tmp_path, *command)
+        assert again.exit_code == 0, again.output
+        patiently(lambda: set(seen.keys) == set(range(1, 41)))
+        patiently(lambda: urlopen(f"{client.url}/health").status == 200)
+        client.stop()
+
+
+def kill_in_the_middle(folder: Path) -> None:
+    """Start a resize whose process dies once it has halted the group."""
+    script = (
+        "import os, signal, sys\n"
+        "from databus.client.cli import group\n"
+        "def die(*_):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "group.HaltedGroup.resize = die\n"
+        "from databus.cli.main import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", script, "group", "resize", "billing", "6"]
+    killed = subprocess.run(
+        [*command, "--coordinator", f"file:{folder / 'state'}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert killed.returncode == -signal.SIGKILL
+
+
+def test_a_command_for_a_group_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    for command in (("resize", "nope", "4"), ("reset", "nope", "--to", "earliest")):
+        refused = group(tmp_path, *command)
+        assert refused.exit_code == 1
+        assert "no group 'nope'" in refused.output
+    assert list((tmp_path / "state").rglob("*.json")) == []
+    assert "no group meets at" in group(tmp_path, "list").output
+
+
+def terminate(whole: subprocess.Popen[bytes]) -> None:
+    whole.terminate()
+    assert whole.wait(PATIENCE_S) == 0
+
+
+def kill(whole: subprocess.Popen[bytes]) -> None:
+    """Kill it: the others give their partitions back, and end, all the same."""
+    whole.kill()
+    whole.wait()
+
+
+@pytest.mark.parametrize("end", [terminate, kill])
 def test_processes_of_one_command_share_the_rows_and_one_that_is_killed_comes_back(
-    database: sqlite3.Connection, tmp_path: Path
+    database: sqlite3.Connection, tmp_path: Path, end: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:
     with RunningRelay(tmp_path) as relay:
         (tmp_path / "client.toml").write_text(
@@ -170,9 +245,8 @@ def test_processes_of_one_command_share_the_rows_and_one_that_is_killed_comes_ba
             patiently(lambda: {key for _, key in lines()} == set(range(1, 101)))
             patiently(lambda: _members(tmp_path) == 2)
         finally:
-            whole.terminate()
-            assert whole.wait(PATIENCE_S) == 0
-    assert _members(tmp_path) == 0
+            end(whole)
+        patiently(lambda: _members(tmp_path) == 0)
 
 
 def _members(folder: Path) -> int:

@@ -167,7 +167,7 @@ def test_every_metric_of_a_daemon_can_be_seen_or_is_left_out_on_purpose(exposed:
 LEFT_OUT = re.compile(
     r"_scn$|_(?:sum|count)$|callback_seconds$|_windows_total|_batches_total|_starts_total|_batch_id"
     r"|_batch_rows|last_batch_timestamp|in_snapshot|_pages_total|_page_bytes_total|_retries_total"
-    r"|events_per_second|connection_state|client_phase|behind_seconds"
+    r"|events_per_second|connection_state|client_phase|behind_seconds|owned_partitions"
 )
 
 

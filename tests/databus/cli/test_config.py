@@ -128,7 +128,10 @@ def test_config_check_says_that_a_file_is_good(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "problem"),
-    [("client", "relays is missing; data_dir is not a setting"), ("relay", "")],
+    [
+        ("client", "give relays, or the coordinator that lists them; data_dir is not a setting"),
+        ("relay", ""),
+    ],
 )
 def test_config_check_says_what_is_wrong_for_what_kind(
     tmp_path: Path, kind: str, problem: str

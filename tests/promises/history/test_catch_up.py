@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -268,6 +269,8 @@ def test_windows_that_are_damaged_in_the_relay_log_come_from_the_binlogs(
     assert ids_of(consumer) == list(range(10, ROWS + 100))
     assert (consumer.errors, consumer.rollbacks) == ([], [])
     metrics = relay.get("/metrics").body.decode()
-    assert 'databus_relay_catch_up_opened_total{physical_source="shop"} 1.0' in metrics
+    # On a slow machine it is closed meanwhile, and opened again.
+    opened = r'databus_relay_catch_up_opened_total\{physical_source="shop"\} [1-9]'
+    assert re.search(opened, metrics), metrics
     assert f"{damaged} is damaged" in str(relay.get("/health").json())
     assert measured_rows(relay, scn) == ROWS + 90

@@ -59,8 +59,9 @@ class Timed(Consumer):
 
     def _write(self, name: str, value: object) -> None:
         path = self._folder / f"{name}.{self._number}"
-        path.with_suffix(".new").write_text(json.dumps(value))
-        path.with_suffix(".new").rename(path)
+        new = self._folder / f"new.{name}.{self._number}"
+        new.write_text(json.dumps(value))
+        new.rename(path)
 
 
 def _compute(row: dict[str, object]) -> None:

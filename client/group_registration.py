@@ -28,7 +28,7 @@ from databus.client.group_session import GroupSession, tell_dropped
 from databus.client.group_settings import group_name, group_store
 from databus.client.machines.position import Position, parse_start, position_of
 from databus.client.machines.server_set import Servers, ServerSetChangeMessage, ServerSetMachine
-from databus.client.membership.kept_generation import forget_former, read_generation
+from databus.client.membership.kept_generation import begin_of, forget_former, read_generation
 from databus.client.membership.member import Member
 from databus.client.membership.membership import Membership, halted_text
 from databus.client.membership.owned_partitions import OwnedPartitions
@@ -293,15 +293,14 @@ class GroupRegistration(Registration):
                     self._join()
                 continue
             try:
-                stream = self._begin_partitions()
-                share = None if stream is None else self._share_of(stream)
+                found = self._next_stream()
                 self._store_problem = ""
             except (CheckpointError, LeaseError) as error:
                 self._wait_or_suspend(error, version)
                 continue
-            if stream is None or share is None:
+            if found is None:
                 self._owned.wait(version)
-            elif self._open_stream(stream, share):
+            elif self._open_stream(*found):
                 try:
                     yield
                 finally:
@@ -318,30 +317,30 @@ class GroupRegistration(Registration):
             if version == self._owned.version or steady_s() > until_s:
                 return self._owned.version
 
-    def _begin_partitions(self) -> Stream | None:
+    def _next_stream(self) -> tuple[Stream, Share] | None:
         """Begin what is new; return the stream to read, None if nothing is held."""
         assert self._membership is not None
         facts, wanted = self._membership.facts, self._owned.wanted
-        for partition in sorted(wanted - self._checkpoints.newest.keys()):
-            kept = read_generation(self._records, self._group, facts.generation)
-            with suppress(LeaseLostError, StaleTermError):  # the member notices it, too
-                begin = None if kept is None else kept.begins(partition)
-                self._checkpoints.begin(partition, facts.generation, begin)
+        if not wanted:
+            return None
         newest = self._checkpoints.newest
-        held = {one: newest[one] for one in wanted & newest.keys() if self._is_held(one)}
-        return next_stream(held) if held else None
-
-    def _share_of(self, stream: Stream) -> Share:
-        assert self._membership is not None
-        facts = self._membership.facts
         kept = read_generation(self._records, self._group, facts.generation)
-        return Share.of(
+        for partition in sorted(wanted - newest.keys()):
+            with suppress(LeaseLostError, StaleTermError):  # the member notices it, too
+                begin = begin_of(kept, partition)
+                self._checkpoints.begin(partition, facts.generation, begin)
+        held = {one: newest[one] for one in wanted & newest.keys() if self._is_held(one)}
+        if not held:
+            return None
+        stream = next_stream(held)
+        share = Share.of(
             facts.partitions,
             self._checkpoints.read(stream.partitions),
             facts.partition_by,
             self.subscription.filters,
             () if kept is None else kept.generation.former,
         )
+        return stream, share
 
     def _open_stream(self, stream: Stream, share: Share) -> bool:
         """Start a stream; return False if one of its partitions is to be dropped already."""

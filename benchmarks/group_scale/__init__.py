@@ -5,3 +5,6 @@ their partitions; then all rows are inserted. The time is that from the first ro
 gets to the last one. Two kinds of callback: one that computes, so that two cores could do twice as
 much if the relay needed none of them, and one that waits 5 ms for each row, as for a remote call.
 """
+
+SOURCE = "shop.orders"
+CREATE = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT NOT NULL)"

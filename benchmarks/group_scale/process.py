@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from zlib import crc32
 
+from benchmarks.group_scale import SOURCE
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 
@@ -79,7 +80,7 @@ def main(relay: str, folder: Path, kind: str, number: str) -> None:
     consumer, is_ending = Timed(folder, number, kind), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: is_ending.set())
     client = DatabusClient([relay], group="scale", checkpoint_dir=folder / "state")
-    client.register(consumer, ["main.orders"])
+    client.register(consumer, [SOURCE])
     with client:
         is_ending.wait()
     consumer.finish()

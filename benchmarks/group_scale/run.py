@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-import tempfile
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing
 from pathlib import Path
 
+from benchmarks.group_scale import CREATE, SOURCE
 from benchmarks.shared.report import Figure, at_least, command, median
-from databus.demo.processes import Child, free_port, python_module, wait_until
+from databus.demo.processes import python_module, stopped_by_signals, wait_until
+from databus.demo.stage import Stage
 
 PARTITIONS = 32
 ROWS_A_WINDOW = 20
@@ -44,23 +42,21 @@ def figures(short: bool = False) -> list[Figure]:
 
 def rows_per_s(kind: str, processes: int, rows: int) -> float:
     """Return the rows per second that a group of so many processes consumes."""
-    with tempfile.TemporaryDirectory() as name, ExitStack() as ended:
-        folder = Path(name)
-        url = ended.enter_context(_relay(folder))
+    with stopped_by_signals(), Stage("sqlite", [CREATE], [SOURCE]) as stage:
+        stage.start_relay()
+        folder = stage.folder
         members = [
-            Child(
+            stage.child(
                 f"member-{number}",
-                python_module("benchmarks.group_scale.process", url, folder, kind, number),
-                folder,
+                python_module("benchmarks.group_scale.process", stage.url, folder, kind, number),
             )
             for number in range(processes)
         ]
         for member in members:
             member.start()
-            ended.callback(member.stop)
         wait_until(lambda: _sum(folder, "owned", processes) == PARTITIONS, PATIENCE_S, "a share")
         wait_until(lambda: _are_even(folder, processes), PATIENCE_S, "equal shares")
-        _insert(folder, rows)
+        _insert(stage, rows)
         wait_until(
             lambda: _sum(folder, "rows", processes) >= rows - 10 * processes, PATIENCE_S, "rows"
         )
@@ -73,43 +69,13 @@ def rows_per_s(kind: str, processes: int, rows: int) -> float:
     return rows / took_s
 
 
-@contextmanager
-def _relay(folder: Path) -> Iterator[str]:
-    port = free_port()
-    with closing(sqlite3.connect(folder / "shop.db")) as database:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT NOT NULL)")
-    (folder / "relay.toml").write_text(
-        f'data_dir = "relay"\n[http]\nport = {port}\n[[physical_sources]]\nname = "shop"\n'
-        f'uri = "sqlite:{folder / "shop.db"}"\nsources = ["main.orders"]\nstart = "earliest"\n'
-        'ring_bytes = "16MiB"\n'
-    )
-    arguments = ("relay", "run", "-c", folder / "relay.toml")
-    child = Child("relay", python_module("databus.cli.main", *arguments), folder)
-    child.start()
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: _answers(f"{url}/register"), PATIENCE_S, "the relay")
-        yield url
-    finally:
-        child.stop()
-
-
-def _answers(url: str) -> bool:
-    with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-        return bool(json.load(answer))
-    return False
-
-
-def _insert(folder: Path, rows: int) -> None:
-    with closing(sqlite3.connect(folder / "shop.db", isolation_level=None)) as database:
+def _insert(stage: Stage, rows: int) -> None:
+    with closing(stage.database.connect()) as session:
         for first in range(1, rows + 1, ROWS_A_WINDOW):
-            numbers = range(first, min(first + ROWS_A_WINDOW, rows + 1))
-            database.execute("BEGIN")
-            database.executemany(
-                "INSERT INTO orders VALUES (?, 'tea')", ((number,) for number in numbers)
-            )
-            database.execute("COMMIT")
+            session.begin()
+            for number in range(first, min(first + ROWS_A_WINDOW, rows + 1)):
+                session.execute(f"INSERT INTO orders VALUES ({number}, 'tea')")
+            session.commit()
 
 
 def _values(folder: Path, name: str, processes: int) -> list[int]:

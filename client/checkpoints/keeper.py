@@ -34,14 +34,18 @@ class CheckpointKeeper:
         rng: Random,
         clock: Callable[[], float],
         kept: Checkpoint | None = None,
+        on_written: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """Write to `store`; `kept` is the checkpoint that is stored already."""
+        """Write to `store`; `kept` is the checkpoint that is stored already.
+
+        `on_written` is called with the seconds that each write took.
+        """
         self.problem = ""
         self.kept = kept  # the last checkpoint written
         self._store = store
         self._subscription = subscription
         self._back_off = BackOff(back_off, rng)
-        self._clock = clock
+        self._clock, self._on_written = clock, on_written
         self._waiting: Checkpoint | None = None  # not written yet
         self._next_s = -math.inf
 
@@ -73,7 +77,9 @@ class CheckpointKeeper:
             self._back_off.reset()
 
     def _write(self, checkpoint: Checkpoint) -> None:
+        began_s = self._clock()
         save_in(self._store, self._subscription.name, self._subscription.sources, checkpoint)
+        self._on_written(self._clock() - began_s)
 
     def _put_off(self, error: CheckpointError) -> None:
         if not self.problem:

@@ -17,7 +17,7 @@ from databus.client.checkpoints.fenced import RecordCheckpoints
 from databus.client.group.group_record import GroupRecord
 from databus.client.machines.position import parse_start
 from databus.client.membership.halted import HaltedGroup, halted, read_group
-from databus.client.membership.kept_generation import read_generation
+from databus.client.membership.kept_generation import begin_of, read_generation
 from databus.client.membership.membership import all_groups
 from databus.client.membership.partition_checkpoints import checkpoint_name, consumed_scn
 from databus.conf.units import duration_text
@@ -158,7 +158,7 @@ def _positions(records: Records, record: GroupRecord) -> dict[int, Checkpoint | 
     for partition in range(facts.partitions):
         name = checkpoint_name(facts.group, facts.generation, partition)
         at = store.load(name, facts.sources)
-        found[partition] = at or (None if kept is None else kept.begins(partition))
+        found[partition] = at or begin_of(kept, partition)
     return found
 
 

@@ -80,7 +80,8 @@ class Dispatcher:
         self.dispatch = dispatch
         # Of the last delivered window; a bootstrap moves it at its end.
         self.scn = position.scn
-        dispatch.watch = SchemaWatch.of(position.checkpoint)
+        at = position.checkpoint
+        dispatch.watch = SchemaWatch.of(at)
         self._subscription = subscription
         self._batch_rows = subscription.batch_rows
         self._rule = rule
@@ -89,9 +90,9 @@ class Dispatcher:
         self._on_error = on_error
         self._on_end = on_end
         self._session = session
-        self._stats = stats or RegistrationStats(time.monotonic)
+        self._stats = stats = stats or RegistrationStats(time.monotonic)
         self.keeper = CheckpointKeeper(
-            store, subscription, settings.back_off, rng, self._stats.now_s, position.checkpoint
+            store, subscription, settings.back_off, rng, stats.now_s, at, rule.wrote
         )
         self._in_hand: BufferItem | None = None
         self._has_started = False
@@ -320,10 +321,7 @@ class Dispatcher:
     def _write(self, checkpoint: Checkpoint | None) -> None:
         while True:
             try:
-                began_s = self._stats.now_s()
                 self.keeper.save(checkpoint)
-                if checkpoint is not None:
-                    self._rule.wrote(self._stats.now_s() - began_s)
                 return
             except CheckpointError as error:
                 self._suspend(error)

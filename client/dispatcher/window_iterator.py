@@ -32,7 +32,6 @@ from databus.client.puller.buffer_items import (
 from databus.client.puller.stats import RegistrationStats
 from databus.client.subscription import Subscription
 from databus.conf.settings import BackOffSettings
-from databus.schemas.checkpoint import Checkpoint
 
 
 class WindowIterator:
@@ -72,6 +71,7 @@ class WindowIterator:
             Random(),
             self._stats.now_s,
             position.checkpoint,
+            rule.wrote,
         )
         self._given_at_s = 0.0  # when the current window was yielded
 
@@ -146,7 +146,7 @@ class WindowIterator:
         if isinstance(item, BootstrapBegun | BootstrapEnded):
             self._begins_bootstrap = isinstance(item, BootstrapBegun) and item.is_beginning
             checkpoint = item.checkpoint
-            self._save(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
+            self.keeper.save(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
         return None
 
     def _hand_out(self, item: ReadWindow | BootstrapPage) -> DataWindow | None:
@@ -179,7 +179,7 @@ class WindowIterator:
         """Mark the current window as consumed, and write a checkpoint if one is due."""
         item, self._in_hand = self._in_hand, None
         if item is None:
-            self._save(self._rule.take())
+            self.keeper.save(self._rule.take())
             return
         self._buffer.done(item)
         self._stats.took(item, self._given_at_s)
@@ -191,13 +191,7 @@ class WindowIterator:
             result = Result.CHECKPOINT
         due = self._rule.after_window(item.checkpoint, result)
         if due is not None or self.keeper.problem:
-            self._save(due)
-
-    def _save(self, checkpoint: Checkpoint | None) -> None:
-        began_s = self._stats.now_s()
-        self.keeper.save(checkpoint)
-        if checkpoint is not None:
-            self._rule.wrote(self._stats.now_s() - began_s)
+            self.keeper.save(due)
 
     def _end(self) -> None:
         """Write the last checkpoint, without the current window: its loop body did not finish."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,11 +19,12 @@ from databus.client.group.generations import NOTHING, Generation, Resize, Vector
 from databus.client.group.group_record import GroupFacts, GroupRecord
 from databus.client.membership.kept_generation import (
     KeptGeneration,
+    begin_of,
     forget_former,
     read_generation,
     write_generation,
 )
-from databus.client.membership.membership import group_record_name
+from databus.client.membership.membership import group_record_name, partition_lease
 from databus.client.membership.partition_checkpoints import checkpoint_name, consumed_scn
 from databus.leases.dependent import DependentLeases
 from databus.leases.errors import LeaseError
@@ -44,26 +45,26 @@ class HaltedGroup:
     """A group whose partitions are all owned by this process, each under a term of its own."""
 
     def __init__(
-        self, records: Records, checkpoints: FencedCheckpointStore, record: GroupRecord
+        self,
+        records: Records,
+        checkpoints: FencedCheckpointStore,
+        facts: GroupFacts,
+        terms: Mapping[int, int],
     ) -> None:
-        self.record = record
-        self.terms: dict[int, int] = {}
-        self._records, self._checkpoints = records, checkpoints
-
-    @property
-    def facts(self) -> GroupFacts:
-        """What its members agree on."""
-        return self.record.facts
+        """Own the partitions under these terms."""
+        self.facts = facts
+        """What its members are to agree on afterwards."""
+        self._records, self._checkpoints, self._terms = records, checkpoints, terms
 
     def positions(self) -> dict[int, Checkpoint | None]:
         """Return the final checkpoint of each partition; None = at the `start` setting."""
         facts = self.facts
         kept = read_generation(self._records, facts.group, facts.generation)
         found = {}
-        for partition, term in sorted(self.terms.items()):
+        for partition, term in sorted(self._terms.items()):
             name = checkpoint_name(facts.group, facts.generation, partition)
             at = self._checkpoints.begin_term(name, facts.sources, term)
-            found[partition] = at or (None if kept is None else kept.begins(partition))
+            found[partition] = at or begin_of(kept, partition)
         return found
 
     def move(self, position: Checkpoint) -> None:
@@ -72,7 +73,7 @@ class HaltedGroup:
         self.positions()  # the terms begin
         # What was consumed before is delivered again, if the position is further back.
         forget_former(self._records, facts.group, facts.generation)
-        for partition, term in sorted(self.terms.items()):
+        for partition, term in sorted(self._terms.items()):
             name = checkpoint_name(facts.group, facts.generation, partition)
             self._checkpoints.save_under(name, facts.sources, position, term)
 
@@ -96,11 +97,7 @@ class HaltedGroup:
             resize.found_final(partition, consumed_scn(at))
         made = resize.finish()
         write_generation(self._records, facts.group, KeptGeneration(made, _begins(positions)))
-        self.record = replace(
-            self.record,
-            facts=replace(facts, partitions=partitions, generation=made.number),
-            owners={},
-        )
+        self.facts = replace(facts, partitions=partitions, generation=made.number)
 
 
 def _begins(positions: dict[int, Checkpoint | None]) -> dict[int, Checkpoint]:
@@ -121,40 +118,52 @@ def halted(
     If the body fails, it goes on as it was. Raises LeaseError if there is no such group, or if
     somebody else has halted it.
     """
-    record = read_group(records, group)
+    read_group(records, group)  # first of all: a group that is not there leaves no lease behind
     leases = LeaseStore(records)
     lease = _acquired(leases, group, wait)
-    held = HeldLease(leases, lease)
+    terms: dict[int, int] = {}
+    dependent = DependentLeases(records, leases)
     # With the term: whoever wakes after another one has halted the group must not end that.
     mark = f"{why} by {lease.owner}, term {lease.term}"
-    stopped = HaltedGroup(records, checkpoints, record)
-    dependent = DependentLeases(records, leases)
-    changed = record
     try:
-        record = changed = _replaced(records, group, lambda one: replace(one, halted=mark))
-        stopped.record = record
-        missing = list(range(record.facts.partitions))
-        while missing:
-            for partition in list(missing):
-                held.renew_if_due()
-                term = dependent.acquire(_partition(group, partition), lease)
-                held.term()
-                if term is not None:
-                    stopped.terms[partition] = term
-                    missing.remove(partition)
-                    on_wait(len(stopped.terms), record.facts.partitions)
-            if missing:
-                wait(min(_ASK_AGAIN_S, held.due_in_s))
-        yield stopped
-        held.term()
-        changed = stopped.record
-    finally:
+        record = _replaced(records, group, lambda one: replace(one, halted=mark))
+        facts = record.facts
         try:
-            _replaced(records, group, partial(_resumed, mark=mark, facts=changed.facts))
+            held = HeldLease(leases, lease)
+            for partition, term in _acquire_each(facts, dependent, held, lease, wait):
+                terms[partition] = term
+                on_wait(len(terms), facts.partitions)
+            stopped = HaltedGroup(records, checkpoints, facts, terms)
+            yield stopped
+            held.term()
+            facts = stopped.facts
         finally:
-            for partition, term in stopped.terms.items():
-                dependent.release(_partition(group, partition), term)
-            leases.release(lease)
+            _replaced(records, group, partial(_resumed, mark=mark, facts=facts))
+    finally:
+        for partition, term in terms.items():
+            dependent.release(partition_lease(group, partition), term)
+        leases.release(lease)
+
+
+def _acquire_each(
+    facts: GroupFacts,
+    dependent: DependentLeases,
+    held: HeldLease,
+    lease: Lease,
+    wait: Callable[[float], None],
+) -> Iterator[tuple[int, int]]:
+    """Yield each partition with its term once it is this process's; `held` is `lease`, renewed."""
+    missing = list(range(facts.partitions))
+    while missing:
+        for partition in list(missing):
+            held.renew_if_due()
+            term = dependent.acquire(partition_lease(facts.group, partition), lease)
+            held.term()
+            if term is not None:
+                missing.remove(partition)
+                yield partition, term
+        if missing:
+            wait(min(_ASK_AGAIN_S, held.due_in_s))
 
 
 def _acquired(leases: LeaseStore, group: str, wait: Callable[[float], None]) -> Lease:
@@ -182,30 +191,27 @@ def _resumed(record: GroupRecord, mark: str, facts: GroupFacts) -> GroupRecord:
 def read_group(records: Records, group: str) -> GroupRecord:
     """Return the record of a group; raise LeaseError if there is none."""
     stored = records.read(group_record_name(group))
-    if stored is None:
+    return _decoded(None if stored is None else stored.data, group, records)
+
+
+def _decoded(data: bytes | None, group: str, records: Records) -> GroupRecord:
+    if data is None:
         raise LeaseError(f"{records.shown} has no group {group!r}: see `databus group list`")
-    return GroupRecord.decode(stored.data, group, records.shown)
+    return GroupRecord.decode(data, group, records.shown)
 
 
 def _replaced(
     records: Records, group: str, changed: Callable[[GroupRecord], GroupRecord]
 ) -> GroupRecord:
-    read_group(records, group)
     made: list[GroupRecord] = []
 
     def replaced(data: bytes | None) -> bytes:
-        if data is None:
-            raise LeaseError(f"the record of group {group!r} was removed from {records.shown}")
-        record = changed(GroupRecord.decode(data, group, records.shown))
+        record = changed(_decoded(data, group, records))
         made[:] = [record.with_members(record.members)]
         return made[0].encode()
 
     change(records, group_record_name(group), replaced)
     return made[0]
-
-
-def _partition(group: str, number: int) -> str:
-    return f"group/{group}/partitions/{number}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -35,6 +35,11 @@ class KeptGeneration:
         return None if scn == NOTHING else self.checkpoints[scn]
 
 
+def begin_of(kept: KeptGeneration | None, partition: int) -> Checkpoint | None:
+    """Return where a partition begins, in a first generation (None), too."""
+    return None if kept is None else kept.begins(partition)
+
+
 def generation_record(group: str, number: int) -> str:
     """Return the name of a group's record of a generation."""
     return f"generations/{record_name(group, group)}/{number}"

@@ -45,6 +45,11 @@ def group_record_name(group: str) -> str:
     return f"groups/{record_name(group, group)}"
 
 
+def partition_lease(group: str, partition: int) -> str:
+    """Return the name of a partition's lease."""
+    return f"group/{group}/partitions/{partition}"
+
+
 def halted_text(group: str, halted: str) -> str:
     """Return what to say of a group that is halted."""
     return (
@@ -155,11 +160,11 @@ class Membership:
         """
         if self._lease is None:
             return None
-        return self._partitions.acquire(self._partition(partition), self._lease)
+        return self._partitions.acquire(partition_lease(self.facts.group, partition), self._lease)
 
     def release(self, partition: int, term: int) -> None:
         """Let others have a partition. Raises LeaseError."""
-        self._partitions.release(self._partition(partition), term)
+        self._partitions.release(partition_lease(self.facts.group, partition), term)
 
     def _read(
         self, on_change: Callable[..., None] | None = None
@@ -192,6 +197,3 @@ class Membership:
 
     def _slot(self, number: int) -> str:
         return f"group/{self.facts.group}/members/{number}"
-
-    def _partition(self, number: int) -> str:
-        return f"group/{self.facts.group}/partitions/{number}"

@@ -33,6 +33,11 @@ _MAX_TRAILERS_BYTES = 64 << 10
 _LAST_LINES = (b"\r\n", b"\n")  # of headers and of trailers
 
 
+def printable(error: Exception) -> str:
+    """Return the text of a failure, which may have bytes of what is no HTTP server, to be shown."""
+    return str(error).encode("unicode_escape").decode()
+
+
 class Credentials(Protocol):
     """A client's token, and its trust in servers; called for each connection."""
 

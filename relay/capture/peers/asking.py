@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from databus.conf.settings import PhysicalSourceSettings, ServerAccessSettings
 from databus.daemon.credentials import ServerAccess
-from databus.daemon.http.client import FAILURES, HttpClient
+from databus.daemon.http.client import FAILURES, HttpClient, printable
 from databus.relay.capture.peers.agreement import Claim, PeerTable
 from databus.relay.sources.epochs import parse_epoch
 from databus.schemas.errors import DatabusError, ServerError
@@ -59,9 +59,7 @@ def asker(settings: PhysicalSourceSettings, relay_id: str) -> AskPeer:
             with closing(client):
                 response = client.get(path)
         except FAILURES as error:
-            # What answers may be no HTTP server: a terminal is not to get its bytes.
-            shown = str(error).encode("unicode_escape").decode()
-            raise ServerError(url, f"does not answer: {shown}. {_IF_GONE}") from None
+            raise ServerError(url, f"does not answer: {printable(error)}. {_IF_GONE}") from None
         except DatabusError as error:
             raise ServerError(url, str(error)) from error
         if response.status != 200:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from databus.conf.settings import PhysicalSourceSettings, ServerAccessSettings
 from databus.daemon.credentials import ServerAccess
-from databus.daemon.http.client import FAILURES, HttpClient, Response
+from databus.daemon.http.client import FAILURES, HttpClient, Response, printable
 from databus.relay.sources.epochs import ServerRefusedError
 from databus.relay.sources.upstream.answers import StreamAnswer, read_stream
 from databus.schemas.error_headers import read_error
@@ -107,9 +107,7 @@ class Upstream:
         try:
             response = self._client.get(path, parameters)
         except FAILURES as error:
-            # What answers may be no HTTP server: a terminal is not to get its bytes.
-            shown = str(error).encode("unicode_escape").decode()
-            raise self.unavailable(f"does not answer: {shown}") from error
+            raise self.unavailable(f"does not answer: {printable(error)}") from error
         except DatabusError as error:
             raise self.unavailable(str(error)) from error
         told = read_error(self.url, self.scn, response.status, response.headers)

@@ -7,22 +7,50 @@ links in `databus/` say the same, so that Python, editors and type checkers find
 The compiled modules are built where there is a C compiler. Each only does
 faster what Python code beside it does too, so that an installation without
 them works the same.
+
+Cython writes their C code one after the other, and then compilers run on every core.
+What helps a debugger would be half of a compiler's work: who wants it sets CFLAGS.
 """
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "demo")
+
+COMPILED = [] if "CFLAGS" in os.environ else ["-g0"]
+
+
+class CompileOnEveryCore(build_ext):  # type: ignore[misc]
+    """Builds the compiled modules."""
+
+    def build_extensions(self) -> None:
+        """Write the C code of all, and compile it."""
+        from Cython.Build import cythonize  # only where something is built
+
+        # Not in threads, as the compilers are: Cython is not made for that.
+        every = [Extension(one.name, one.sources) for one in self.extensions]
+        cythonize(every, quiet=True)  # type: ignore[no-untyped-call]
+        super().build_extensions()
+
 
 folders = {f"databus.{root}": root for root in ROOTS} | {"databus": "databus"}
 found = {f"{name}.{inner}" for name, folder in folders.items() for inner in find_packages(folder)}
 
 setup(
+    cmdclass={"build_ext": CompileOnEveryCore},
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
     packages=sorted({"pyspark_databus", *folders, *found}),
     package_dir=folders,
     ext_modules=[
-        Extension(f"databus.{'.'.join(path.with_suffix('').parts)}", [str(path)], optional=True)
+        Extension(
+            f"databus.{'.'.join(path.with_suffix('').parts)}",
+            [str(path)],
+            extra_compile_args=COMPILED,
+            optional=True,
+        )
         for root in ROOTS
         for path in sorted(Path(root).rglob("*.pyx"))
     ],

@@ -13,6 +13,7 @@ from benchmarks.shared.report import Figure, as_json, publish
 MODULES = (
     "ring",
     "group_assignment",
+    "group_rebalance",
     "serve",
     "serving_processes",
     "callback",
@@ -31,6 +32,10 @@ MODULES = (
     "stopped_table",
     "switch",
     "chain",
+    "takeover",
+    "canal_clients",
+    "ptubes_clients",
+    "canal_speed",
     "catch_up",
     "seeding",
     "bootstrap_torture",

@@ -110,6 +110,7 @@ SECTIONS = {
     "seeding": Section(r"seeding|snapshot|MySQL: |Debezium: "),
     "growth": Section(r".*: exponent$"),
     "first start": Section(r"first start, "),
+    "canal": Section(r"Canal's client, |building Canal's entries"),
 }
 MISSED = "missed"
 

@@ -1,66 +1,54 @@
 """A bootstrap pair in one process: producers, seeders and the readers of their stores.
 
-Each part is optional: a process that only serves reads stores that another process
-writes. This module does no HTTP; `service` does.
+Each part is optional: a process that only serves reads stores that another process writes, and so
+does one that stands by. This module does no HTTP; `service` does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from databus.bootstrap.admin.status import SeedRates, StatusWatch, StoreStatus
+from databus.bootstrap.ownership.kill_timer import KillTimer
+from databus.bootstrap.ownership.standby import StandbyWorkers
+from databus.bootstrap.ownership.workers import (
+    LockedWorkers,
+    MakeWorker,
+    Ownership,
+    StoreWorkers,
+    Worker,
+    left_s,
+)
+from databus.bootstrap.ownership.write_guard import WriteGuard
 from databus.bootstrap.producer.relay_monitor import RelayMonitor
 from databus.bootstrap.seeder.job import store_path
 from databus.bootstrap.server.pages_ahead import PagesAhead
 from databus.bootstrap.server.reader_pool import StoreReaders
 from databus.bootstrap.server.sessions import Sessions
 from databus.bootstrap.server.source_lookup import Listed
+from databus.bootstrap.store.file import WriteLease
 from databus.bootstrap.store.values import SourceStatus
 from databus.bootstrap.store.watch import StoreWatch
 from databus.client.puller.transport import Transport
-from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
+from databus.conf.settings import BootstrapSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.files import take_lock
+from databus.leases.expiry import MARGIN
+from databus.leases.places import open_leases
+from databus.leases.store import LeaseStore
 from databus.schemas.errors import InvalidParameterError, UnknownSourceError
 
 RELAY_TIMEOUT_S = 2.0
 _SERVED_OR_STOPPED = (SourceStatus.ACTIVE, SourceStatus.INACTIVE)
-
-
-class Worker(Protocol):
-    """The producer or the seeder of one store; works in the background until it is stopped."""
-
-    @property
-    def problem(self) -> str:
-        """Why it does not work; empty when it does."""
-        ...
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it is paused."""
-        ...
-
-    def pause(self) -> None:
-        """Pause until `resume`; returns at once."""
-
-    def resume(self) -> None:
-        """Continue after `pause`."""
-
-    def start(self) -> None:
-        """Start its thread. Call it once."""
-
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop its thread; return whether it stopped in time."""
-        ...
-
-
-MakeWorker = Callable[[BootstrapSettings, PhysicalSourceSettings], Worker]
 
 
 @dataclass(slots=True)
@@ -76,7 +64,8 @@ class Traffic:
 class Pair:
     """The parts of a pair that run in this process. Owns their threads and locks until `stop`.
 
-    Raises SettingsError when another process has a producer on one of the stores.
+    Raises SettingsError when another process has a producer on one of the stores, unless both
+    stand by for each other.
     """
 
     def __init__(
@@ -96,14 +85,16 @@ class Pair:
         self.relays = RelayMonitor(settings.relays, list(self.paths), self._make_transport)
         self.started_at_s = time.time()
         self._watch = StatusWatch(self.paths)
-        with contextlib.ExitStack() as locks:
+        kinds = {"producer": make_producer, "seeding": make_seeding}
+        self._makers = {name: make for name, make in kinds.items() if make is not None}
+        with contextlib.ExitStack() as held:
             if make_producer is not None:
                 for path in self.paths.values():
-                    locks.callback(_lock(path))
-            self.producers = _make_workers(settings, make_producer)
-            self.seedings = _make_workers(settings, make_seeding)
+                    held.callback(_lock(path, is_shared=settings.fill_lease_s is not None))
+            leases = self._open_leases(held) if self._makers and settings.fill_lease_s else None
+            self._filling = {name: self._workers(name, leases) for name in self.paths}
             # Only now: an error before this line releases the locks.
-            self._locks = locks.pop_all()
+            self._held = held.pop_all()
 
     def start(self) -> None:
         """Start the producers, the seeders and the readers."""
@@ -114,18 +105,32 @@ class Pair:
     def start_workers(self) -> None:
         """Start the producers, the seeders and the check of the stores, without the readers."""
         self.store_watch.start()
-        for worker in self._workers():
-            worker.start()
+        for workers in self._filling.values():
+            workers.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop all parts. May be called twice."""
         end_s = time.monotonic() + timeout_s
-        self.readers.stop(_left(end_s))
-        self._watch.stop(_left(end_s))
-        self.store_watch.stop(_left(end_s))
-        if self._stop_workers(_left(end_s)):
+        self.readers.stop(left_s(end_s))
+        self._watch.stop(left_s(end_s))
+        self.store_watch.stop(left_s(end_s))
+        if self._stop_workers(left_s(end_s)):
             # A thread that has not stopped may still write: keep its lock until the process ends.
-            self._locks.close()
+            self._held.close()
+
+    @property
+    def producers(self) -> Mapping[str, Worker]:
+        """The producers that run in this process now, by physical source."""
+        return self._running("producer")
+
+    @property
+    def seedings(self) -> Mapping[str, Worker]:
+        """The seeders that run in this process now, by physical source."""
+        return self._running("seeding")
+
+    def ownership(self, name: str) -> Ownership | None:
+        """Return the lease of a store; None when it has none, or others fill it."""
+        return self._filling[name].ownership()
 
     @property
     def stores(self) -> Mapping[str, StoreStatus]:
@@ -163,7 +168,7 @@ class Pair:
 
     def is_paused(self, name: str) -> bool | None:
         """Return whether a physical source's workers are paused; None when it has none here."""
-        workers = self._find_workers(name)
+        workers = list(self._filling[name].running.values())
         return any(worker.is_paused for worker in workers) if workers else None
 
     def source_names(self, texts: Iterable[str]) -> list[str]:
@@ -185,7 +190,9 @@ class Pair:
         return {name: problems for name, problems in found.items() if problems}
 
     def _status(self, name: str, store: StoreStatus) -> dict[str, Any]:
+        ownership = self.ownership(name)
         return store.to_json_value() | {
+            "lease": None if ownership is None else ownership._asdict(),
             "producerProblem": _problem(self.producers.get(name)),
             "seedingProblem": _problem(self.seedings.get(name)),
             "relayProblem": self.relays.troubles.get(name, ""),
@@ -196,6 +203,9 @@ class Pair:
         for what, by_name in workers:
             if problem := _problem(by_name.get(name)):
                 yield f"{what}: {problem}"
+        ownership = self.ownership(name)
+        if ownership is not None and ownership.problem:
+            yield ownership.problem
         if damage := self.store_watch.problem(name):
             yield damage
         if trouble := self.relays.troubles.get(name):
@@ -205,28 +215,47 @@ class Pair:
     def _workers_of(self, name: str) -> list[Worker]:
         if name not in self.paths:
             raise UnknownSourceError(name, list(self.paths))
-        workers = self._find_workers(name)
+        workers = list(self._filling[name].running.values())
         if not workers:
             raise InvalidParameterError(
                 "name", name, "this process only serves; ask the process that fills the store"
             )
         return workers
 
-    def _find_workers(self, name: str) -> list[Worker]:
-        return [of[name] for of in (self.producers, self.seedings) if name in of]
+    def _running(self, kind: str) -> dict[str, Worker]:
+        running = {name: workers.running for name, workers in self._filling.items()}
+        return {name: of[kind] for name, of in running.items() if kind in of}
 
     def _make_transport(self) -> Transport:
         access = ServerAccess(self.settings.relay_access)
         return Transport(RELAY_TIMEOUT_S, access=access)
 
+    def _open_leases(self, held: contextlib.ExitStack) -> LeaseStore:
+        leases = open_leases(self.settings.coordinator or f"file:{self.settings.data_dir}")
+        held.callback(leases.close)
+        return leases
+
+    def _workers(self, name: str, leases: LeaseStore | None) -> StoreWorkers:
+        make = partial(self._make, name)
+        ttl_s = self.settings.fill_lease_s
+        if leases is None or ttl_s is None:
+            return LockedWorkers(make())
+        owner = f"{socket.gethostname()}:{os.getpid()}"
+        # Then its lease is over, and another process may have it.
+        guard = WriteGuard((1 + MARGIN) * ttl_s, KillTimer())
+        return StandbyWorkers(self.paths[name], leases, owner, ttl_s, make, guard)
+
+    def _make(self, name: str, lease: WriteLease | None = None) -> dict[str, Worker]:
+        (physical,) = (one for one in self.settings.physical_sources if one.name == name)
+        return {
+            kind: make(self.settings, physical, lease=lease) for kind, make in self._makers.items()
+        }
+
     def _stop_workers(self, timeout_s: float) -> bool:
         """Stop all workers in parallel; return whether all stopped in time."""
-        workers = self._workers()
+        workers = self._filling.values()
         with ThreadPoolExecutor(max(1, len(workers))) as threads:
-            return all(list(threads.map(lambda worker: worker.stop(timeout_s), workers)))
-
-    def _workers(self) -> Sequence[Worker]:
-        return [*self.producers.values(), *self.seedings.values()]
+            return all(list(threads.map(lambda one: one.stop(timeout_s), workers)))
 
 
 def store_paths(settings: BootstrapSettings) -> dict[str, Path]:
@@ -239,23 +268,14 @@ def listed_sources(settings: BootstrapSettings) -> Listed:
     return {p.name: p.source_names for p in settings.physical_sources}
 
 
-def _make_workers(settings: BootstrapSettings, make: MakeWorker | None) -> dict[str, Worker]:
-    if make is None:
-        return {}
-    return {physical.name: make(settings, physical) for physical in settings.physical_sources}
-
-
-def _lock(path: Path) -> Callable[[], None]:
+def _lock(path: Path, *, is_shared: bool) -> Callable[[], None]:
+    """Keep out every process that does not stand by as this one does."""
     in_use = (
-        f"store {path} has a producer already, and may have only one: "
-        "stop that process, or use another data_dir"
+        f"store {path} has a producer already, and may have only one: stop that process, use "
+        "another data_dir, or set `fill_lease_s` in the settings of both"
     )
-    return take_lock(Path(f"{path}-producing"), in_use)
+    return take_lock(Path(f"{path}-producing"), in_use, is_shared=is_shared)
 
 
 def _problem(worker: Worker | None) -> str:
     return "" if worker is None else worker.problem
-
-
-def _left(end_s: float) -> float:
-    return max(0.0, end_s - time.monotonic())

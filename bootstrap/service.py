@@ -8,6 +8,7 @@ from typing import Any
 from databus.bootstrap.admin.api import PairApi
 from databus.bootstrap.admin.metrics import make_metrics
 from databus.bootstrap.pair import Pair
+from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.server.handlers import COMMANDS
 from databus.bootstrap.store.values import SourceStatus
 from databus.daemon.http.handlers import ApiHandler
@@ -70,8 +71,19 @@ def _readiness(pair: Pair) -> Health:
 def _held(pair: Pair) -> dict[str, HeldSource]:
     """Return the tables that are served here, by physical source; snapshots have no oldest SCN."""
     return {
-        name: HeldSource(active, newest_scn=store.scn)
+        name: HeldSource(
+            active,
+            newest_scn=store.scn,
+            reads=_read_from(pair, name),
+            newest_at=max(0.0, store.timestamp_ns / 1e9),
+        )
         for name, store in pair.stores.items()
         if not store.problem
         and (active := tuple(s.name for s in store.sources if s.status is SourceStatus.ACTIVE))
     }
+
+
+def _read_from(pair: Pair, name: str) -> str:
+    """Return the URL of the relay that fills a store; "" if none does here."""
+    producer = pair.producers.get(name)
+    return producer.status().server or "" if isinstance(producer, Producer) else ""

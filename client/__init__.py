@@ -11,10 +11,23 @@ if TYPE_CHECKING:
     from databus.client.client import DatabusClient
     from databus.client.consumer import Consumer, DataEvent, Op, Result
     from databus.client.dispatcher.data_window import DataWindow
+    from databus.client.dispatcher.partition_listener import PartitionListener
 
-__all__ = ["Consumer", "DataEvent", "DataWindow", "DatabusClient", "Op", "Result"]
+__all__ = [
+    "Consumer",
+    "DataEvent",
+    "DataWindow",
+    "DatabusClient",
+    "Op",
+    "PartitionListener",
+    "Result",
+]
 
-_HOMES = {"DatabusClient": "client", "DataWindow": "dispatcher.data_window"}
+_HOMES = {
+    "DatabusClient": "client",
+    "DataWindow": "dispatcher.data_window",
+    "PartitionListener": "dispatcher.partition_listener",
+}
 
 
 def __getattr__(name: str) -> Any:

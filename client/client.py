@@ -32,25 +32,11 @@ from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Consumer
 from databus.client.dispatcher.calls import Clock
 from databus.client.dispatcher.data_window import DataWindow
+from databus.client.dispatcher.partition_listener import PartitionListener
 from databus.client.finding import ServerFinder
 from databus.client.group_registration import make_registration
 from databus.client.group_settings import check_group, check_new_group
-from databus.client.machines.lifecycle import (
-    HoldCallbacks,
-    LifecycleInstruction,
-    LifecycleMachine,
-    LifecycleMessage,
-    Pause,
-    ReleaseCallbacks,
-    ReportError,
-    Resume,
-    Retry,
-    ShutDown,
-    Start,
-    StartReading,
-    StopReading,
-    Suspend,
-)
+from databus.client.machines import lifecycle
 from databus.client.machines.reachability import Silence
 from databus.client.machines.server_set import Servers, changes
 from databus.client.machines.states import Lifecycle
@@ -119,7 +105,7 @@ class DatabusClient:
         self.name = settings.name or f"{socket.gethostname()} {os.getpid()}"
         self._started_at = time.time()
         self._lock = threading.Lock()
-        self._lifecycle = LifecycleMachine()
+        self._lifecycle = lifecycle.LifecycleMachine()
         self._finder = ServerFinder(settings, self._use)
         self._servers = self._finder.first
         self._loop = LoopThread("databus-client")
@@ -207,13 +193,15 @@ class DatabusClient:
         filters: Mapping[str, EventFilter] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
+        partition_listener: PartitionListener | None = None,
     ) -> Iterator[DataWindow]:
         """Iterate over windows; requesting the next one advances the checkpoint.
 
         Starts the client if necessary. The iteration ends when the client is stopped, and
-        raises the error that ends reading.
+        raises the error that ends reading. `partition_listener` is for a group.
         """
-        return self._iterate(make_subscription(sources, filters, reader_schemas, name))
+        subscription = make_subscription(sources, filters, reader_schemas, name)
+        return self._iterate(subscription, partition_listener)
 
     def batches(
         self,
@@ -222,6 +210,7 @@ class DatabusClient:
         filters: Mapping[str, EventFilter] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
+        partition_listener: PartitionListener | None = None,
     ) -> Iterator[DataWindow]:
         """Iterate as `windows` does, over batches of whole windows.
 
@@ -229,7 +218,8 @@ class DatabusClient:
         """
         if rows < 1:
             raise SettingsError(f"rows = {rows}: give a number of rows")
-        return self._iterate(make_subscription(sources, filters, reader_schemas, name, rows))
+        subscription = make_subscription(sources, filters, reader_schemas, name, rows)
+        return self._iterate(subscription, partition_listener)
 
     async def windows_async(
         self,
@@ -237,9 +227,11 @@ class DatabusClient:
         filters: Mapping[str, EventFilter] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
+        partition_listener: PartitionListener | None = None,
     ) -> AsyncGenerator[DataWindow, None]:
-        """Iterate as `windows` does, in an asyncio task."""
-        registration = self._open_windows(make_subscription(sources, filters, reader_schemas, name))
+        """Iterate as `windows` does, in an asyncio task; the listener may have coroutines."""
+        subscription = make_subscription(sources, filters, reader_schemas, name)
+        registration = self._open_windows(subscription, partition_listener)
         windows = registration.windows_async()
         try:
             async for window in windows:
@@ -317,7 +309,7 @@ class DatabusClient:
         if self.state is Lifecycle.SHUT_DOWN:
             raise SettingsError("this client was stopped; make another one")
         try:
-            self._handle(Start())
+            self._handle(lifecycle.Start())
         except BaseException:
             self.stop()  # otherwise it would seem to run but read nothing
             raise
@@ -347,7 +339,7 @@ class DatabusClient:
         A callback that calls this only requests it. A callback that does not return within
         `timeout_s` is abandoned on its thread, and logged.
         """
-        self._handle(ShutDown())
+        self._handle(lifecycle.ShutDown())
         self._ended.set()
         self._finder.stop()
         registrations = self.registrations
@@ -361,11 +353,11 @@ class DatabusClient:
 
     def pause(self) -> None:
         """Make no callbacks until `resume`; reading stops when the buffer is full."""
-        self._handle(Pause())
+        self._handle(lifecycle.Pause())
 
     def resume(self) -> None:
         """Continue after `pause`, or after an error with the failed window."""
-        self._handle(Resume())
+        self._handle(lifecycle.Resume())
 
     def use_servers(
         self,
@@ -393,38 +385,38 @@ class DatabusClient:
 
     # Carrying out the lifecycle's instructions
 
-    def _handle(self, message: LifecycleMessage) -> None:
+    def _handle(self, message: lifecycle.LifecycleMessage) -> None:
         with self._lock:
             instructions = self._lifecycle.handle(message)
         # Without the lock: `_carry_out` takes it, and it is not reentrant.
         for instruction in instructions:
             self._carry_out(instruction)
 
-    def _carry_out(self, instruction: LifecycleInstruction) -> None:
+    def _carry_out(self, instruction: lifecycle.LifecycleInstruction) -> None:
         registrations = self.registrations
         match instruction:
-            case StartReading():
+            case lifecycle.StartReading():
                 self._loop.start()
                 self._finder.start()
                 if self._server is not None:
                     self._server.start()
-                self._loop.spawn(self._watch, lambda error: self._handle(Suspend(error)))
+                self._loop.spawn(self._watch, lambda error: self._handle(lifecycle.Suspend(error)))
                 if self.settings.report_every_s:
                     self._loop.spawn(self._reporter.run, report_died)
                 self._start_wanted()
-            case HoldCallbacks():
+            case lifecycle.HoldCallbacks():
                 for registration in registrations:
                     registration.hold()
-            case Retry():
+            case lifecycle.Retry():
                 for registration in registrations:
                     registration.retry()
-            case ReleaseCallbacks():
+            case lifecycle.ReleaseCallbacks():
                 self._ended.clear()
                 for registration in registrations:
                     registration.release()
-            case ReportError():
+            case lifecycle.ReportError():
                 self._ended.set()
-            case StopReading():
+            case lifecycle.StopReading():
                 for registration in registrations:
                     registration.stop()
 
@@ -440,29 +432,39 @@ class DatabusClient:
         for registration in started:
             registration.start()
 
-    def _add(self, subscription: Subscription, consumers: Sequence[Consumer]) -> Registration:
-        registration = make_registration(subscription, consumers, self._servers, self._context)
+    def _add(
+        self,
+        subscription: Subscription,
+        consumers: Sequence[Consumer],
+        listener: PartitionListener | None = None,
+    ) -> Registration:
+        servers, context = self._servers, self._context
+        registration = make_registration(subscription, consumers, servers, context, listener)
         check_new_group(registration.group, [one.group for one in self._registrations.values()])
         self._registrations[subscription.name, subscription.sources] = registration
         if self.state is Lifecycle.PAUSED:
             registration.hold()
         return registration
 
-    def _iterate(self, subscription: Subscription) -> Iterator[DataWindow]:
-        registration = self._open_windows(subscription)
+    def _iterate(
+        self, subscription: Subscription, listener: PartitionListener | None
+    ) -> Iterator[DataWindow]:
+        registration = self._open_windows(subscription, listener)
         try:
             yield from registration.windows()
         finally:
             self._close_windows(registration)
 
-    def _open_windows(self, subscription: Subscription) -> Registration:
+    def _open_windows(
+        self, subscription: Subscription, listener: PartitionListener | None
+    ) -> Registration:
         self.start()
         key = (subscription.name, subscription.sources)
         with self._lock:
             # Two readers of one registration would move the same checkpoint.
             if key in self._registrations or key in self._wanted:
                 raise in_use(subscription)
-            registration = self._add(subscription, ())
+            registration = self._add(subscription, (), listener)
         registration.start()
         if self.state is Lifecycle.SHUT_DOWN:
             registration.stop()
@@ -478,7 +480,7 @@ class DatabusClient:
     def _take_error(self, registration: Registration, error: DatabusError) -> None:
         registration.error = error
         log.error("%s: stopped by an error: %s", registration.subscription.name, error)
-        self._handle(Suspend(error))
+        self._handle(lifecycle.Suspend(error))
 
     async def _watch(self) -> None:
         """Sample the statistics, and detect callbacks that do not return."""

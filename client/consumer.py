@@ -13,7 +13,8 @@ Per window:
 new version of a table's schema.
 
 A DDL statement on one of the registration's tables makes the call `on_ddl(event)` at its
-position among the rows, between the sources' runs, if that callback is overridden.
+position among the rows, between the sources' runs, if that callback is overridden. So does a DML
+statement that the source logged instead of its rows: `on_statement(event)`.
 
 An empty window (changes of other tables only) calls `on_checkpoint` alone. Events are
 delivered at least once, in commit order, in whole windows; after `on_rollback(scn)` every
@@ -43,10 +44,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from databus.client.events.data_event import DataEvent, DdlEvent
+from databus.client.events.data_event import DataEvent, DdlEvent, StatementEvent
 from databus.schemas.event.metadata import Op
 
-__all__ = ["Consumer", "DataEvent", "DdlEvent", "Op", "Result"]
+__all__ = ["Consumer", "DataEvent", "DdlEvent", "Op", "Result", "StatementEvent"]
 
 
 class Result(Enum):
@@ -93,6 +94,13 @@ class Consumer:
 
     def on_ddl(self, event: DdlEvent) -> Result | None:
         """A table of the registration was altered, created, dropped or truncated."""
+
+    def on_statement(self, event: StatementEvent) -> Result | None:
+        """A statement changed rows of a table of the registration, and the log lacks those rows.
+
+        A source with `on_statement = "deliver"` sends it. Before it, `on_schema_change` tells that
+        the table's rows must be read again.
+        """
 
     def on_schema_change(
         self, source: str, before: str, after: str, needs_reload: bool

@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,22 +21,25 @@ from functools import partial
 from databus.client.checkpoints.fenced import FencedCheckpointStore, RecordCheckpoints
 from databus.client.consumer import Consumer
 from databus.client.dispatcher.data_window import DataWindow
-from databus.client.group.group_record import GroupFacts, Process
+from databus.client.dispatcher.on_thread import on_thread
+from databus.client.dispatcher.partition_listener import ListenerCalls, PartitionListener
 from databus.client.group.share import Share
 from databus.client.group.streams import Stream, next_stream
 from databus.client.group_session import GroupSession, tell_dropped
 from databus.client.group_settings import group_name, group_store
 from databus.client.machines.position import Position, parse_start, position_of
 from databus.client.machines.server_set import Servers, ServerSetChangeMessage, ServerSetMachine
-from databus.client.membership.kept_generation import begin_of, forget_former, read_generation
 from databus.client.membership.member import Member
 from databus.client.membership.membership import Membership, halted_text
 from databus.client.membership.owned_partitions import OwnedPartitions
-from databus.client.membership.partition_checkpoints import PartitionCheckpoints, consumed_scn
+from databus.client.membership.partition_checkpoints import PartitionCheckpoints
 from databus.client.registration import ClientContext, Registration
 from databus.client.subscription import Subscription
 from databus.conf.named_places import Word
 from databus.daemon.faults import is_transient
+from databus.groups.group_record import GroupFacts, Process
+from databus.groups.kept_generation import begin_of, forget_former, read_generation
+from databus.groups.names import consumed_scn
 from databus.leases.clock import steady_s
 from databus.leases.errors import LeaseError, LeaseLostError, LeaseUnavailableError, StaleTermError
 from databus.leases.places import open_records
@@ -57,13 +60,17 @@ def make_registration(
     consumers: Sequence[Consumer],
     servers: Servers,
     context: ClientContext,
+    listener: PartitionListener | None = None,
 ) -> Registration:
     """Return a registration, of a group if the settings name one.
 
     Raises SettingsError, CheckpointError.
     """
-    kind = GroupRegistration if context.settings.group else Registration
-    return kind(subscription, consumers, servers, context)
+    if context.settings.group:
+        return GroupRegistration(subscription, consumers, servers, context, listener)
+    if listener is not None:
+        raise SettingsError("partition_listener: without a `group` there are no partitions")
+    return Registration(subscription, consumers, servers, context)
 
 
 class GroupRegistration(Registration):
@@ -75,8 +82,9 @@ class GroupRegistration(Registration):
         consumers: Sequence[Consumer],
         servers: Servers,
         context: ClientContext,
+        listener: PartitionListener | None = None,
     ) -> None:
-        """Ask for nothing yet. Raises SettingsError."""
+        """Ask for nothing yet; a `listener` is told what comes and goes. Raises SettingsError."""
         settings = context.settings
         self._group = group_name(settings, subscription)
         self._process = f"{socket.gethostname()}:{os.getpid()}:{context.client_id}"
@@ -90,6 +98,9 @@ class GroupRegistration(Registration):
         self._owned = OwnedPartitions(self._restart_soon, self._stop_stream)
         self._checkpoints = PartitionCheckpoints(
             self._fenced(context), self._group, subscription.sources, self._term_of
+        )
+        self._listening = (
+            None if listener is None else ListenerCalls(listener, settings, context.clock)
         )
         self._told: set[int] = set()  # partitions that the consumers know of
         self._repeats_after: int | None = None
@@ -210,24 +221,32 @@ class GroupRegistration(Registration):
     def windows(self) -> Iterator[DataWindow]:
         """Yield the windows of all streams; raise what ends reading."""
         self._iterating = threading.current_thread()
+        yield from self._windows()
+
+    def windows_async(self) -> AsyncGenerator[DataWindow, None]:
+        """Yield the same in an asyncio task; another thread waits for leases and the store."""
+        self._iterating = threading.current_thread()
+        if self._listening is not None:
+            self._listening.use_loop(asyncio.get_running_loop())
+        return on_thread(self._windows(), self.stop, f"group-{self._group}")
+
+    def _windows(self) -> Generator[DataWindow, None, None]:
         try:
             for _ in self._streams():
                 assert self.iterator is not None
                 yield from self.iterator.windows()
         finally:
+            self.stop()
+            self._report_dropped()
             self._end()
-
-    def windows_async(self) -> AsyncGenerator[DataWindow, None]:
-        """Raise SettingsError: it would wait for leases in an event loop."""
-        self._leave(0.0)
-        raise SettingsError("read a group by callbacks, `windows` or `batches`, not in asyncio")
 
     # -- the member -------------------------------------------------------------------------------
 
     def _join(self) -> None:
         settings = self._context.settings
         membership = Membership(
-            self._records, LeaseStore(self._records), self._facts, Process(self._process)
+            *(self._records, LeaseStore(self._records), self._facts),
+            Process(self._process, settings.room),
         )
         self._owned.failure = None
         member = Member(
@@ -299,7 +318,8 @@ class GroupRegistration(Registration):
                 self._wait_or_suspend(error, version)
                 continue
             if found is None:
-                self._owned.wait(version)
+                # What is owned but not held at this moment may be held again without a change.
+                self._owned.wait(version, _RETRY_S if self._owned.wanted else None)
             elif self._open_stream(*found):
                 try:
                     yield
@@ -361,13 +381,16 @@ class GroupRegistration(Registration):
             at = self._position(min(newest.values(), key=consumed_scn))
             self._open(subscription, at, self._servers.servers, self._checkpoints, session)
             self._stream = stream
+        session.telling = self.dispatcher or self._listening
         if self.dispatcher is not None:
-            session.dispatcher, session.is_first = self.dispatcher, not self._is_started
+            session.is_first = not self._is_started
             session.repeats_after, self._repeats_after = self._repeats_after, None
             self._is_started = True
             if not self._released.is_set():
                 self.dispatcher.hold()
         self._pull()
+        if self._owned.wanted - stream.partitions:
+            self._restart_soon()  # they have come while this stream was prepared
         return True
 
     def _close_stream(self) -> None:
@@ -418,8 +441,8 @@ class GroupRegistration(Registration):
         if not self._owned.has_dropped:
             return
         dropped = self._owned.settled_dropped()
-        if self.dispatcher is not None:
-            tell_dropped(self.dispatcher, dropped.finishing, self._told)
+        if (telling := self.dispatcher or self._listening) is not None:
+            tell_dropped(telling, dropped.finishing, self._told)
         if dropped.aborted:
             log.warning(
                 "%s: partitions %s were lost: this process was stopped, cut off from the "

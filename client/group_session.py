@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Protocol
 
+from databus.client.dispatcher.callbacks import Dispatch, Outcome
 from databus.client.dispatcher.calls import Failure
-from databus.client.dispatcher.dispatcher import Dispatcher
 from databus.client.dispatcher.session import selected
-from databus.client.group.generations import NOTHING
 from databus.client.group.share import Share
 from databus.client.membership.owned_partitions import OwnedPartitions
 from databus.client.puller.buffer_items import BootstrapPage, ReadWindow
+from databus.groups.generations import NOTHING
 from databus.leases.errors import LeaseLostError
+from databus.schemas.scn import MAX_SCN
+
+
+class Telling(Protocol):
+    """What tells the consumers, or the listener of who iterates."""
+
+    @property
+    def dispatch(self) -> Dispatch:
+        """What makes the calls."""
+        ...
+
+    def log(self, outcome: Outcome) -> None:
+        """Log a call that failed."""
+        ...
 
 
 class GroupSession:
@@ -25,32 +41,33 @@ class GroupSession:
         told: set[int],
         check_held: Callable[[], object],
         on_bootstrap: Callable[[], None],
-        on_window: Callable[[], None],
+        on_placed: Callable[[], None],
     ) -> None:
         """Read a share; `begins` has the SCN that each partition has consumed.
 
         `told` are the partitions that the consumers know of; it is kept up to date. `check_held`
         raises LeaseLostError once nothing may be delivered. `on_bootstrap` is called before the
-        first page of a bootstrap, and may raise it, too; `on_window` before each window.
+        first page of a bootstrap, and may raise it, too; `on_placed` once it is known where these
+        partitions are among the others: before each window, and at the end of a bootstrap.
         """
-        self.dispatcher: Dispatcher | None = None
-        """What tells the consumers; None for an iterator."""
+        self.telling: Telling | None = None
+        """What tells the consumers; None if there is nobody to be told."""
         self.is_first = False
         """Whether consumption starts with it."""
         self.repeats_after: int | None = None
         """The SCN after which windows come again, because their checkpoints were left out."""
         self._share, self._owned, self._begins, self._told = share, owned, begins, told
         self._check_held, self._on_bootstrap = check_held, on_bootstrap
-        self._on_window = on_window
+        self._on_placed = on_placed
         self._selects_all = bool(share.filters)
         self._newest = share.newest_consumed
         self._is_bootstrapping = False
 
     def begin(self) -> Failure | None:
         """Tell the consumers which partitions they have; after a failure, what is left."""
-        if self.dispatcher is None:
+        if self.telling is None:
             return None
-        dispatch = self.dispatcher.dispatch
+        dispatch = self.telling.dispatch
         failure = dispatch.start().failure if self.is_first else None
         if failure is not None:
             return failure
@@ -71,7 +88,7 @@ class GroupSession:
         """Return the window with the rows to deliver; None once a lease was lost."""
         if not self._is_held():
             return None
-        self._on_window()
+        self._on_placed()
         self._is_bootstrapping = False
         if not read.window.events or not (self._selects_all or self._has_consumed(read)):
             return read
@@ -82,13 +99,22 @@ class GroupSession:
         if not self._is_held(begins_bootstrap=not self._is_bootstrapping):
             return None
         self._is_bootstrapping = True
-        return selected(page, self._share) if self._selects_all else page
+        share = self._share
+        if share.by and page.known_scn < MAX_SCN:
+            share = replace(share, known_scn=page.known_scn)
+            bindings = {one: bound._replace(share=share) for one, bound in page.bindings.items()}
+            page = page._replace(bindings=bindings)
+        return selected(page, share) if self._selects_all else page
+
+    def end_bootstrap(self) -> None:
+        """Let the others be read, too: no window may come for long."""
+        self._on_placed()
 
     def end(self) -> None:
         """Tell the consumers which partitions they lose, before the checkpoint is written."""
-        if self.dispatcher is not None and self._owned.has_dropped:
+        if self.telling is not None and self._owned.has_dropped:
             finishing = self._owned.settled_dropped().finishing
-            tell_dropped(self.dispatcher, finishing, self._told)
+            tell_dropped(self.telling, finishing, self._told)
 
     def _has_consumed(self, read: ReadWindow) -> bool:
         # The SCN of a batch is that of its last window, and `since` is at or before its first one.
@@ -107,11 +133,11 @@ class GroupSession:
         return True
 
 
-def tell_dropped(dispatcher: Dispatcher, partitions: Collection[int], told: set[int]) -> None:
+def tell_dropped(telling: Telling, partitions: Collection[int], told: set[int]) -> None:
     """Make `on_drop_partition` of each that consumers were `told` of.
 
     What fails is logged, for the partition goes anyway.
     """
     for partition in sorted(told.intersection(partitions)):
-        dispatcher.log(dispatcher.dispatch.drop_partition(partition))
+        telling.log(telling.dispatch.drop_partition(partition))
         told.discard(partition)

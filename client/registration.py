@@ -18,7 +18,7 @@ from databus.client.dispatcher.data_window import DataWindow
 from databus.client.dispatcher.dispatcher import Dispatcher
 from databus.client.dispatcher.session import Session
 from databus.client.dispatcher.window_iterator import WindowIterator
-from databus.client.machines.position import Position, parse_start, position_of, restart_scn
+from databus.client.machines.position import Position, parse_start, position_of
 from databus.client.machines.reachability import Silence
 from databus.client.machines.server_set import Servers, ServerSetChangeMessage
 from databus.client.machines.states import Connection
@@ -239,7 +239,7 @@ class Registration:
         """The SCN after which a restart would continue; None in a bootstrap, or if unknown."""
         consuming = self.dispatcher or self.iterator
         kept = None if consuming is None else consuming.keeper.kept
-        return None if kept is None else restart_scn(kept)
+        return None if kept is None else kept.restart_scn
 
     @property
     def group(self) -> str:

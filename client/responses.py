@@ -16,12 +16,14 @@ class StreamHeaders(NamedTuple):
     """The headers of a `/stream` answer.
 
     `resume` is where the next request continues, counted in unfiltered events: (SCN of the
-    window, offset; -1 = the whole window was sent).
+    window, offset; -1 = the whole window was sent). `mark` is a window with rows (SCN, timestamp)
+    before it, of any source, by which the log is recognised.
     """
 
     resume: tuple[int, int] | None = None
     pending_event_bytes: int | None = None
     is_ahead: bool = False
+    mark: tuple[int, int] | None = None
 
 
 class PageHeaders(NamedTuple):
@@ -48,7 +50,7 @@ def read_mark(server: str, headers: Mapping[str, str]) -> tuple[int, int] | None
         return None
     scn, _, ts_ns = text.partition(",")
     if not (scn.isdecimal() and ts_ns.isdecimal() and max(int(scn), int(ts_ns)) <= MAX_SCN):
-        raise ServerError(server, f"header {Header.MARK} of /targetSCN is malformed: {text!r}")
+        raise ServerError(server, f"header {Header.MARK} is malformed: {text!r}")
     return int(scn), int(ts_ns)
 
 
@@ -105,6 +107,7 @@ def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeader
             resume,
             None if pending is None else int(pending),
             headers.get(Header.AHEAD, "").lower() == "true",
+            read_mark(server, headers),
         )
     except ValueError as error:
         raise ServerError(server, f"a header of /stream is malformed: {error}") from error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from databus.conf.settings import Settings, SourceSettings
 from databus.schemas.errors import SettingsError
@@ -15,6 +17,7 @@ Model = TypeVar("Model", bound=Settings)
 
 # A source is a table with its name, or the name alone. Pydantic tries both and names them.
 _FORMS = (SourceSettings.__name__, "str")
+_MOST_HINTS = 3
 
 
 def load_settings(path: Path, model: type[Model]) -> Model:
@@ -43,7 +46,7 @@ def build_settings(
         context = {"folder": file.resolve().parent, "file": file} if file else None
         return model.model_validate(raw, context=context)
     except ValidationError as error:
-        lines = [_explain(problem) for problem in _causes(error.errors())]
+        lines = [_explain(problem, model) for problem in _causes(error.errors())]
         raise SettingsError(f"{origin}: " + "; ".join(lines)) from None
 
 
@@ -64,11 +67,37 @@ def _is_around(outer: tuple[Any, ...], places: list[tuple[Any, ...]]) -> bool:
     return any(len(place) > len(outer) and place[: len(outer)] == outer for place in places)
 
 
-def _explain(problem: Any) -> str:
+def _explain(problem: Any, model: type[BaseModel]) -> str:
     key = ".".join(str(part) for part in problem["loc"] if part not in _FORMS)
     if problem["type"] == "missing":
         return f"{key} is missing"
     if problem["type"] == "extra_forbidden":
-        return f"{key} is not a setting"
+        return f"{key} is not a setting{_hint(problem['loc'], model)}"
     rule = problem["msg"].removeprefix("Value error, ")
     return f"{key} = {problem['input']!r}: {rule}"
+
+
+def _hint(place: tuple[Any, ...], model: type[BaseModel]) -> str:
+    """Return the settings that are named nearly as the unknown one at a place; "" without any."""
+    *outer, name = place
+    known = sorted({field for one in _models_at(outer, model) for field in one.model_fields})
+    longer = [one for one in known if one.startswith(f"{name}_") or name.startswith(f"{one}_")]
+    near = longer or get_close_matches(name, known, n=2, cutoff=0.75)
+    return f"; did you mean {' or '.join(near)}?" if 0 < len(near) <= _MOST_HINTS else ""
+
+
+def _models_at(place: list[Any], model: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the models that a table at a place of a model may have."""
+    found = [model]
+    for part in place:
+        fields = (one.model_fields[part] for one in found if part in one.model_fields)
+        # A number is a place in a list, and other words are forms of one: both are in its type.
+        found = [one for field in fields for one in _models_in(field.annotation)] or found
+    return found
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)

@@ -6,13 +6,15 @@ gets the model.
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from databus.conf.canal_settings import CanalSettings
 from databus.conf.model import PlaceText, Settings, SizeBytes
+from databus.conf.ptubes_settings import PtubesSettings, ReaderTaskSettings
+from databus.conf.reaching import EVERYWHERE, is_loopback
 from databus.conf.source_names import doubles
 from databus.conf.source_settings import (
     PhysicalSourceSettings,
@@ -24,12 +26,15 @@ __all__ = [
     "BackOffSettings",
     "BootstrapHttpSettings",
     "BootstrapSettings",
+    "CanalSettings",
     "ClientHttpSettings",
     "ClientSettings",
     "HttpSettings",
     "ListedServerSettings",
     "MaxScnSettings",
     "PhysicalSourceSettings",
+    "PtubesSettings",
+    "ReaderTaskSettings",
     "RelayLogSettings",
     "RelaySettings",
     "ServerAccessSettings",
@@ -37,18 +42,6 @@ __all__ = [
     "SourceSettings",
     "is_loopback",
 ]
-
-_EVERYWHERE = ("", "0.0.0.0", "::")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address; `localhost` is the only name."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class HttpSettings(Settings):
@@ -203,7 +196,7 @@ class ListedServerSettings(Settings):
     @classmethod
     def _can_be_found(cls, url: str, info: ValidationInfo) -> str:
         http = info.data.get("http")
-        if info.data.get("coordinator") and not url and http and http.host in _EVERYWHERE:
+        if info.data.get("coordinator") and not url and http and http.host in EVERYWHERE:
             raise ValueError(
                 f"clients cannot find it at http.host = {http.host!r}: give its URL, such as "
                 f'"http://relay-a.example.com:{http.port}"'
@@ -239,6 +232,31 @@ class RelaySettings(ListedServerSettings):
     physical_sources: tuple[PhysicalSourceSettings, ...] = Field(
         min_length=1, description="What is captured"
     )
+    canal: CanalSettings | None = Field(
+        default=None, description="The front door for clients of Canal; none = no such port"
+    )
+    ptubes: PtubesSettings | None = Field(
+        default=None, description="Serve stock clients of Ptubes; none = it does not"
+    )
+
+    @field_validator("canal")
+    @classmethod
+    def _door_fits(cls, canal: CanalSettings | None, info: ValidationInfo) -> CanalSettings | None:
+        sources = info.data.get("physical_sources")
+        if canal is not None and sources:
+            names = [one.name for one in sources]
+            canal.check(names, info.data.get("coordinator", ""))
+        return canal
+
+    @field_validator("physical_sources")
+    @classmethod
+    def _with_a_coordinator(
+        cls, physical_sources: tuple[PhysicalSourceSettings, ...], info: ValidationInfo
+    ) -> tuple[PhysicalSourceSettings, ...]:
+        leased = [one.name for one in physical_sources if one.capture_lease_s is not None]
+        if leased and not info.data.get("coordinator"):
+            raise ValueError(f"{leased[0]}: capture_lease_s needs `coordinator`, which has leases")
+        return physical_sources
 
     @field_validator("physical_sources")
     @classmethod
@@ -265,6 +283,17 @@ class RelaySettings(ListedServerSettings):
                 f"log.dir {shared} is that of two physical sources: each needs its own"
             )
         return physical_sources
+
+    @field_validator("ptubes")
+    @classmethod
+    def _reads_what_there_is(
+        cls, ptubes: PtubesSettings | None, info: ValidationInfo
+    ) -> PtubesSettings | None:
+        sources = info.data.get("physical_sources", ())
+        tables = {one.name: {named.table for named in one.named_tables} for one in sources}
+        for task in ptubes.reader_tasks if ptubes and tables else ():
+            task.check(tables)
+        return ptubes
 
 
 class BackOffSettings(Settings):
@@ -421,6 +450,13 @@ class BootstrapSettings(ListedServerSettings):
     )
     physical_sources: tuple[PhysicalSourceSettings, ...] = Field(
         min_length=1, description="What is kept, as in the relay's file"
+    )
+    fill_lease_s: float | None = Field(
+        default=None,
+        ge=0.5,
+        description="Several processes may `run` on the stores: one of them fills each, under a "
+        "lease at `coordinator` or else in `data_dir`, and the others stand by and serve. One "
+        "that is not heard of for so long is followed by another after at most 1.5 times that",
     )
     log_format: Literal["text", "json"] = LOG_FORMAT
     log_retention_s: float = Field(

@@ -119,7 +119,8 @@ class PhysicalSourceSettings(Settings):
     switch_after_s: float = Field(
         default=30.0,
         ge=0,
-        description="With several servers in `uri`: how long one is gone before the next is tried",
+        description="With several servers in `uri`: how long one is gone before the next is tried. "
+        "With `capture_lease_s`: how long all are gone before another relay is let",
     )
     epoch_peers: tuple[str, ...] = Field(
         default=(),
@@ -132,13 +133,28 @@ class PhysicalSourceSettings(Settings):
     epoch_peers_tls_ca: Path | None = Field(
         default=None, description="CA file for those at `https://`; without it, the system's"
     )
+    capture_lease_s: float | None = Field(
+        default=None,
+        ge=2,
+        le=600,
+        description="Of the relays with one `coordinator` that have this setting, one captures the "
+        "source, under a lease of so many seconds, and the others read from it; when it is gone, "
+        "another one captures within twice that time; none = this relay captures in any case",
+    )
     upstream_token_file: Path | None = Field(
         default=None,
-        description="databus+http: file with a reader's token for the relays in `uri`, first line",
+        description="databus+http, and with `capture_lease_s`: file with a reader's token for the "
+        "other relays, first line",
     )
     upstream_tls_ca: Path | None = Field(
         default=None,
-        description="databus+https: CA file for the relays in `uri`; without it, the system's",
+        description="databus+https, and with `capture_lease_s`: CA file for the other relays; "
+        "without it, the system's",
+    )
+    upstream_compression: Literal["zstd", "none"] = Field(
+        default="none",
+        description="databus+http: `zstd` has the relays in `uri` compress what they send: fewer "
+        "bytes, more CPU time; for another room",
     )
     sources: tuple[SourceSettings | str, ...] = Field(
         description="Tables to capture: names, or TOML tables with `name`, `table` and `id`",
@@ -206,6 +222,11 @@ class PhysicalSourceSettings(Settings):
         default="stop",
         description="MySQL: what to do about row images that lack columns (`binlog_row_image` "
         "MINIMAL or NOBLOB): `stop`, or `deliver` rows without the values that are not logged",
+    )
+    on_statement: Literal["stop", "deliver"] = Field(
+        default="stop",
+        description="MySQL: what to do about an INSERT, UPDATE or DELETE of a session that has set "
+        "`binlog_format` so that its rows are not logged: `stop`, or `deliver` the statement",
     )
     purge_warning_hours: float = Field(
         default=24.0,
@@ -286,6 +307,18 @@ class PhysicalSourceSettings(Settings):
             if not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url):
                 raise ValueError(f"epoch_peers: {url!r} is not a URL like http://relay-b:11115")
         return tuple(dict.fromkeys(url.rstrip("/") for url in urls))
+
+    @field_validator("capture_lease_s")
+    @classmethod
+    def _by_lease(cls, ttl_s: float | None, info: ValidationInfo) -> float | None:
+        if ttl_s is not None and _is_relay(str(info.data.get("uri", ""))):
+            raise ValueError("capture_lease_s: it is read from relays; give it to those")
+        if ttl_s is not None and info.data.get("epoch_peers"):
+            raise ValueError(
+                "capture_lease_s: one relay captures, so none has to agree with others on epochs; "
+                "take `epoch_peers` out"
+            )
+        return ttl_s
 
     @field_validator("sources")
     @classmethod

@@ -72,8 +72,8 @@ def make_catalog(
 ) -> Catalog:
     """Return the catalog of the settings; raise SettingsError on a conflict.
 
-    `ids_of` returns the ids that the sources of another relay have there, of which those that are
-    not known yet are taken over.
+    `ids_of` returns the ids that the sources have at other relays, of which those that are not
+    known yet are taken over.
     """
     _refuse_doubles([p.name for p in physical_sources], "physical source")
     listed = [source for p in physical_sources for source in _listed(p)]
@@ -127,7 +127,7 @@ def _given_ids(
     found: dict[str, int] = {}
     for source in physical_sources:
         new = [one.name for one in _listed(source) if one.id is None and one.name not in known]
-        if source.is_relay and new:
+        if new and (source.is_relay or source.capture_lease_s is not None):
             given = ids_of(source)
             found |= {name: given[name] for name in new if name in given}
     return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
 
@@ -90,6 +90,7 @@ class Control:
             raise ControlRefusedError(
                 f"{source.name}: {without_password(uri)} is not in its `uri`, which has {known}"
             )
+        _refuse_standby(source)
         with self._alone(source), self._resting(source):
             source.capture.servers.switch(uri)
 
@@ -103,6 +104,7 @@ class Control:
         the others rests only for the change. Raises ControlRefusedError, and changes nothing, if
         the source is not stopped, or its log cannot be read a second time.
         """
+        _refuse_standby(source)
         with self._alone(source), ExitStack() as rest:
             if name not in source.spans.stops:
                 raise ControlRefusedError(f"{source.name}: source {name} is not stopped alone")
@@ -158,13 +160,17 @@ class Control:
             raise ControlRefusedError(
                 f"{source.name}: a restart, a repair or a switch is in progress; wait for its end"
             )
+        role = source.capture.servers.role
         try:
-            yield
+            # Another relay must not take over because capture rests meanwhile.
+            with nullcontext() if role is None else role.kept():
+                yield
         finally:
             lock.release()
 
     def _restart(self, source: PhysicalSource, scn: int) -> None:
         capture = source.capture
+        _refuse_without_lease(source)
         before = capture.status.state
         self._stop_or_refuse(source, before)
         try:
@@ -212,6 +218,30 @@ class Control:
             raise ControlRefusedError(
                 f"{source.name} cannot start {where}; nothing was changed: {error}"
             ) from error
+
+
+def _refuse_standby(source: PhysicalSource) -> None:
+    """Raise ControlRefusedError if another relay captures: this is its to do."""
+    upstream = None if source.capture.servers.role is None else source.capture.servers.role.upstream
+    if upstream is not None:
+        url = upstream.uri.removeprefix("databus+")
+        raise ControlRefusedError(
+            f"{source.name}: this relay stands by; nothing was changed. Relay {url} captures: "
+            "give it the order"
+        )
+
+
+def _refuse_without_lease(source: PhysicalSource) -> None:
+    """Raise ControlRefusedError if neither this relay captures nor it reads from the one that does.
+
+    Its MaxSCN is at the coordinator then, and belongs to others.
+    """
+    role = source.capture.servers.role
+    if role is not None and role.upstream is None and not role.is_active:
+        raise ControlRefusedError(
+            f"{source.name}: this relay does not have the lease of the source, for its capture "
+            "rests, or the coordinator is away; nothing was changed. Resume its capture first"
+        )
 
 
 def _refuse_earlier_epoch(source: PhysicalSource, scn: int) -> None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
+from databus.relay.sources.upstream.requests import url_of
 from databus.schemas.errors import UnusableSourceError
 from databus.servers.entry import HeldSource
 
 
 def held_sources(relay: Relay) -> dict[str, HeldSource]:
-    """Return the physical sources that clients may read here; those that drain are not among them.
+    """Return the physical sources that are served here, and which of them drain.
 
     None while the relay has not reached its databases, or ends.
     """
     if not relay.is_ready:
         return {}
     return {
-        name: _held(source)
+        name: _held(source, is_draining=relay.control.is_draining(name))
         for name, source in relay.physical_sources.items()
-        if _is_served(source) and not relay.control.is_draining(name)
+        if _is_served(source)
     }
 
 
@@ -30,6 +31,19 @@ def _is_served(source: PhysicalSource) -> bool:
     return True
 
 
-def _held(source: PhysicalSource) -> HeldSource:
+def read_from(source: PhysicalSource) -> str:
+    """Return the URL of the relay that a physical source is read from; "" = its database."""
+    settings = source.capture.servers.settings
+    return url_of(settings.uri) if settings.is_relay else ""
+
+
+def _held(source: PhysicalSource, *, is_draining: bool) -> HeldSource:
     history = source.history
-    return HeldSource(tuple(source.settings.source_names), history.prev_scn, history.max_scn)
+    return HeldSource(
+        tuple(source.settings.source_names),
+        history.prev_scn,
+        history.max_scn,
+        read_from(source),
+        history.latest_timestamp_ns / 1e9,
+        is_draining,
+    )

@@ -21,7 +21,8 @@ from databus.relay.epoch_spans import EpochSpans
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.recorder import LogRecorder
 from databus.relay.log.status import RelayLogStatus
-from databus.relay.monitoring.clients import ClientTable
+from databus.relay.monitoring.clients import ClientTable, Stream
+from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.ring.selection import Selection
@@ -29,7 +30,13 @@ from databus.relay.source_status import RingStatus, SourceStatus
 from databus.relay.sources.epochs import epoch_at
 from databus.relay.sources.log_status import LogStatus
 from databus.relay.span import Spans
-from databus.schemas.errors import DamagedWindowsError, RingError, UnusableSourceError
+from databus.schemas.errors import (
+    DamagedWindowsError,
+    RelayLogError,
+    RingError,
+    ScnNotFoundError,
+    UnusableSourceError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,10 @@ class PhysicalSource:
     def name(self) -> str:
         """Its name in the settings."""
         return self.settings.name
+
+    def state(self) -> State:
+        """Return the state of capture."""
+        return self.capture.status.state
 
     def reader_for(self, selection: Selection) -> HistoryReader | RingReader | CatchUpReader:
         """Return the reader of the rung that has what comes after a place.
@@ -121,12 +132,27 @@ class PhysicalSource:
             catch_ups=() if self.catch_ups is None else self.catch_ups.statuses(),
             catch_up_failures=() if self.catch_ups is None else self.catch_ups.failures(),
             peer_warnings=() if self.peers is None else self.peers.warnings,
+            role=None if self.capture.servers.role is None else self.capture.servers.role.status,
         )
 
     def _relay_log_status(self) -> RelayLogStatus | None:
         if self.recorder is None or not isinstance(self.history, HistoryReader):
             return None
         return replace(self.recorder.status, read_bytes=self.history.read_bytes)
+
+    def place_kept(self, stream: Stream, scn: int, offset: int = WINDOW_DONE) -> bool:
+        """Set a client's position to what comes after its checkpoint; False if nothing tells it."""
+        stream.scn = scn if offset == WINDOW_DONE else scn - 1
+        stream.position, stream.is_gone, stream.is_in_catch_up = None, False, False
+        try:
+            stream.position = self.history.find(scn, offset)
+        except ScnNotFoundError:
+            again = self.catch_ups
+            stream.is_in_catch_up = again is not None and again.may_have(scn)
+            stream.is_gone = not stream.is_in_catch_up
+        except (RingError, RelayLogError):
+            return False
+        return True
 
     def tick(self, clients: ClientTable) -> None:
         """Close what nobody reads any more, and note what is read; once a second, on the loop."""

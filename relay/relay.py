@@ -9,60 +9,44 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
-from databus.daemon.files import narrow, take_lock
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings
+from databus.daemon.files import take_lock
 from databus.daemon.log_setup import about
-from databus.registry.former_schemas import ids_of_now
+from databus.leases.places import open_records
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
-from databus.registry.version import SchemaVersion
-from databus.relay.capture.appended_sources import AppendedSources
-from databus.relay.capture.capture import Capture
-from databus.relay.capture.current_probe import current_probe
-from databus.relay.capture.delivered import gtids_in
-from databus.relay.capture.epoch_table import EPOCHS_SUFFIX, EpochTable
-from databus.relay.capture.log_monitor import LogMonitor
-from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
-from databus.relay.capture.notifier import Notifier
-from databus.relay.capture.overlap.overlap_search import OVERLAP_SUFFIX, OverlapSearch
-from databus.relay.capture.peers.watch import PeerWatch
-from databus.relay.capture.servers import Servers
+from databus.relay.capture.standby.role import Role
 from databus.relay.capture.status import State
-from databus.relay.capture.window_encoder import WindowEncoder
-from databus.relay.captured_spans import SPANS_SUFFIX, CapturedSpans
 from databus.relay.catalog import Catalog, check_tables, make_catalog
-from databus.relay.catch_up.catch_up import MainHistory, Reread
-from databus.relay.catch_up.catch_ups import FOLDER_SUFFIX, CatchUps
-from databus.relay.catch_up.server_read import ServerRead
 from databus.relay.clock import Clock
 from databus.relay.control import Control
-from databus.relay.log.archive.archiver import Archiver, Sources
-from databus.relay.log.directory import log_folder
-from databus.relay.log.history import HistoryReader
-from databus.relay.log.recorder import LogRecorder
-from databus.relay.monitoring.large_rows import LargeRows
 from databus.relay.monitoring.monitor import Monitor
 from databus.relay.monitoring.traffic import Traffic
+from databus.relay.opening import (
+    OpenLogProbe,
+    OpenSource,
+    RereadOf,
+    SourceOpener,
+    max_scn_store,
+    no_reread,
+    reread_of_kind,
+)
 from databus.relay.physical_source import PhysicalSource
-from databus.relay.ring.reader import RingReader
-from databus.relay.ring.ring import UNKNOWN_SCN, Ring
-from databus.relay.ring.shared_copies import SharedCopies
 from databus.relay.ring.watch import RingWatch
-from databus.relay.schema_check import check_schemas
 from databus.relay.source_status import SourceStatus, Trouble, status_json
 from databus.relay.sources.kind import (
-    kind_of,
     open_log_probe,
     open_source as open_kept_source,
     source_ids,
 )
-from databus.relay.sources.log_status import LogProbe
 from databus.relay.sources.source import Source
+from databus.relay.unlogged_rows import UnloggedCounts
 from databus.schemas.errors import (
     DatabusError,
     RingError,
@@ -74,11 +58,7 @@ log = logging.getLogger(__name__)
 
 LOCK_FILE = "relay.lock"
 _MOST_NAMED = 3  # damaged ranges in one text
-MAX_SCN_DATABASE = "max_scn.db"
 
-OpenSource = Callable[[PhysicalSourceSettings], Source]
-OpenLogProbe = Callable[[PhysicalSourceSettings], LogProbe | None]
-RereadOf = Callable[[PhysicalSourceSettings], Reread | None]
 CLOCK = Clock()
 
 
@@ -104,19 +84,28 @@ class Relay:
         self.monitor = Monitor.of(p.name for p in settings.physical_sources)
         self.is_closing = False
         if reread_of is None:
-            reread_of = _no_reread if open_source else _reread_of_kind
-        self._reread_of = reread_of
+            reread_of = no_reread if open_source else reread_of_kind
         self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)
-        self._open_log_probe = open_log_probe
         self._clock = clock
         # Closes everything opened so far if a later step fails.
         with contextlib.ExitStack() as opened:
             # First: nothing in the folder may be read while another relay writes it.
             opened.callback(_lock(settings.data_dir))
             self.registry = SchemaRegistry(open_store(settings.data_dir, settings.schema_dir))
+            self._unlogged = UnloggedCounts(self.registry)
+            self._roles = self._make_roles(opened)
             self.catalog = self._make_catalog()
             self.unusable: dict[str, UnusableSourceError] = {}
-            self._copies = SharedCopies()
+            self._opener = SourceOpener(
+                settings,
+                self.catalog,
+                self.registry,
+                clock,
+                self._note_problem,
+                self._open_source,
+                open_log_probe,
+                reread_of,
+            )
             self.physical_sources: Mapping[str, PhysicalSource] = self._open_all(opened)
             self.ring_watch = self._make_ring_watch()
             self.control = Control(self.open_source, self.ring_watch.forget, settings.data_dir)
@@ -145,6 +134,14 @@ class Relay:
             source.start()
         self.ring_watch.start()
 
+    def enter(self, url: str) -> None:
+        """Contend for the leases of its sources, as the relay that others reach at `url`."""
+        for name, role in self._roles.items():
+            if name in self.physical_sources:
+                source = self.physical_sources[name]
+                reached_at = self.settings.public_url or url
+                role.enter(reached_at, source.state, source.capture.try_now)
+
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop capturing, save MaxSCN and close all files. Idempotent."""
         end = time.monotonic() + timeout_s
@@ -154,6 +151,8 @@ class Relay:
             capture.stop(0)
         # A list, because `all` over a generator would stop at the first False.
         ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
+        for role in self._roles.values():
+            role.leave(max(0.0, end - time.monotonic()), gives_back=all(ended))
         recorders = [source.recorder for source in self.physical_sources.values()]
         ended += [one.stop(max(0.0, end - time.monotonic())) for one in recorders if one]
         for source in self.physical_sources.values():
@@ -172,14 +171,18 @@ class Relay:
         self.is_closing = True
         for source in self.physical_sources.values():
             source.notifier.notify_all()
+            if source.name in self._roles:
+                source.capture.stop(0)  # another relay goes on at once
 
     def status_of(self, name: str) -> SourceStatus:
         """Return the current status of a usable physical source."""
-        return self.physical_sources[name].status(
+        source = self.physical_sources[name]
+        found = source.status(
             self._damage_of(name),
             lambda: self.monitor.clients.readers_of(name, self._clock.monotonic_s()),
             is_draining=self.control.is_draining(name),
         )
+        return replace(found, unlogged=self._unlogged.of(tuple(source.settings.source_names)))
 
     def statuses(self) -> list[SourceStatus]:
         """Return the status of every usable physical source."""
@@ -239,11 +242,29 @@ class Relay:
     def _note_problem(self, physical_source: str, error: Exception) -> None:
         self.monitor.problems.note(self._clock.wall_ns() / 1e9, physical_source, error)
 
+    def _make_roles(self, opened: contextlib.ExitStack) -> dict[str, Role]:
+        found = {}
+        for source in self.settings.physical_sources:
+            if source.capture_lease_s is not None:
+                records, folder = open_records(self.settings.coordinator), self.settings.data_dir
+                own = max_scn_store(self.settings.max_scn, folder, source.name)
+                role = Role(source, records, own, folder)
+                opened.callback(role.leave, 0.0, gives_back=False)
+                found[source.name] = role
+        return found
+
     def _make_catalog(self) -> Catalog:
-        catalog = make_catalog(self.settings.physical_sources, self.registry.sources(), source_ids)
-        check_tables(self.settings.physical_sources, self.registry)
+        sources = self.settings.physical_sources
+        catalog = make_catalog(sources, self.registry.sources(), self._ids_of)
+        check_tables(sources, self.registry)
         self.registry.add_sources(catalog.ids)
+        for name, role in self._roles.items():
+            role.ids = catalog.src_ids_of(name)
         return catalog
+
+    def _ids_of(self, settings: PhysicalSourceSettings) -> Mapping[str, int]:
+        role = self._roles.get(settings.name)
+        return source_ids(settings) if role is None else role.known_ids()
 
     def _open_all(self, opened: contextlib.ExitStack) -> dict[str, PhysicalSource]:
         found: dict[str, PhysicalSource] = {}
@@ -251,7 +272,8 @@ class Relay:
         for settings in self.settings.physical_sources:
             with contextlib.ExitStack() as files:
                 try:
-                    found[settings.name] = self._open(settings, files)
+                    role = self._roles.get(settings.name)
+                    found[settings.name] = self._opener.open(settings, role, files)
                 except RingError as error:
                     problems[settings.name] = error
                 else:
@@ -264,232 +286,6 @@ class Relay:
             self._note_problem(name, problem)
             log.error("%s", self.unusable[name], extra=about(physical_source=name))
         return found
-
-    def _open(
-        self, settings: PhysicalSourceSettings, opened: contextlib.ExitStack
-    ) -> PhysicalSource:
-        self._check_settings(settings)
-        folder, name = self.settings.data_dir, settings.name
-        max_scn = _max_scn_store(self.settings.max_scn, folder, name)
-        path = folder / f"{name}.ring"
-        spans_path = folder / f"{name}{SPANS_SUFFIX}"
-        if not path.exists():
-            spans_path.unlink(missing_ok=True)  # of a ring that was removed, perhaps of another log
-        ring = self._open_ring(path, settings, max_scn.load())
-        opened.callback(ring.close)
-        ids = self.catalog.src_ids_of(name)
-        spans = CapturedSpans(spans_path, name, ids, ring, self.catalog.new)
-        spans.update()
-        reader = RingReader.open(path, follows=True, copies=self._copies)
-        opened.callback(reader.close)
-        check_schemas(reader, path, self.registry)
-        encoder = self._make_encoder(settings)
-        notifier = Notifier(AppendedSources(reader))
-        recorder = self._make_recorder(path, settings, lambda: capture.is_to_rest, spans, opened)
-        if recorder is not None:
-            ring.gate, ring.large = recorder.gate, recorder.large
-        history = _make_history(reader, recorder, opened)
-        on_append = notifier.notify if recorder is None else partial(_notify, notifier, recorder)
-        servers = self._make_servers(settings, path, spans)
-        capture = self._make_capture(
-            settings, ring, encoder, max_scn, on_append, spans, notifier, servers
-        )
-        log_monitor = self._make_log_monitor(settings, capture)
-        catch_ups = self._make_catch_ups(
-            settings, ring, max_scn, recorder, spans, history, ServerRead(capture)
-        )
-        return PhysicalSource(
-            settings,
-            ring,
-            reader,
-            max_scn,
-            capture,
-            log_monitor,
-            notifier,
-            spans,
-            recorder,
-            history,
-            catch_ups,
-            PeerWatch(servers, capture.place.cast_doubt),
-        )
-
-    def _make_catch_ups(
-        self,
-        settings: PhysicalSourceSettings,
-        ring: Ring,
-        max_scn: MaxScnStore,
-        recorder: LogRecorder | None,
-        spans: CapturedSpans,
-        history: HistoryReader | RingReader,
-        server: ServerRead,
-    ) -> CatchUps | None:
-        """Return the catch-ups of a source; None if its log cannot be read a second time."""
-        reread, folder, name = self._reread_of(settings), self.settings.data_dir, settings.name
-        if reread is None:
-            return None
-        main = MainHistory(
-            settings,
-            folder,
-            folder / f"{name}.ring",
-            ring,
-            max_scn,
-            recorder,
-            reread,
-            server,
-            partial(self._make_encoder, settings),
-            spans,
-            partial(self._note_problem, name),
-            self._clock,
-        )
-        return CatchUps(main, history, folder / f"{name}{FOLDER_SUFFIX}")
-
-    def _make_encoder(self, settings: PhysicalSourceSettings) -> WindowEncoder:
-        return WindowEncoder(
-            self.registry,
-            self.catalog.src_ids_of(settings.name),
-            settings.before_images,
-            settings.acknowledged_scns,
-            settings.names,
-        )
-
-    def _check_settings(self, settings: PhysicalSourceSettings) -> None:
-        """Raise errors in the settings now, not later in a capture thread."""
-        for uri in settings.uris:
-            self._open_source(settings.at(uri)).close()
-
-    def _make_servers(
-        self, settings: PhysicalSourceSettings, ring_path: Path, spans: CapturedSpans
-    ) -> Servers:
-        name, folder, reread = settings.name, self.settings.data_dir, self._reread_of(settings)
-        table = EpochTable(folder / f"{name}{EPOCHS_SUFFIX}")
-        overlap = None
-        if reread is not None:
-            encoder, ids = partial(self._make_encoder, settings), self.catalog.src_ids_of(name)
-            work = folder / f"{name}{OVERLAP_SUFFIX}"
-            overlap = OverlapSearch(ring_path, reread.open_source, encoder, spans, ids, work)
-        return Servers(settings, table, partial(gtids_in, ring_path), self._clock, overlap)
-
-    def _make_capture(
-        self,
-        settings: PhysicalSourceSettings,
-        ring: Ring,
-        encoder: WindowEncoder,
-        max_scn: MaxScnStore,
-        on_append: Callable[[], None],
-        spans: CapturedSpans,
-        notifier: Notifier,
-        servers: Servers,
-    ) -> Capture:
-        return Capture(
-            settings,
-            self._open_source,
-            ring,
-            encoder,
-            max_scn,
-            on_append,
-            self.settings.max_scn.flush_s,
-            self._clock,
-            partial(self._note_problem, settings.name),
-            LargeRows(self.settings.http.max_response_bytes, self.catalog.name_of),
-            spans,
-            notifier.notify_all,  # requests for a stopped table are held for nothing
-            servers,
-        )
-
-    def _make_recorder(
-        self,
-        ring_path: Path,
-        settings: PhysicalSourceSettings,
-        is_ended: Callable[[], bool],
-        spans: CapturedSpans,
-        opened: contextlib.ExitStack,
-    ) -> LogRecorder | None:
-        """Open the relay log of a physical source; None if it has none."""
-        if settings.log is None:
-            return None
-        name, folder = settings.name, log_folder(self.settings.data_dir, settings)
-        on_problem = partial(self._note_problem, name)
-        archiver = None
-        if settings.log.archive is not None:
-            sources = Sources(partial(self._versions_of, name), spans.complete_after)
-            archiver = Archiver(folder, name, settings.log, sources, on_problem, self._clock)
-        recorder = LogRecorder(
-            ring_path, folder, name, settings.log, is_ended, on_problem, self._clock, archiver
-        )
-        opened.callback(recorder.close)
-        recorder.open()
-        return recorder
-
-    def _versions_of(self, name: str) -> list[SchemaVersion]:
-        """Return all schema versions of a physical source's sources."""
-        sources = self.catalog.src_ids_of(name)
-        return [version for source in sources for version in self.registry.versions(source)]
-
-    def _make_log_monitor(self, settings: PhysicalSourceSettings, capture: Capture) -> LogMonitor:
-        return LogMonitor(
-            settings.name,
-            current_probe(self._open_log_probe, lambda: capture.servers.current),
-            lambda: capture.place.newest,
-            wall_ns=self._clock.wall_ns,
-            reading_at=lambda: capture.place.reading_at,
-            on_doubt=capture.place.cast_doubt,
-        )
-
-    def _open_ring(
-        self, path: Path, settings: PhysicalSourceSettings, saved_scn: int | None
-    ) -> Ring:
-        ring = Ring.open(
-            path,
-            settings.name,
-            settings.ring_bytes,
-            # A new ring begins after MaxSCN. Without one the SCN before the first window is
-            # unknown, even with `start = "earliest"`: the database may have purged its log.
-            start_scn=UNKNOWN_SCN if saved_scn is None else saved_scn,
-            former_ids=lambda: ids_of_now(self._schema_texts()),
-        )
-        if ring.dropped:
-            self._note_problem(settings.name, RingError(ring.dropped))
-        return ring
-
-    def _schema_texts(self) -> Iterator[str]:
-        for source in self.registry.sources():
-            yield from (version.text for version in self.registry.versions(source))
-
-
-def _make_history(
-    reader: RingReader, recorder: LogRecorder | None, opened: contextlib.ExitStack
-) -> HistoryReader | RingReader:
-    """Return the reader of a ring and of its log, if it has one."""
-    if recorder is None:
-        return reader
-    history = HistoryReader(reader, recorder)
-    opened.callback(history.close)
-    return history
-
-
-def _reread_of_kind(settings: PhysicalSourceSettings) -> Reread | None:
-    """Return how a kind of source reads its log a second time; None if it does not."""
-    prepare = kind_of(settings.uri).prepare_reread
-    if prepare is None:
-        return None
-    return Reread(lambda given, wanted: prepare(given.by_table(), wanted), open_kept_source)
-
-
-def _no_reread(_settings: PhysicalSourceSettings) -> Reread | None:
-    return None
-
-
-def _notify(notifier: Notifier, recorder: LogRecorder) -> None:
-    notifier.notify()
-    recorder.notify()
-
-
-def _max_scn_store(settings: MaxScnSettings, folder: Path, name: str) -> MaxScnStore:
-    if settings.store == "sqlite":
-        return SqliteMaxScn(folder / MAX_SCN_DATABASE, name)
-    path = folder / f"{name}.scn"
-    narrow(path)
-    return FileMaxScn(path)
 
 
 def _lock(folder: Path) -> Callable[[], None]:

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from databus.relay.capture.status import CaptureStatus, State
+from databus.relay.capture.standby.role import RoleStatus
+from databus.relay.capture.status import RESTING, CaptureStatus, State
 from databus.relay.catch_up.status import CatchUpState, CatchUpStatus
 from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.monitoring.history import Sample
 from databus.relay.sources.log_status import LogStatus
 from databus.relay.span import TableStop
+from databus.relay.unlogged_rows import UnloggedRows
 
 _MOST_WAITING = 10  # consumers named in one text
 _LONG_WAIT_S = 5.0  # for the relay log, of one window
@@ -87,6 +89,8 @@ class SourceStatus:
     catch_ups: tuple[CatchUpStatus, ...] = ()  # the queued ones last
     catch_up_failures: tuple[str, ...] = ()  # of the last minute
     peer_warnings: tuple[str, ...] = ()  # about other relays of the source
+    role: RoleStatus | None = None  # None without `capture_lease_s`
+    unlogged: tuple[UnloggedRows, ...] = ()  # sources with statements without rows
 
     @property
     def capture_problem(self) -> str:
@@ -131,7 +135,14 @@ class SourceStatus:
         gap, away = "" if log is None else log.gap, "" if archive is None else archive.warning
         damaged = () if log is None else log.read_from_archive
         lost = filter(None, [gap, *damaged, away])
-        return [*self.capture.warnings, *lost, *self.catch_up_failures, *self.peer_warnings]
+        found = [*self.capture.warnings, *lost, *self.catch_up_failures, *self.peer_warnings]
+        return [*found, *(one.warning for one in self.unlogged if self._may_be_read(one.scn))]
+
+    def _may_be_read(self, scn: int) -> bool:
+        """Return whether consumers may have a window still before them."""
+        log = self.relay_log
+        oldest = [self.ring.min_scn, *([] if log is None else [log.min_scn])]
+        return scn >= min(held for held in oldest if held >= 0) if max(oldest) >= 0 else True
 
     def troubles(self) -> Iterator[Trouble]:
         """Yield the problems of capture, of its tables, of the ring, the log and catch-ups."""
@@ -140,6 +151,13 @@ class SourceStatus:
         if not capture.is_well:
             text = self.capture_problem or _NOT_PROVED_YET
             yield Trouble(self.name, capture.state, text, capture.since, capture.next_try_at)
+        role = self.role
+        if role is not None and role.problem:
+            text = f"no other relay can take over, or give way: {role.problem}"
+            yield Trouble(self.name, State.RETRYING, text)
+        elif role is not None and not role.owner and capture.state not in RESTING:
+            text = "no relay is known to capture: nobody has the lease now"
+            yield Trouble(self.name, State.RETRYING, text)
         for stop in self.stops:
             yield Trouble(self.name, State.ERROR, str(stop.error()), stop.since)
         if self.ring.damage:
@@ -195,6 +213,23 @@ def status_json(status: SourceStatus) -> dict[str, Any]:
             for s in status.stops
         ],
         "catchUps": [_catch_up_json(one) for one in status.catch_ups],
+        "role": _role_json(status.role),
+        "unloggedStatements": [
+            {"source": one.source, "windows": one.windows, "lastScn": one.scn}
+            for one in status.unlogged
+        ],
+    }
+
+
+def _role_json(role: RoleStatus | None) -> dict[str, Any] | None:
+    if role is None:
+        return None
+    return {
+        "isActive": role.is_active,
+        "owner": role.owner or None,
+        "term": role.term,
+        "ttlSeconds": role.ttl_s,
+        "problem": role.problem,
     }
 
 

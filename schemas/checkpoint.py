@@ -46,6 +46,9 @@ _NUMBERS = {
     # Not in Databus: a window whose rows the consumer was sent. It identifies the consumer's log.
     "mark_scn": "databus_mark_scn",
     "mark_ts_ns": "databus_mark_ts",
+    # The same of a consumer that was sent no row: a window of any source, that its relay had.
+    "log_scn": "databus_log_scn",
+    "log_ts_ns": "databus_log_ts",
 }
 _TEXTS = {
     "snapshot_source": "snapshot_source",
@@ -80,6 +83,8 @@ class Checkpoint:
     catchup_source_index: int = -1
     mark_scn: int = -1
     mark_ts_ns: int = -1
+    log_scn: int = -1
+    log_ts_ns: int = -1
     server_info: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -134,6 +139,17 @@ class Checkpoint:
     def is_whole_window(self) -> bool:
         """Whether window `window_scn` was consumed to its end."""
         return self.window_offset == -1
+
+    @property
+    def restart_scn(self) -> int | None:
+        """The SCN after which a relay is read from here; None without one.
+
+        Within a bootstrap there is none: it continues at a bootstrap server.
+        """
+        scn = self.window_scn - (0 if self.is_whole_window else 1)
+        if self.mode is ConsumptionMode.ONLINE and self.window_offset > 0:
+            scn = self.prev_scn
+        return None if self.is_bootstrap or scn < 0 else scn
 
     @property
     def is_bootstrap(self) -> bool:
@@ -303,6 +319,16 @@ class Checkpoint:
         """Return the checkpoint with another mark; None removes it."""
         scn, ts_ns = mark or (-1, -1)
         return replace(self, mark_scn=scn, mark_ts_ns=ts_ns)
+
+    @property
+    def log_mark(self) -> tuple[int, int] | None:
+        """For a relay: `mark`, or where the consumer has no rows a window that its relay had."""
+        return self.mark or ((self.log_scn, self.log_ts_ns) if self.log_scn > 0 else None)
+
+    def with_log_mark(self, mark: tuple[int, int] | None) -> Checkpoint:
+        """Return the checkpoint with another window that its relay had; None removes it."""
+        scn, ts_ns = mark or (-1, -1)
+        return replace(self, log_scn=scn, log_ts_ns=ts_ns)
 
     def with_extra(self, **values: Any) -> Checkpoint:
         """Return the checkpoint with extra JSON keys; `bootstrap_…` keys last for one bootstrap."""

@@ -223,9 +223,9 @@ class ScnAheadError(RequestError):
     status = 404
     wire_name = "ScnAheadException"
 
-    def __init__(self, place: str, newest: int) -> None:
+    def __init__(self, place: str, newest: int, advice: str = "") -> None:
         shown = f"scn {newest}" if newest >= 0 else "none"
-        super().__init__(f"{place} is not reached yet; the newest window is {shown}")
+        super().__init__(f"{place} is not reached yet; the newest window is {shown}{advice}")
 
 
 class PlaceNotFoundError(RequestError):

@@ -35,7 +35,7 @@ class Header:
     # Of the bootstrap server.
     BOOTSTRAP_SERVER: Final = "X-DBUS2-BS-HOSTPORT"  # of `/startSCN`: who holds the session
     STORE_ID: Final = "x-databus-store"  # [+] of `/startSCN`: the store whose row ids follow
-    MARK: Final = "x-databus-mark"  # [+] of `/targetSCN`: the newest window with rows
+    MARK: Final = "x-databus-mark"  # [+] the newest window with rows; of an empty `/stream`, too
     PHASE_COMPLETED: Final = "PhaseCompleted"  # of `/bootstrap`: TRUE on a phase's last page
 
 
@@ -73,5 +73,6 @@ class Parameter:
     TRUNCATE: Final = "truncate"  # [+] of a relay and of a bootstrap server
     WAIT_MS: Final = "wait"  # [+]
     FOLLOW: Final = "follow"  # [+] the answer goes on until `wait` is over
+    COMPRESS: Final = "compress"  # [+] with zstd, also what does not lie on disk
     VERSION: Final = "v"  # of `/sources`; nobody reads it
     PROTOCOL_VERSION: Final = "protocolVersion"

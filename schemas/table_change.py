@@ -54,6 +54,7 @@ from databus.schemas.table_schema import legal_name
 
 WHOLE_TABLE = ""  # in `reload`: all columns
 UNSEEN = "it was altered, and the statement was not seen"
+UNLOGGED_ROWS = "a statement changed rows, and the log has the statement instead of the rows"
 
 # A question mark, or a character beyond the catalogues' three bytes of UTF-8.
 _ANY_HIDDEN = "[?\ufffd\U00010000-\U0010ffff]"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.mysql_server import mysql_basedir
-from tools import fetch_avro
+from tools import fetch_avro, fetch_canal, fetch_canal_clients, fetch_ptubes
 from tools.fetch_test_servers import MYSQL, NEWER_MARIADB, POSTGRES, ArchivedServer, is_required
 
 COMMAND = "python -m tools.fetch_test_servers"
@@ -55,5 +55,14 @@ def _absent() -> Iterator[tuple[str, str]]:
         yield "newer_mariadb", _not_fetched(NEWER_MARIADB)
     if POSTGRES.find() is None:
         yield "postgres", _not_fetched(POSTGRES)
+    for client in fetch_canal_clients.CLIENTS:
+        if client.find() is None:
+            why = f"{client.title} is not there; python -m tools.fetch_canal_clients says why"
+            yield f"canal_client_{client.name}", why
     if fetch_avro.find() is None:
         yield "avro_java", "Avro 1.4.0 or Java is not there; python -m tools.fetch_avro says why"
+    if fetch_canal.find() is None:
+        yield "canal_java", "Canal or Java is not there; python -m tools.fetch_canal says why"
+    if fetch_ptubes.find() is None:
+        why = "Ptubes' client or a JDK is not there; python -m tools.fetch_ptubes says why"
+        yield "ptubes_sdk", why

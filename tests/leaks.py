@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import re
 import sys
 import threading
 import time
@@ -24,8 +23,6 @@ import psutil
 # Mapped by the C library when it needs them, once a process.
 _SYSTEM_FOLDERS = ("/usr/", "/lib/")
 _POLL_S = 0.02
-# Of a line of /proc/self/maps: its addresses and its name, if its permissions end with s.
-_SHARED = re.compile(r"^(\S+) ...s \S+ \S+ \S+(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -124,9 +121,12 @@ def _sockets_to_the_jvm() -> set[int]:
 
 def _shared_mappings() -> dict[str, str]:
     found = {}
-    text = Path("/proc/self/maps").read_text(encoding="utf-8")
-    for span, rest in _SHARED.findall(text):
-        name = rest.strip() or "anonymous"
-        if not name.startswith(_SYSTEM_FOLDERS):
-            found[f"{span} {name}"] = name
+    # Of a thousand lines, before and after each test: no pattern is as fast as this.
+    for line in Path("/proc/self/maps").read_bytes().splitlines():
+        span, permissions, rest = line.split(b" ", 2)
+        if permissions.endswith(b"s"):
+            *_, name = rest.split(b" ", 3)  # after an offset, a device and an inode
+            words = os.fsdecode(name.strip()) or "anonymous"
+            if not words.startswith(_SYSTEM_FOLDERS):
+                found[f"{span.decode()} {words}"] = words
     return found

@@ -61,6 +61,22 @@ def connect(server: PrivateMariaDB, **options: Any) -> Connection[Cursor]:
     )
 
 
+def purge_to(server: PrivateMariaDB, file: str, patience_s: float = 30.0) -> None:
+    """Purge the binlogs before a file, and wait until they are gone.
+
+    A server keeps a file that it has not yet noted, beside this, to be of no use any more.
+    """
+    deadline = time.monotonic() + patience_s
+    with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+        while True:
+            cursor.execute(f"PURGE BINARY LOGS TO '{file}'")
+            cursor.execute("SHOW BINARY LOGS")
+            if cursor.fetchall()[0][0] == file:
+                return
+            assert time.monotonic() < deadline, f"{file} is not the first one"
+            time.sleep(0.05)
+
+
 def prepare_xa(database: Database, xid: str, *statements: str, patience_s: float = 10.0) -> None:
     """Run statements as an XA transaction up to its XA PREPARE, in a session that then ends.
 

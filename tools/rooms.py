@@ -47,6 +47,7 @@ databus/leases/errors.py: what may be wrong with a lease
 databus/daemon: HTTP, access, TLS, logs, files
 databus/leases: leases and terms, in a file, SQL or ZooKeeper
 databus/servers: servers that are found, in the same stores
+databus/groups: groups of consumers, as their records say
 databus/cli: the command `databus`
 databus/doctor: checks of machine and settings
 registry: versions of schemas
@@ -70,10 +71,21 @@ relay/capture: source to ring
 relay/span.py: what is complete, and which places are valid
 relay/epoch_spans.py: places in the logs of several servers
 relay/captured_spans.py: the same of one ring, kept
+relay/unlogged_rows.py: statements without rows, counted
 relay/catch_up: older windows, from the source's log again
 relay: one relay
+relay/serving/reading: windows for those who consume, by rung
+relay/serving/merging.py: windows of several physical sources in one order
 relay/serving/databus: the Databus protocol
+relay/serving/protobuf.py: fields of protobuf messages
+relay/serving/columns: rows as columns with Java types and texts
+relay/serving/canal/protocol: Canal's frames, messages, login and filters, one connection
+relay/serving/canal: events as Canal's entries
+relay/serving/canal/consuming: clients of a destination, their batches and cursors
+relay/serving/canal/door: the port for clients of Canal
+relay/serving/ptubes: Ptubes' protocol
 relay/serving_processes: processes that serve readers, beside the one that captures
+relay/cluster: groups, leases and other servers, as a relay sees them
 relay/admin: admin API, page, metrics
 relay/service.py: the relay as a daemon
 relay/cli: its commands
@@ -110,6 +122,7 @@ pyspark_databus: where Spark looks for data sources
 bootstrap/store: snapshot and log at rest
 bootstrap/seeder: the first reading of tables
 bootstrap/producer: relay to store
+bootstrap/ownership: which process fills a store
 bootstrap/server: store to clients
 bootstrap/admin/status.py: the state of a pair
 bootstrap: one pair

@@ -31,6 +31,11 @@ class Word(NamedTuple):
     pattern: str
     standard: str
 
+    @property
+    def rough_pattern(self) -> str:
+        """Finds a text that may have it: far faster, as it asks for no borders of words."""
+        return self.pattern.replace(r"\b", "")
+
 
 HOME_MADE = (
     Word(r"\b_?[Ss]ieves?\b|\b_?[Ss]ift(s|ed|ing)?\b|\b_?sift_\w+", "event selector, select"),
@@ -103,7 +108,8 @@ def text_files(root: Path = ROOT) -> Iterator[Path]:
 def home_made_words(text: str, path: Path) -> Iterator[Use]:
     """Yield the home-made words of a text; its path counts as its first line."""
     for word in HOME_MADE:
-        for found in re.finditer(word.pattern, text):
+        is_possible = re.search(word.rough_pattern, text) is not None
+        for found in re.finditer(word.pattern, text) if is_possible else ():
             line = text.count("\n", 0, found.start()) + 1
             yield Use(path, line, found.group(), word.standard)
         named = re.search(word.pattern, str(path))

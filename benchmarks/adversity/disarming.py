@@ -163,7 +163,7 @@ CHECKS: Mapping[str, Switch] = {
         "names shop.ring",
     ),
     "checkpoint-checksum": Switch(
-        {"client.checkpoints.kept:_check_whole": _always(None)},
+        {"groups.kept_checkpoint:_check_whole": _always(None)},
         ["flip-checkpoint-scn/sqlite"],
         "wrong row: the checkpoint was",
         is_short=True,
@@ -173,7 +173,7 @@ CHECKS: Mapping[str, Switch] = {
             "registry.sqlite_store:crc32": _always(0),
             # Otherwise its copy and the ring's rows would reveal the damage.
             "registry.sqlite_store:SqliteStore._copied": _always(None),
-            "relay.relay:check_schemas": _always(None),
+            "relay.opening:check_schemas": _always(None),
         },
         ["flip-schemas-text/sqlite"],
         "names schemas.db",

@@ -2,112 +2,79 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import random
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from benchmarks.chain.arrivals import Arrivals
+from benchmarks.chain.links import TRACED, Latencies, measure_links
+from benchmarks.chain.writer import Writer
 from benchmarks.shared.report import Figure, at_most, percentile, publish
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import check_signals, stopped_by_signals
-from tests.mariadb_server import Database
 from tests.promises.chaining.chain import chain, digest_of
 from tests.promises.running import RunningRelay, mysql_source, new_database, wait_until
 
 KILLS, SHORT_KILLS = 10, 2
 SECONDS, SHORT_SECONDS = 20.0, 3.0
-RATE = 100.0
+RATE, KILL_RATE = 500.0, 100.0
 LENGTH = 3
+P50_MS = at_most(2.0)
 
 
 @dataclass(slots=True)
 class Findings:
-    """What came of a run. Latencies are those that each link adds, in seconds."""
+    """What came of a run."""
 
-    latencies_s: list[list[float]] = field(default_factory=list)
+    plain: Latencies = field(default_factory=Latencies)
+    compressed: Latencies = field(default_factory=Latencies)
     digests: set[str] = field(default_factory=set)
     dumps: int = 0
     rows: int = 0
 
 
-class Writer:
-    """Inserts rows at a rate, on a thread, while its context lasts."""
-
-    def __init__(self, database: Database, rate: float) -> None:
-        self.rows = 0
-        self._database, self._rate = database, rate
-        self._ended = threading.Event()
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Write meanwhile."""
-        self._ended.clear()
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            thread.join()
-
-    def _run(self) -> None:
-        begin_s, before = time.monotonic(), self.rows
-        while not self._ended.is_set():
-            self.rows += 1
-            self._database.run(f"INSERT INTO orders VALUES ({self.rows}, 'n{self.rows}', 1.5)")
-            due_s = begin_s + (self.rows - before) / self._rate
-            self._ended.wait(max(0.0, due_s - time.monotonic()))
-
-
 def measure(
     kills: int, rate: float, seconds: float, seed: int, tell: Callable[[str], None]
 ) -> Findings:
-    """Run a chain; `tell` is called with the progress."""
+    """Run a chain for its latencies, and another one with kills; `tell` tells the progress."""
     found = Findings()
     with (
         stopped_by_signals(),
         tempfile.TemporaryDirectory(prefix="databus-chain-") as name,
         PrivateMariaDB() as server,
-        new_database(server, "chain") as database,
     ):
-        folder = Path(name)
-        first = RunningRelay(folder / "relay-1", mysql_source(database, folder))
-        with chain(first, folder, LENGTH) as relays:
-            writer = Writer(database, rate)
-            tell(f"{rate:g} transactions/s for {seconds:g} s")
-            found.latencies_s = _latencies(relays, writer, seconds)
-            _kill(relays[1], writer, kills, random.Random(seed), tell)
-            tell("reading all")
-            _wait_for_all(relays)
-            found.digests = {digest_of(relay) for relay in relays}
-            processes = database.run("SHOW FULL PROCESSLIST")
-            found.dumps = sum("Binlog Dump" in str(row) for row in processes)
-            found.rows = writer.rows
+        tell(f"{rate:g} transactions/s for {seconds:g} s, plain and compressed")
+        found.plain = _time(server, Path(name), rate, seconds, "none")
+        found.compressed = _time(server, Path(name), rate, seconds, "zstd")
+        with new_database(server, "killed") as database:
+            folder = Path(name) / "killed"
+            folder.mkdir()
+            first = RunningRelay(folder / "relay-1", mysql_source(database, folder))
+            writer = Writer(database, KILL_RATE)
+            with chain(first, folder, LENGTH) as relays:
+                _kill(relays[1], writer, kills, random.Random(seed), tell)
+                tell("reading all")
+                _wait_for_all(relays)
+                found.digests = {digest_of(relay) for relay in relays}
+                processes = database.run("SHOW FULL PROCESSLIST")
+                found.dumps = sum("Binlog Dump" in str(row) for row in processes)
+                found.rows = writer.rows
     return found
 
 
-def _latencies(relays: list[RunningRelay], writer: Writer, seconds: float) -> list[list[float]]:
-    with contextlib.ExitStack() as stack:
-        scn = relays[0].max_scn()
-        read = [stack.enter_context(Arrivals(relay, max(scn, 0))) for relay in relays]
-        with writer.running():
-            time.sleep(seconds)
-        _wait_for_all(relays)
-        time.sleep(0.2)
-    found = []
-    for before, after in itertools.pairwise(read):
-        both = before.at_s.keys() & after.at_s.keys()
-        found.append([after.at_s[scn] - before.at_s[scn] for scn in both])
-    return found
+def _time(
+    server: PrivateMariaDB, folder: Path, rate: float, seconds: float, compression: str
+) -> Latencies:
+    with new_database(server, f"timed_{compression}") as database:
+        own = folder / compression
+        own.mkdir()
+        first = RunningRelay(own / "relay-1", mysql_source(database, own), module=TRACED)
+        return measure_links(first, own, LENGTH, Writer(database, rate), seconds, compression)
 
 
 def _kill(
@@ -143,12 +110,30 @@ def figures_of(kills: int, found: Findings) -> list[Figure]:
         Figure(f"{name}: different streams", len(found.digests), "SHA-256", at_most(1)),
         Figure(f"{name}: dump connections", found.dumps, "connections", at_most(1)),
     ]
-    for number, latencies_s in enumerate(found.latencies_s, 1):
-        link = f"chain, link {number}: added latency"
-        for percent in (50, 99):
-            value = percentile(latencies_s, percent) * 1e3
-            figures.append(Figure(f"{link}, p{percent}", value, "ms"))
+    plain, compressed = found.plain, found.compressed
+    for number, latencies_s in enumerate(plain.links_s, 1):
+        p50, p99 = (percentile(latencies_s, percent) * 1e3 for percent in (50, 99))
+        figures.append(Figure(f"{_link(number)}, p50", p50, "ms", P50_MS))
+        figures.append(Figure(f"{_link(number)}, p99", p99, "ms"))
+    for percent in (50, 99):
+        value = percentile(plain.client_s, percent) * 1e3
+        figures.append(Figure(f"chain, from the last ring to a callback, p{percent}", value, "ms"))
+    figures += [
+        Figure("chain: a window on the wire", plain.wire_bytes, "bytes"),
+        Figure("chain: a window on the wire, compressed", plain.packed_bytes, "bytes"),
+    ]
+    for number, latencies_s in enumerate(compressed.links_s, 1):
+        value = percentile(latencies_s, 50) * 1e3
+        figures.append(Figure(f"{_link(number)}, p50, compressed", value, "ms"))
+    for number, both in enumerate(zip(plain.cpu_us, compressed.cpu_us, strict=True), 1):
+        for text, value in zip(("", ", compressed"), both, strict=True):
+            name = f"chain, relay {number}: CPU{text}"
+            figures.append(Figure(name, value, "µs/transaction"))
     return figures
+
+
+def _link(number: int) -> str:
+    return f"chain, link {number}: from ring to ring"
 
 
 def figures(short: bool = False) -> list[Figure]:

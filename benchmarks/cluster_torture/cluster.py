@@ -7,7 +7,7 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Self
+from typing import Literal, Self
 
 from benchmarks.adversity.proxy import WireProxy
 from benchmarks.cluster_torture.checks import Span
@@ -27,14 +27,19 @@ LEAVES_WITHIN_S = 60.0
 
 
 class Member:
-    """One process of the group, over its lives. Its ways to the nodes are its `links`."""
+    """One process of the group, over its lives, and its ways to the nodes and to the relay."""
 
     def __init__(
-        self, child: Child, follower: Follower, slot: int, links: Sequence[WireProxy]
+        self,
+        child: Child,
+        follower: Follower,
+        slot: int,
+        to_nodes: Sequence[WireProxy],
+        to_relay: WireProxy,
     ) -> None:
         self.child, self.follower, self.slot = child, follower, slot
         self.is_cut = False
-        self._links = links
+        self._to_nodes, self._to_relay = to_nodes, to_relay
         self.frozen_s: float | None = None
         self.is_up = False
 
@@ -71,10 +76,12 @@ class Member:
         os.kill(self.child.pid, signal.SIGCONT)
         return span
 
-    def cut(self, is_cut: bool = True) -> None:
-        """Lose all that goes between it and the nodes; it still has the relay."""
+    def cut(self, what: Literal["nodes", "relay"], is_cut: bool = True) -> None:
+        """Lose all that goes between it and the nodes, or the relay; it still has the other."""
         self.is_cut = is_cut
-        for link in self._links:
+        for link in self._to_nodes if what == "nodes" else (self._to_relay,):
+            if not is_cut:
+                link.cut()  # what was lost on a connection would not come again
             link.is_swallowing = is_cut
 
     def leave(self) -> None:
@@ -96,6 +103,7 @@ class Cluster:
         self.committed = 0
         self.nodes: list[PrivateZookeeper] = []
         self.is_relay_up = True
+        self._is_relay_frozen = False
         self.partitions = plan.partitions
         self.resizes_begun = 0
         self._plan = plan
@@ -121,6 +129,8 @@ class Cluster:
         for member in getattr(self, "members", ()):
             if member.frozen_s is not None:
                 member.kill()
+        if self._is_relay_frozen:
+            self.freeze_relay(is_frozen=False)
         self._stack.close()
 
     def _open(self) -> None:
@@ -147,17 +157,25 @@ class Cluster:
 
     def _member(self, slot: int) -> Member:
         enter = self._stack.enter_context
+        to_relay = enter(WireProxy(self.stage.port))
         links = [enter(WireProxy(node.port)) for node in self.nodes]
         places = ",".join(f"{HOST}:{link.port}" for link in links)
         coordinator = f"zookeeper://{places}" if links else self._coordinator
         file = self.stage.folder / f"rows-{slot}"
         command = python_module(
             "benchmarks.cluster_torture.consumer",
-            *("--relay", self.stage.url, "--coordinator", coordinator),
+            *("--relay", f"http://{HOST}:{to_relay.port}", "--coordinator", coordinator),
             *("--partitions", self._plan.partitions, "--ttl", self._plan.ttl_s),
             *("--slot", slot, "--file", file),
         )
-        return Member(self.stage.child(f"consumer-{slot}", command), Follower(file), slot, links)
+        child = self.stage.child(f"consumer-{slot}", command)
+        return Member(child, Follower(file), slot, links, to_relay)
+
+    def freeze_relay(self, *, is_frozen: bool = True) -> None:
+        """Stop the relay with SIGSTOP, or let it go on."""
+        self._is_relay_frozen = is_frozen
+        os.kill(self.stage.relay.pid, signal.SIGSTOP if is_frozen else signal.SIGCONT)
+        self.is_relay_up = not is_frozen
 
     def begin_resize(self, partitions: int) -> None:
         """Give the group another number of partitions, by the command."""

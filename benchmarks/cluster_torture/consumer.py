@@ -19,7 +19,7 @@ from benchmarks.cluster_torture.writer import SOURCE, serial_of
 from databus.client.checkpoints.fenced import RecordCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
-from databus.client.membership.partition_checkpoints import consumed_scn
+from databus.groups.names import consumed_scn
 from databus.leases.clock import steady_s
 from databus.leases.errors import StaleTermError
 from databus.leases.places import open_records

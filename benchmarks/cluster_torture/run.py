@@ -6,7 +6,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 import click
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.table import Table
 
 from benchmarks.cluster_torture.checks import ClusterFindings, Span, check
 from benchmarks.cluster_torture.cluster import Cluster, Member
-from benchmarks.cluster_torture.plan import Fault, Plan, plan_faults
+from benchmarks.cluster_torture.plan import Fault, FaultKind, Plan, plan_faults
 from benchmarks.shared.report import PIPE_COLUMNS, Figure, at_most
 from benchmarks.torture.run import tell_and_exit
 from databus.demo.processes import ChildError, check_signals, stopped_by_signals
@@ -49,10 +50,11 @@ class Torture:
         self._due: list[tuple[float, Callable[[], None]]] = []  # when something is back
         self._done = 0
         self._has_node_down = False
-        self._at_member = {
+        self._at_member: dict[FaultKind, Callable[[Member, Fault], None]] = {
             "kill consumer": self._kill_member,
             "stop consumer": self._freeze,
-            "cut consumer": self._cut,
+            "cut from nodes": partial(self._cut, "nodes"),
+            "cut from relay": partial(self._cut, "relay"),
         }
 
     def run(self) -> Outcome:
@@ -144,14 +146,13 @@ class Torture:
             self._wait(lambda: len(self._hittable) > LEAST_RUNNING, "enough processes that run")
             victim = self._hittable[int(fault.pick * len(self._hittable))]
             self._at_member[fault.kind](victim, fault)
-        elif fault.kind == "kill relay":
+        elif fault.kind in ("kill relay", "stop relay"):
             self._wait(lambda: cluster.is_relay_up, "the relay")
-            self._kill_relay(fault)
+            hit = self._kill_relay if fault.kind == "kill relay" else self._freeze_relay
+            hit(fault)
         else:
             self._wait(lambda: not self._has_node_down, "all nodes")
-            nodes = cluster.nodes
-            is_one = fault.kind == "kill node"
-            self._kill_nodes([int(fault.pick * len(nodes))] if is_one else range(len(nodes)), fault)
+            self._hit_nodes(fault)
         self._faults[fault.kind] += 1
         self._done += 1
         self._tell(self._done, fault.kind)
@@ -172,9 +173,13 @@ class Torture:
         victim.freeze()
         self._later(fault, lambda: self._freezes.append(victim.wake()))
 
-    def _cut(self, victim: Member, fault: Fault) -> None:
-        victim.cut()
-        self._later(fault, lambda: victim.cut(is_cut=False))
+    def _cut(self, what: Literal["nodes", "relay"], victim: Member, fault: Fault) -> None:
+        victim.cut(what)
+        self._later(fault, lambda: victim.cut(what, is_cut=False))
+
+    def _freeze_relay(self, fault: Fault) -> None:
+        self._cluster.freeze_relay()
+        self._later(fault, lambda: self._cluster.freeze_relay(is_frozen=False))
 
     def _kill_relay(self, fault: Fault) -> None:
         def start() -> None:
@@ -187,16 +192,20 @@ class Torture:
         relay.kill()
         self._later(fault, start)
 
-    def _kill_nodes(self, numbers: range | list[int], fault: Fault) -> None:
+    def _hit_nodes(self, fault: Fault) -> None:
         def start() -> None:
             for node in nodes:
-                node.launch()
+                back = node.wake if is_frozen else node.launch
+                back()
             self._has_node_down = False
 
-        nodes = [self._cluster.nodes[number] for number in numbers]
+        nodes, is_frozen = self._cluster.nodes, fault.kind == "stop node"
+        if fault.kind != "kill all nodes":
+            nodes = [nodes[int(fault.pick * len(nodes))]]
         self._has_node_down = True
         for node in nodes:
-            node.kill()
+            hit = node.freeze if is_frozen else node.kill
+            hit()
         self._later(fault, start)
 
     def _leave_and_join(self, member: Member) -> None:
@@ -257,8 +266,12 @@ def last_line(plan: Plan, outcome: Outcome) -> str:
 @click.option("--processes", type=click.IntRange(3), default=6, show_default=True)
 @click.option("--partitions", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--kills", type=click.IntRange(0), default=50, help="Of consumers, relay and nodes.")
-@click.option("--stops", type=click.IntRange(0), default=20, help="Longer than the lease.")
-@click.option("--cuts", type=click.IntRange(0), default=10, help="From ZooKeeper, as long.")
+@click.option(
+    "--stops", type=click.IntRange(0), default=20, help="Longer than the lease, of the same."
+)
+@click.option(
+    "--cuts", type=click.IntRange(0), default=10, help="From ZooKeeper or relay, as long."
+)
 @click.option("--zookeeper", type=click.IntRange(0), default=3, help="Nodes; 0 = files instead.")
 @click.option("--seed", type=int, help="Repeats the faults; drawn when left out.")
 @click.option("--ttl", "ttl_s", type=float, default=3.0, show_default=True, help="Of the lease.")

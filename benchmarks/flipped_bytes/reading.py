@@ -25,7 +25,7 @@ from databus.relay.ring.layout import open_file
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.ring.selection import Selection
-from databus.relay.serving.databus.stream import StreamJob, run
+from databus.relay.serving.reading.stream import StreamJob, run
 from databus.relay.sources.mysql.tables.history import History
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapTooOldError, DamagedWindowsError

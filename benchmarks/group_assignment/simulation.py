@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 
-from databus.client.group.assignment import assign, moves
 from databus.client.group.handover import (
     Abort,
     Acquire,
@@ -27,6 +26,7 @@ from databus.client.group.handover import (
     Release,
     Stopped,
 )
+from databus.groups.assignment import assign, moves
 from databus.leases.expiry import MARGIN
 
 FINISH_S, ASK_AGAIN_S, TTL_S = 30.0, 1.0, 10.0

@@ -21,7 +21,6 @@ from benchmarks.history_speed.history import (
 )
 from benchmarks.shared.report import Figure, at_most
 from databus.conf.named_places import GtidPlace
-from databus.relay.admin.position_search import PositionSearch
 from databus.relay.log.directory import find_segments
 from databus.relay.log.follower import FRAME_BYTES
 from databus.relay.log.gtids.frame_gtids import gtids_of
@@ -30,6 +29,7 @@ from databus.relay.log.segment import Segment
 from databus.relay.log.windows import whole_windows
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
+from databus.relay.serving.reading.position_search import PositionSearch
 from databus.relay.span import FirstScn
 from databus.schemas.errors import DatabusError, PlaceNotFoundError
 

@@ -213,7 +213,8 @@ def capture(job: Job, folder: Path) -> dict[str, float]:
 class PrivateRelay:
     """A relay process with settings and files of its own; a context manager."""
 
-    def __init__(self, job: Job, folder: Path) -> None:
+    def __init__(self, job: Job, folder: Path, more: str = "") -> None:
+        """`more` are further tables of its settings."""
         physical = settings_of(job, folder, str(job.scn))
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
@@ -229,7 +230,7 @@ password_file = "password"
 sources = ["{job.table}"]
 start = "{physical.start}"
 ring_bytes = {physical.ring_bytes}
-""",
+{more}""",
             encoding="utf-8",
         )
         command = python_module("databus.cli.main", "relay", "run", "-c", settings)
@@ -243,16 +244,22 @@ ring_bytes = {physical.ring_bytes}
         self._child.stop()
 
     @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._child.pid
+
+    @property
     def cpu_s(self) -> float:
         """CPU seconds since its start."""
         return cpu_s_of(self._child.pid)
 
     def wait_for_rows(self) -> int:
         """Return how many rows it has captured when the first are seen; raises ChildError."""
-        wait_until(self._captured, _TIMEOUT_S, "the relay's first rows", _POLL_S)
-        return self._captured()
+        wait_until(self.captured, _TIMEOUT_S, "the relay's first rows", _POLL_S)
+        return self.captured()
 
-    def _captured(self) -> int:
+    def captured(self) -> int:
+        """Return how many rows it has captured; raises ChildError."""
         self._child.check()
         with suppress(OSError), urllib.request.urlopen(f"{self.url}{_STATUS}") as answer:
             return int(json.load(answer)["events"])

@@ -81,11 +81,10 @@ def _build_java(folder: Path) -> Sequence[str]:
         shutil.rmtree(folder / f"{lib}.part", ignore_errors=True)
         _run("mvn", folder, "-q", "-B", "dependency:copy-dependencies", part)
         (folder / f"{lib}.part").rename(folder / lib)
-    _run(
-        "javac", folder, "-nowarn", "-cp", f"{lib}/*", "-d", "classes", "Clock.java", "Reader.java"
-    )
+    (program,) = {path.name for path in folder.glob("*.java")} - {"Clock.java"}
+    _run("javac", folder, "-nowarn", "-cp", f"{lib}/*", "-d", "classes", "Clock.java", program)
     path = f"{folder / 'classes'}:{folder / lib}/*"
-    return ("java", _HEAP, "-cp", path, "Reader")
+    return ("java", _HEAP, "-cp", path, program.removesuffix(".java"))
 
 
 def _run(program: str, folder: Path, *arguments: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from multiprocessing.connection import Connection
 
 from benchmarks.serve import DEFAULT_FETCH_BYTES, TARGET_TEXT, Reader
+from benchmarks.serving_processes.told import processes, tell_all
 
 PROCESSES, CONNECTIONS = 2, 4  # eight readers
 
@@ -21,25 +21,13 @@ class Readers:
 
     def read(self, seconds: float) -> float:
         """Let all read for so long; return the bytes a second of all of them."""
-        for pipe in self._pipes:
-            pipe.send(seconds)
-        return sum(float(pipe.recv()) for pipe in self._pipes)
+        return sum(map(float, tell_all(self._pipes, seconds)))
 
 
 @contextmanager
 def readers_of(url: str) -> Iterator[Readers]:
     """Start the readers of a relay; end them afterwards."""
-    context = multiprocessing.get_context("spawn")
-    with ExitStack() as opened:
-        pipes = []
-        for _ in range(PROCESSES):
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(url, there))
-            process.start()
-            opened.callback(process.join)
-            opened.callback(here.send, 0.0)
-            there.close()
-            pipes.append(here)
+    with processes(PROCESSES, _serve, url) as pipes:
         yield Readers(pipes)
 
 

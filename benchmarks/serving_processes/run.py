@@ -14,7 +14,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from benchmarks.growth.processes import cpu_seconds
-from benchmarks.serving_processes.readers import readers_of
+from benchmarks.serving_processes.copiers import Copiers, copiers
+from benchmarks.serving_processes.readers import PROCESSES, readers_of
 from benchmarks.shared.report import Figure, at_most, command
 from databus.demo.processes import Child, free_port, python_module, wait_until
 
@@ -37,8 +38,10 @@ MB = 1e6
 class Measured:
     """What a relay with some serving processes does."""
 
-    # CPU time of capture a row: without readers, with those of the other relay, with its own.
+    # CPU time of capture a row: alone, beside processes that copy memory, with readers of the
+    # other relay, with its own.
     alone_us: list[float] = field(default_factory=list)
+    copying_us: list[float] = field(default_factory=list)
     beside_us: list[float] = field(default_factory=list)
     read_us: list[float] = field(default_factory=list)
     bytes_per_s: list[float] = field(default_factory=list)
@@ -82,6 +85,7 @@ def measure(folder: Path, processes: int, slices: int, slice_s: float) -> Measur
         running(folder / "other", processes) as (other_url, _),
         readers_of(url) as own,
         readers_of(other_url) as others,
+        copiers(PROCESSES + processes) as copying,
     ):
         time.sleep(4 * slice_s)  # until the rings have some MB
         own.read(slice_s)
@@ -89,6 +93,7 @@ def measure(folder: Path, processes: int, slices: int, slice_s: float) -> Measur
         for _ in range(slices):
             for readers, into in (
                 (None, found.alone_us),
+                (copying, found.copying_us),
                 (others, found.beside_us),
                 (own, found.read_us),
             ):
@@ -96,6 +101,8 @@ def measure(folder: Path, processes: int, slices: int, slice_s: float) -> Measur
                 bytes_per_s = 0.0
                 if readers is None:
                     time.sleep(slice_s)
+                elif isinstance(readers, Copiers):
+                    readers.copy(slice_s)
                 else:
                     bytes_per_s = readers.read(slice_s)
                 into.append(1e6 * (cpu_seconds(pid) - cpu_s) / (_rows(url) - rows))
@@ -111,13 +118,15 @@ def figures(short: bool = False) -> list[Figure]:
         one, two = (measure(Path(name) / str(n), n, slices, slice_s) for n in (1, 2))
     found = []
     for count, measured in ((1, one), (2, two)):
-        alone, beside, read = map(
-            statistics.median, (measured.alone_us, measured.beside_us, measured.read_us)
+        alone, copying, beside, read = map(
+            statistics.median,
+            (measured.alone_us, measured.copying_us, measured.beside_us, measured.read_us),
         )
         text = f"serving processes, {count}:"
         found += [
             Figure(f"{text} CPU of capture a million rows, alone", alone, "s"),
             Figure(f"{text} … with 8 readers / alone", read / alone, "x"),
+            Figure(f"{text} … beside processes that copy memory / alone", copying / alone, "x"),
             Figure(
                 f"{text} … with 8 readers / with 8 of another relay",
                 read / beside,

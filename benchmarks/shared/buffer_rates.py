@@ -27,7 +27,7 @@ from databus.relay.ring._core import stamp
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring, WindowBatch
 from databus.relay.ring.selection import Selection
-from databus.relay.serving.databus.stream import StreamJob, run
+from databus.relay.serving.reading.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part

@@ -74,6 +74,7 @@ def stamps_of(noted: array[int], decoded: Decoded) -> list[int]:
 
 @click.command()
 @click.option("--relay", required=True)
+@click.option("--source", default=SOURCE, help="What is read.")
 @click.option("--stamps", type=click.Path(path_type=Path), required=True)
 @click.option("--events", type=int, help="End after so many.")
 @click.option("--asleep-after", type=int, help="Sleep from this event on.")
@@ -81,6 +82,7 @@ def stamps_of(noted: array[int], decoded: Decoded) -> list[int]:
 @click.option("--traced", is_flag=True, help="Note when windows are decoded, too.")
 def main(
     relay: str,
+    source: str,
     stamps: Path,
     events: int | None,
     asleep_after: int | None,
@@ -94,7 +96,7 @@ def main(
     probe = Probe(events, asleep_after)
     signal.signal(signal.SIGTERM, lambda number, frame: probe.stop.set())  # noqa: ARG005
     client = DatabusClient([relay], buffer_bytes=buffer_bytes, callback_budget_s=ASLEEP_BUDGET_S)
-    client.on(SOURCE)(probe.take)
+    client.on(source)(probe.take)
     with client:
         probe.stop.wait()
     write_numbers(stamps, stamps_of(probe.noted, decoded))

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.shared.load import write_numbers
 from databus.cli.main import main
 from databus.relay.ring.ring import Ring
-from databus.relay.serving.databus.stream import StreamJob, StreamResponse
+from databus.relay.serving.reading.stream import StreamJob, StreamResponse
 from databus.schemas.windows import MARK, EncodedWindow, WindowBatch
 
 

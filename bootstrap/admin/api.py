@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from databus import __version__
 from databus.bootstrap.admin.models import (
+    LeaseView,
     PairProblem,
     PairView,
     ProducerView,
@@ -20,6 +21,7 @@ from databus.bootstrap.admin.models import (
     StoreView,
 )
 from databus.bootstrap.admin.status import StoreStatus
+from databus.bootstrap.ownership.workers import Ownership
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.producer.relay_monitor import behind_s
@@ -156,6 +158,7 @@ class PairApi:
         return StoreView(
             name=name,
             state="absent" if is_paused is None else "paused" if is_paused else "running",
+            lease=_lease_view(pair.ownership(name)),
             problems=pair.problems().get(name, []),
             scn=_scn(store.scn),
             at=store.timestamp_ns / 1e9 if store.timestamp_ns > 0 else None,
@@ -218,6 +221,10 @@ class PairApi:
             last_seen_at=session.last_seen_s,
             problem=session.problem,
         )
+
+
+def _lease_view(lease: Ownership | None) -> LeaseView | None:
+    return lease and LeaseView(**lease._asdict())
 
 
 def _producer_view(producer: object) -> ProducerView | None:

@@ -61,6 +61,7 @@ class PairCollector(Collector):
         )
         yield from self._relays(stores.items())
         yield from self._producers()
+        yield from self._leases()
         yield from self._seeding(stores.items())
         yield from self._traffic()
         yield self._sessions()
@@ -149,6 +150,23 @@ class PairCollector(Collector):
             "1 while the producer and the seeder of the store are paused",
             _PHYSICAL,
             ((labels, value) for labels, value in paused if value is not None),
+        )
+
+    def _leases(self) -> Iterator[Metric]:
+        """Yield the leases of stores that several processes may fill."""
+        leases = [([name], self._pair.ownership(name)) for name in self._pair.paths]
+        held = [(labels, lease) for labels, lease in leases if lease is not None]
+        yield _gauge(
+            "is_active",
+            "1 when this process fills the store, 0 when it stands by or takes over",
+            _PHYSICAL,
+            ((labels, float(lease.role == "active")) for labels, lease in held),
+        )
+        yield _gauge(
+            "lease_term",
+            "Term of the store's lease, as this process knows it",
+            _PHYSICAL,
+            ((labels, lease.term) for labels, lease in held),
         )
 
     def _seeding(self, stores: Stores) -> Iterator[Metric]:

@@ -52,6 +52,18 @@ class ProducerView(ApiModel):
     problem: str
 
 
+class LeaseView(ApiModel):
+    """The lease of a store that several processes may fill."""
+
+    role: Literal["active", "taking over", "standby"] = Field(
+        description="Whether this process fills the store; `taking over`: it has the lease, and "
+        "waits for the store"
+    )
+    owner: str = Field(description='Host and process that has the lease; "" when it is free')
+    term: int = Field(description="The term of that owner: greater than those of all before it")
+    problem: str
+
+
 class RelayView(ApiModel):
     """The newest window at the relay."""
 
@@ -96,6 +108,7 @@ class StoreView(ApiModel):
     state: Literal["running", "paused", "absent"] = Field(
         description="State of producer and seeder; `absent` when another process fills the store"
     )
+    lease: LeaseView | None = Field(description="null unless `fill_lease_s` is set")
     problems: list[str]
     scn: Scn | None = Field(description="The newest window in the store")
     at: float | None = Field(description="When that was committed")

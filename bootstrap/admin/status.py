@@ -36,6 +36,7 @@ class StoreStatus:
     store_id: str = ""
     scn: int = -1
     timestamp_ns: int = 0
+    term: int = 0
     sources: tuple[SourceState, ...] = ()
     sizes: StoreSizes | None = None
 
@@ -57,6 +58,7 @@ class StoreStatus:
             "storeId": self.store_id,
             "scn": self.scn,
             "timestampNs": self.timestamp_ns,
+            "term": self.term,
             "fileBytes": None if sizes is None else sizes.file_bytes,
             "sources": {s.name: _source_value(s, sizes) for s in self.sources},
         }
@@ -65,8 +67,8 @@ class StoreStatus:
 def read_status(store: Store, sizes: StoreSizes | None) -> StoreStatus:
     """Return the current status of a store; the sizes are counted by the caller."""
     with store.reading():
-        position, sources = store.position(), tuple(store.sources())
-    return StoreStatus("", store.id, position.scn, position.timestamp_ns, sources, sizes)
+        position, term, sources = store.position(), store.term(), tuple(store.sources())
+    return StoreStatus("", store.id, position.scn, position.timestamp_ns, term, sources, sizes)
 
 
 def read_all(paths: Mapping[str, Path]) -> dict[str, StoreStatus]:
@@ -187,6 +189,11 @@ class SeedRates:
 def status_table(name: str, status: Mapping[str, Any]) -> Table:
     """Return a store's status, given as plain values, as a table for the terminal."""
     title = f"{name}: producer at scn {status['scn']}"
+    # A server of an earlier version has neither; a file says only the term.
+    if lease := status.get("lease"):
+        title += f", {_lease_text(lease)}"
+    elif term := status.get("term"):
+        title += f", term {term}"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for number, title in enumerate(_TITLES):
         table.add_column(title, no_wrap=True, justify="left" if number in (0, 2) else "right")
@@ -195,6 +202,11 @@ def status_table(name: str, status: Mapping[str, Any]) -> Table:
     problems = [status["problem"], *(v["problem"] for v in status["sources"].values())]
     table.caption = "\n".join(filter(None, problems)) or None
     return table
+
+
+def _lease_text(lease: Mapping[str, Any]) -> str:
+    owner = f"of {lease['owner']}" if lease["owner"] else "free"
+    return f"{lease['role']}; the lease is {owner}, term {lease['term']}"
 
 
 def _cells(source: str, values: Mapping[str, Any]) -> Iterator[Any]:

@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 
 from databus.bootstrap.admin.status import read_all, status_table
-from databus.bootstrap.pair import MakeWorker, Pair, store_paths
+from databus.bootstrap.ownership.workers import MakeWorker
+from databus.bootstrap.pair import Pair, store_paths
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
 from databus.bootstrap.service import make_service

@@ -30,6 +30,7 @@ from random import Random
 from databus.bootstrap.producer.stopped_tables import StoppedTables
 from databus.bootstrap.seeder.job import store_path as default_store_path
 from databus.bootstrap.seeder.row_identity import identity_in
+from databus.bootstrap.store.file import WriteLease
 from databus.bootstrap.store.retention import Retention
 from databus.bootstrap.store.store import Store, StoredEvent
 from databus.bootstrap.store.values import NOTHING_YET, Position, SourceStatus
@@ -185,12 +186,17 @@ class Producer:
         physical: PhysicalSourceSettings,
         store_path: Path | None = None,
         now_ns: Callable[[], int] = time.time_ns,
+        lease: WriteLease | None = None,
     ) -> None:
-        """`store_path` overrides the default path; `now_ns` is the wall clock."""
+        """`store_path` overrides the default path; `now_ns` is the wall clock.
+
+        The producer writes under the `lease`, if there is one.
+        """
         self._settings = settings
         self._physical = physical
         self._path = store_path or default_store_path(settings, physical)
         self._now_ns = now_ns
+        self._lease = lease
         self._sources = physical.source_names
         self._back_off = BackOff(settings.back_off, Random())
         self._lock = threading.Lock()
@@ -289,12 +295,15 @@ class Producer:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                with closing(Store.open(self._path, now_ns=self._now_ns)) as store:
+                with closing(self._open()) as store:
                     self._produce(store)
             except Exception as error:
                 # A thread has no caller to raise to: it logs the error and tries again.
                 self._note(error)
                 self._stopping.wait(self._back_off.next_s())
+
+    def _open(self) -> Store:
+        return Store.open(self._path, now_ns=self._now_ns, lease=self._lease)
 
     def _produce(self, store: Store) -> None:
         """Read until stopped; raise the error that ends the reading."""
@@ -315,14 +324,13 @@ class Producer:
         if until is not None:
             writer.call_at(until, client.stop)
         client.register(writer, sources, name=self._physical.name)
-        with self._lock:
-            if self._stopping.is_set():
-                return
-            self._client, self._writer = client, writer
-            self._read_without = frozenset(stopped)
         try:
-            client.start()
             with self._lock:
+                if self._stopping.is_set():
+                    return
+                self._client, self._writer = client, writer
+                self._read_without = frozenset(stopped)
+                client.start()  # before anybody can stop it
                 # It may have been paused while there was no client.
                 if self._is_paused:
                     client.pause()
@@ -343,7 +351,7 @@ class Producer:
 
     def _register(self, bindings: Bindings) -> None:
         """Store the ids and schemas that the relay sent. Runs on the client's network thread."""
-        with closing(Store.open(self._path)) as store:
+        with closing(self._open()) as store:
             src_ids = {bound.name: bound.src_id for bound in bindings.values()}
             store.add_sources(src_ids, self._stopped.problems)
             for bound in bindings.values():
@@ -421,7 +429,7 @@ class Producer:
     def _retain(self) -> None:
         while not self._stopping.wait(self._settings.retention_every_s):
             try:
-                with closing(Store.open(self._path, now_ns=self._now_ns)) as store:
+                with closing(self._open()) as store:
                     retention = Retention(store, self._settings, self._now_ns)
                     # Between two steps the producer may write.
                     while retention.step() and not self._stopping.wait(0.005):

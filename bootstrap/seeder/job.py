@@ -1,7 +1,8 @@
 """Seeding as a job: in the background of a producer, or once, for a command.
 
 One process at a time seeds a store: the one that holds the lock file beside it. A
-command that finds the lock held marks the tables as new and shows the progress.
+command that finds the lock held marks the tables as new and shows the progress. Processes that
+seed under a lease share that lock, to keep such a command out: the lease lets one write.
 A database that cannot be reached is tried again with back-off. A table that cannot
 be read stops alone: the problem in the store says what to do, and the table is tried
 again at the next start, or when it is marked as new.
@@ -21,6 +22,7 @@ from random import Random
 from databus.bootstrap.seeder.rate_limiter import Progress, Report
 from databus.bootstrap.seeder.read_ahead import ReadAheadScan
 from databus.bootstrap.seeder.seeder import Seeder, has_log
+from databus.bootstrap.store.file import WriteLease
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.client.machines.backoff import BackOff
@@ -28,6 +30,7 @@ from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.daemon.faults import trace_of
 from databus.daemon.files import take_lock
 from databus.daemon.log_setup import about
+from databus.leases.errors import LeaseError
 from databus.relay.sources.kind import open_scan
 from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import (
@@ -56,10 +59,11 @@ def store_path(settings: BootstrapSettings, physical: PhysicalSourceSettings) ->
 
 
 @contextmanager
-def hold_seeding(path: Path) -> Iterator[bool]:
+def hold_seeding(path: Path, *, is_shared: bool = False) -> Iterator[bool]:
     """Take the seeding lock of the store at `path`; yield False when it is held already."""
+    lock, in_use = Path(f"{path}-seeding"), f"store {path} is being seeded"
     try:
-        let_go = take_lock(Path(f"{path}-seeding"), f"store {path} is being seeded")
+        let_go = take_lock(lock, in_use, is_shared=is_shared)
     except SettingsError:
         yield False
         return
@@ -130,7 +134,7 @@ class TableSeeding:
             if self._store.source(source).problem:
                 self._store.set_problem(source, "")
             self._seeder(scan).seed(source)
-        except (SourceUnavailableError, BootstrapError):
+        except (SourceUnavailableError, BootstrapError, LeaseError):
             raise
         except DatabusError as error:
             self._give_up(source, error)
@@ -174,8 +178,11 @@ class SeedingThread:
         physical: PhysicalSourceSettings,
         report: Report = lambda _: None,
         open_scan: OpenScan = open_scan,
+        lease: WriteLease | None = None,
     ) -> None:
+        """Write under a `lease`, if there is one."""
         self._settings = settings
+        self._lease = lease
         self._physical = physical
         self._report = report
         self._open_scan = open_scan
@@ -240,10 +247,10 @@ class SeedingThread:
 
     def _work(self) -> None:
         path = store_path(self._settings, self._physical)
-        with hold_seeding(path) as is_mine:
+        with hold_seeding(path, is_shared=self._lease is not None) as is_mine:
             if not is_mine:
                 return
-            with closing(Store.open(path)) as store:
+            with closing(Store.open(path, lease=self._lease)) as store:
                 tables = TableSeeding(
                     self._settings,
                     self._physical,

@@ -26,9 +26,8 @@ def measure(request: MeasureRequest, stores: Stores, listed: Listed) -> dict[str
 
 def _measure_snapshot(choice: SourceLookup, request: MeasureRequest) -> dict[str, int]:
     source = find_snapshot(choice, request.checkpoint)
-    found = choice.store.measure_snapshot(
-        source.name, remaining_snapshot(request, source), request.most_rows, request.most_bytes
-    )
+    rows = remaining_snapshot(request, source, choice.store.rows_now(choice.src_ids))
+    found = choice.store.measure_snapshot(source.name, rows, request.most_rows, request.most_bytes)
     return {
         "snapshotOffset": found.last_id,
         "rows": found.rows,

@@ -35,6 +35,7 @@ from databus.bootstrap.server.checks import (
     find_snapshot,
 )
 from databus.bootstrap.server.parameters import PageRequest, Reading, StartRequest
+from databus.bootstrap.server.row_filters import filter_of_rows
 from databus.bootstrap.server.source_lookup import Listed, SourceLookup, Stores, choose_sources
 from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.rows_now import RowsNow
@@ -265,7 +266,7 @@ class _SnapshotPage(_PageReader):
     def read(self) -> Page:
         """Return the page."""
         source = find_snapshot(self._choice, self._checkpoint)
-        snapshot_range = remaining_snapshot(self._request, source)
+        snapshot_range = remaining_snapshot(self._request, source, self._now)
         if self._render is None:
             # Events are sent as they are stored, so SQLite can join them.
             parts, found = self._store.snapshot_body(source.name, snapshot_range, self._room_bytes)
@@ -334,14 +335,14 @@ class _CatchUpPage(_PageReader):
         return replace(after, prev_scn=scn) if after.is_whole_window else after
 
 
-def remaining_snapshot(reading: Reading, source: SourceState) -> SnapshotRange:
+def remaining_snapshot(reading: Reading, source: SourceState, now: RowsNow) -> SnapshotRange:
     """Return which rows of a source's snapshot are still to be sent after a checkpoint."""
     checkpoint = reading.checkpoint
     return needed_rows(
         max(checkpoint.bootstrap_since_scn, 0),
         checkpoint.bootstrap_start_scn,
         checkpoint.snapshot_offset,
-        reading.filter_of(source.src_id),
+        filter_of_rows(reading.filter_of(source.src_id), source.src_id, now, now.renew_standing),
         checkpoint.seen_scn,
         reading.until_row,
         with_truncates=reading.wants_truncates,
@@ -354,7 +355,10 @@ def remaining_log(reading: Reading, choice: SourceLookup, now: RowsNow) -> LogRa
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError.
     """
     checkpoint = reading.checkpoint
-    filters = {source.src_id: reading.filter_of(source.src_id) for source in choice.sources}
+    filters = {
+        src_id: filter_of_rows(reading.filter_of(src_id), src_id, now, now.renew)
+        for src_id in choice.src_ids
+    }
     check_reloads(now, choice, checkpoint)
     log_range = LogRange(
         choice.src_ids,

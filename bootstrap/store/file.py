@@ -4,6 +4,12 @@ WAL, synchronous=NORMAL: a power cut may lose the newest transactions, but only 
 and in order, and the position with them, so the relay sends them again. Several processes
 write in turn; each transaction starts with BEGIN IMMEDIATE, so that none fails half-way
 because another was faster.
+
+A process may write under a lease, which has a term. Each transaction
+looks at its begin, and again right before its COMMIT, whether the lease is held, and at its begin
+whether a newer term has begun, which is noted in the store. So nothing is written under a term once
+a newer one has begun, and a process that was frozen for longer than its lease rolls back what it
+was writing.
 """
 
 from __future__ import annotations
@@ -12,19 +18,34 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from databus.bootstrap.store import source_table
 from databus.bootstrap.store.filter_sql import add_functions
-from databus.bootstrap.store.migrations import is_current, is_unmade, migrate
+from databus.bootstrap.store.migrations import has_term, is_current, is_unmade, migrate
 from databus.daemon.faults import as_sqlite_errors
 from databus.daemon.files import make_folder, make_private
 from databus.daemon.sqlite_tables import Database
+from databus.leases.errors import check_term
 from databus.schemas.errors import BootstrapError, ProtocolError, StoreDamagedError
 
 log = logging.getLogger(__name__)
+
+
+class WriteLease(Protocol):
+    """The lease that a process writes a store under."""
+
+    def term(self) -> int:
+        """Return the term to write under; raise LeaseLostError when the lease is not held now."""
+        ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Return a context that each transaction is in, as long as it has the write lock."""
+        ...
+
 
 BUSY_S = 30.0
 _SWITCH_S = 0.002
@@ -44,8 +65,8 @@ _SETUP = (
 # Advice, by the start of SQLite's name for the error.
 _ADVICE = {
     "SQLITE_FULL": "the disk is full: make room; nothing was lost",
-    "SQLITE_BUSY": f"another process has held its lock for {BUSY_S:g} s",
-    "SQLITE_LOCKED": f"another process has held its lock for {BUSY_S:g} s",
+    "SQLITE_BUSY": "another process holds its lock",
+    "SQLITE_LOCKED": "another process holds its lock",
     "SQLITE_CORRUPT": "the file is damaged: move it away, and all is seeded again",
     "SQLITE_NOTADB": "the file is damaged: move it away, and all is seeded again",
     "SQLITE_READONLY": "the file or its folder cannot be written to",
@@ -58,13 +79,24 @@ _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 class StoreFile:
     """One connection to a store's file, used by one thread at a time."""
 
-    def __init__(self, path: Path, is_read_only: bool = False) -> None:
-        """Open the file; create or migrate it unless `is_read_only`. Raises BootstrapError."""
+    def __init__(
+        self,
+        path: Path,
+        is_read_only: bool = False,
+        lease: WriteLease | None = None,
+        busy_s: float | None = None,
+    ) -> None:
+        """Open the file; create or migrate it unless `is_read_only`. Raises BootstrapError.
+
+        Waits for another process that writes, `BUSY_S` unless `busy_s` is given. Under a
+        `lease`, LeaseError is raised, too.
+        """
         self.path = path
+        self._lease = lease
         self._is_in_transaction = False
         self.is_stamped = True  # whether every row's checksum is current
         with self.explained("opening"):
-            self.connection = _connect(path, is_read_only)
+            self.connection = _connect(path, is_read_only, busy_s)
             try:
                 self.database = Database(self.connection)
                 self._prepare(is_read_only)
@@ -86,16 +118,21 @@ class StoreFile:
         caller that changes more than `log_bytes` does that for the row it changes.
         """
         assert not self._is_in_transaction, "a transaction within a transaction"
-        with self.explained(what, source, scn):
+        # The guard before the lock: frozen between both, the process would hold it for ever.
+        guard = nullcontext() if self._lease is None else self._lease.writing()
+        with self.explained(what, source, scn), guard:
             self.connection.execute("BEGIN IMMEDIATE")
             self._is_in_transaction = True
             try:
+                self._check_term(what)
                 if stamps:
                     source_table.check(self.connection, self.path)
                 self.is_stamped = not stamps
                 yield
                 if stamps:
                     source_table.stamp(self.connection)
+                if self._lease is not None:
+                    self._lease.term()  # the process may have been frozen meanwhile
                 self.connection.execute("COMMIT")
             except BaseException:
                 # SQLite may have rolled back already, for example on a full disk.
@@ -104,6 +141,11 @@ class StoreFile:
                 raise
             finally:
                 self._is_in_transaction, self.is_stamped = False, True
+
+    def _check_term(self, what: str) -> None:
+        if self._lease is not None and has_term(self.database):
+            newest = source_table.term_of(self.connection)
+            check_term(f"store {self.path}: {what}", self._lease.term(), newest)
 
     @contextmanager
     def reading(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
@@ -121,28 +163,15 @@ class StoreFile:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
 
-    @contextmanager
-    def explained(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
+    def explained(
+        self, what: str, source: str = "", scn: int | None = None
+    ) -> AbstractContextManager[None]:
         """Turn errors into BootstrapError with the path, the operation, source and SCN.
 
         These are SQLite's errors, and those of a damaged event: events from elsewhere were
         validated before they got here. StoreDamagedError when the file is damaged.
         """
-        place = f" of {source}" if source else ""
-        at = "" if scn is None else f" at scn {scn}"
-        try:
-            with as_sqlite_errors():
-                yield
-        except ProtocolError as error:
-            raise source_table.damaged(
-                self.path, f"{what}{place}{at} read a malformed event: {error}"
-            ) from error
-        except (sqlite3.Error, OSError) as error:
-            name = _name_of(error)
-            kind = StoreDamagedError if name.startswith(_DAMAGED) else BootstrapError
-            raise kind(
-                f"store {self.path}: {what}{place}{at} failed: {error}{_advice(name)}"
-            ) from error
+        return _explained(self.path, what, source, scn)
 
     def _prepare(self, is_read_only: bool) -> None:
         for statement in _SETUP:
@@ -182,7 +211,24 @@ class StoreFile:
                 time.sleep(_SWITCH_S)
 
 
-def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
+@contextmanager
+def _explained(path: Path, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
+    place = f" of {source}" if source else ""
+    at = "" if scn is None else f" at scn {scn}"
+    try:
+        with as_sqlite_errors():
+            yield
+    except ProtocolError as error:
+        raise source_table.damaged(
+            path, f"{what}{place}{at} read a malformed event: {error}"
+        ) from error
+    except (sqlite3.Error, OSError) as error:
+        name = _name_of(error)
+        kind = StoreDamagedError if name.startswith(_DAMAGED) else BootstrapError
+        raise kind(f"store {path}: {what}{place}{at} failed: {error}{_advice(name)}") from error
+
+
+def _connect(path: Path, is_read_only: bool, busy_s: float | None = None) -> sqlite3.Connection:
     if is_read_only:
         # Not `mode=ro`: readers of a WAL database write to its -shm file.
         uri = f"{path.resolve().as_uri()}?mode=rw"
@@ -193,7 +239,7 @@ def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(
         uri,
         uri=True,
-        timeout=BUSY_S,
+        timeout=BUSY_S if busy_s is None else busy_s,
         isolation_level=None,
         check_same_thread=False,  # one thread at a time: the opener may hand it on
         cached_statements=_CACHED_STATEMENTS,
@@ -215,6 +261,23 @@ def _advice(name: str) -> str:
         if name.startswith(beginning):
             return f"; {advice}"
     return ""
+
+
+def identify(path: Path) -> tuple[str, int]:
+    """Return the id of a store, and its newest term, without changing it; make it if it is new.
+
+    Raises BootstrapError, also for a file that a newer version of the project wrote.
+    """
+    make_folder(path.parent)
+    make_private(path)
+    with _explained(path, "opening"), closing(_connect(path, is_read_only=True)) as connection:
+        database = Database(connection)
+        if not is_unmade(database):
+            is_current(database, path)
+            (store_id,) = connection.execute("select id from store").fetchone()
+            return str(store_id), source_table.term_of(connection) if has_term(database) else 0
+    StoreFile(path).close()
+    return identify(path)
 
 
 _PROBE = """

@@ -6,13 +6,15 @@ is in no range, so such rows pass a RANGE condition, and the code that fetches t
 the filter in memory, which raises the error. Events about every row (truncates) pass all
 conditions, or none.
 
-A partition filter calls `key_hash` of a row's `key`, which `add_functions` adds to a connection.
+A partition filter calls `key_hash` of a row's `key`, which `add_functions` adds to a connection; by
+columns, a function that reads rows (`RowFilter`), for SQLite does not.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from databus.schemas.errors import InvalidParameterError
@@ -39,6 +41,39 @@ _RANGE = "(is_hashed or number between ? and ?)"  # matches EVERY_KEY too
 _HASH = "substr(?, 1 + key_hash(key) % ?, 1) = '1'"  # the first is a digit for each partition
 
 
+class RowFilter:
+    """A filter of one source that looks at its rows, for one read; one thread.
+
+    A row of a snapshot has nothing that says where it was before. So a consumer that may have it
+    already, from before the snapshot, gets it whatever its partition: if it was its own, it removes
+    it. In the log each change says both.
+    """
+
+    def __init__(self, function: str, wants: Callable[[bytes], bool]) -> None:
+        """`wants` decides by the event; `function` is its name in SQL."""
+        self.function, self._wants = function, wants
+        self._error: Exception | None = None
+
+    def add_to(self, connection: sqlite3.Connection) -> None:
+        """Let conditions of this connection call the function."""
+        connection.create_function(self.function, 1, self._call, deterministic=True)
+
+    def check(self) -> None:
+        """Raise what the function has raised, of which SQLite says nothing."""
+        if self._error is not None:
+            raise self._error
+
+    def _call(self, event: bytes) -> bool:
+        try:
+            return self._wants(event)
+        except Exception as error:
+            self._error = error
+            raise
+
+
+StoredFilter = EventFilter | RowFilter
+
+
 class Condition(NamedTuple):
     """An SQL condition over `number` and `is_hashed`, and its parameters."""
 
@@ -55,9 +90,34 @@ def add_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("key_hash", 1, _hash_of, deterministic=True)
 
 
-def condition_of(wanted: EventFilter | None, *, with_truncates: bool = True) -> Condition:
-    """Return the condition of a filter; raises InvalidParameterError for an unsupported kind."""
-    condition = _condition_of_key(wanted)
+@contextmanager
+def applied(
+    connection: sqlite3.Connection, filters: Iterable[StoredFilter | None]
+) -> Iterator[None]:
+    """Let the reads of the block use filters; raise what one of them raises."""
+    of_rows = [one for one in filters if isinstance(one, RowFilter)]
+    for one in of_rows:
+        one.add_to(connection)
+    try:
+        yield
+    except sqlite3.OperationalError:
+        for one in of_rows:
+            one.check()
+        raise
+
+
+def condition_of(
+    wanted: StoredFilter | None, *, with_truncates: bool = True, known_scn: int | None = None
+) -> Condition:
+    """Return the condition of a filter; raises InvalidParameterError for an unsupported kind.
+
+    By columns, rows after `known_scn` pass, too: the consumer may have had them.
+    """
+    if isinstance(wanted, RowFilter):
+        is_known, known = ("", ()) if known_scn is None else ("scn > ? or ", (known_scn,))
+        condition = Condition(f"({is_known}{wanted.function}(event))", known)
+    else:
+        condition = _condition_of_key(wanted)
     if not with_truncates:
         return condition._replace(sql=f"(is_hashed <> {EVERY_KEY} and {condition.sql})")
     if condition is EVERY_ROW:
@@ -66,10 +126,11 @@ def condition_of(wanted: EventFilter | None, *, with_truncates: bool = True) -> 
 
 
 def check_range(
-    condition: Condition, wanted: EventFilter | None, is_hashed: int, key: int | bytes
+    condition: Condition, wanted: StoredFilter | None, is_hashed: int, key: int | bytes
 ) -> None:
     """Raise the filter's InvalidParameterError for a key that can be in no range."""
     if is_hashed == 1 and condition.has_ranges and wanted is not None:
+        assert not isinstance(wanted, RowFilter), "it has no ranges"
         wanted.matches(key)
 
 
@@ -83,10 +144,7 @@ def _condition_of_key(wanted: EventFilter | None) -> Condition:
             return Condition(_MOD, (num_buckets, num_buckets, *_between(start, end)))
         case RangeFilter(start, end):
             return Condition(_RANGE, _between(start, end), has_ranges=True)
-        case PartitionFilter(partitions, those, by):
-            if by:
-                rule = "a bootstrap server knows partitions by the primary key only"
-                raise InvalidParameterError(Parameter.FILTERS, ",".join(by), rule)
+        case PartitionFilter(partitions, those, ()):
             digits = "".join("01"[partition in those] for partition in range(partitions))
             return Condition(_HASH, (digits, partitions))
     raise InvalidParameterError(

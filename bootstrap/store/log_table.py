@@ -22,6 +22,7 @@ from databus.bootstrap.store.file import joins_bytes
 from databus.bootstrap.store.filter_sql import (
     EVERY_KEY,
     Condition,
+    StoredFilter,
     check_range,
     condition_of,
     number_of,
@@ -37,7 +38,6 @@ from databus.bootstrap.store.values import (
     StoredEvent,
 )
 from databus.schemas.event.v2 import SMALLEST_BYTES, peek
-from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
 from databus.schemas.stream.whole_events import check_events
 
@@ -112,7 +112,7 @@ class LogRange(NamedTuple):
     src_ids: Sequence[int]
     after: LogPlace
     target_scn: int
-    filters: Mapping[int, EventFilter]
+    filters: Mapping[int, StoredFilter]
     after_id: int = 0
     until_id: int = MAX_SCN
     with_truncates: bool = True
@@ -217,7 +217,7 @@ def _rows_of(
 
 
 def _checked(
-    rows: Iterator[_Row], condition: Condition, wanted: EventFilter | None
+    rows: Iterator[_Row], condition: Condition, wanted: StoredFilter | None
 ) -> Generator[_Row, None, None]:
     """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
     for row in rows:

@@ -175,8 +175,12 @@ def _is_of_now(event: bytes) -> bool:
         return False
 
 
+# The newest term under which the store was written. Older programs would not heed it.
+_SIXTH = "alter table store add column term integer not null default 0"
+
 Migration = str | Callable[[Database], None]
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _restamp_store)
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _restamp_store, _SIXTH)
+_WITH_TERM: Final = MIGRATIONS.index(_SIXTH) + 1
 
 
 def is_current(database: Database, path: Path) -> bool:
@@ -197,6 +201,12 @@ def is_unmade(database: Database) -> bool:
     """Return whether the file is new and has no tables yet."""
     (version,) = database.execute("pragma user_version").fetchone()
     return not version
+
+
+def has_term(database: Database) -> bool:
+    """Return whether the file has a place for terms."""
+    (version,) = database.execute("pragma user_version").fetchone()
+    return int(version) >= _WITH_TERM
 
 
 def migrate(database: Database) -> int:

@@ -16,6 +16,7 @@ from databus.bootstrap.store import (
     source_table,
 )
 from databus.bootstrap.store.file import StoreFile
+from databus.bootstrap.store.filter_sql import StoredFilter, applied
 from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.rows_now import RowsNow
 from databus.bootstrap.store.snapshot_pages import SnapshotRange
@@ -64,12 +65,28 @@ class StoreReading:
         with self.file.reading("reading"):
             yield
 
+    @contextmanager
+    def _filtering(
+        self,
+        filters: Iterable[StoredFilter | None],
+        doing: str,
+        name: str = "",
+        scn: int | None = None,
+    ) -> Iterator[None]:
+        with self.file.reading(doing, name, scn=scn), applied(self._connection, filters):
+            yield
+
     # State and sizes
 
     def position(self) -> Position:
         """Return the position after the last applied window; SCN -1 when there is none."""
         with self.file.explained("reading the position"):
             return source_table.position_of(self._connection, self.path)
+
+    def term(self) -> int:
+        """Return the newest term that has begun; 0 = it was never written under a lease."""
+        with self.file.explained("reading the term"):
+            return source_table.term_of(self._connection)
 
     def window_at(self, src_ids: Sequence[int], scn: int) -> tuple[int, int] | None:
         """Return SCN and timestamp of the newest window up to `scn` with rows of these sources."""
@@ -154,7 +171,7 @@ class StoreReading:
 
         Raises InvalidParameterError when a RANGE filter finds a key that is not a number.
         """
-        with self.file.reading("reading rows", name):
+        with self._filtering([snapshot_range.wanted], "reading rows", name):
             src_id = self.source(name).src_id
             return snapshot_pages.page(self._connection, src_id, snapshot_range, most_bytes)
 
@@ -165,7 +182,7 @@ class StoreReading:
 
         Raises the errors of `snapshot_page`.
         """
-        with self.file.reading("reading rows", name):
+        with self._filtering([snapshot_range.wanted], "reading rows", name):
             src_id = self.source(name).src_id
             return snapshot_pages.body(self._connection, src_id, snapshot_range, most_bytes)
 
@@ -173,7 +190,7 @@ class StoreReading:
         self, name: str, snapshot_range: SnapshotRange, most_rows: int, most_bytes: int
     ) -> SnapshotMeasure:
         """Return how far a number of rows and bytes reaches; raises as `snapshot_page` does."""
-        with self.file.reading("counting rows", name):
+        with self._filtering([snapshot_range.wanted], "counting rows", name):
             src_id = self.source(name).src_id
             return snapshot_pages.measure(
                 self._connection, src_id, snapshot_range, most_rows, most_bytes
@@ -190,7 +207,7 @@ class StoreReading:
         A place is (SCN, index of the last row consumed). The index is WHOLE_WINDOW when
         the whole window was consumed.
         """
-        with self.file.reading("reading the log", scn=log_range.after[0]):
+        with self._filtering(log_range.filters.values(), "reading the log", scn=log_range.after[0]):
             return log_table.page(self._connection, log_range, most_bytes)
 
     def log_body(self, log_range: LogRange, most_bytes: int) -> LogBody | None:
@@ -199,7 +216,7 @@ class StoreReading:
         None when the first window does not fit or this SQLite cannot join bytes: then
         call `log_page`.
         """
-        with self.file.reading("reading the log", scn=log_range.after[0]):
+        with self._filtering(log_range.filters.values(), "reading the log", scn=log_range.after[0]):
             return log_table.body(self._connection, log_range, most_bytes)
 
     def measure_log(self, log_range: LogRange, most_rows: int, most_bytes: int) -> LogMeasure:
@@ -207,7 +224,9 @@ class StoreReading:
 
         At least one window if there is one; `target_scn` when there are no more.
         """
-        with self.file.reading("counting the log", scn=log_range.after[0]):
+        with self._filtering(
+            log_range.filters.values(), "counting the log", scn=log_range.after[0]
+        ):
             return log_table.measure(self._connection, log_range, most_rows, most_bytes)
 
     def count_changed(self, name: str, since_scn: int, limit: int) -> int:

@@ -139,7 +139,10 @@ class Retention:
         with self._store.file.explained("giving back space"):
             if not self._has_too_much_free():
                 return False
-            self._connection.execute(f"pragma incremental_vacuum({STEP_PAGES})").fetchall()
+        with self._store.file.writing("giving back space", stamps=False):
+            # One at a time: Python steps through a statement without columns only once.
+            for _ in range(STEP_PAGES):
+                self._connection.execute("pragma incremental_vacuum(1)")
             return self._has_too_much_free()
 
     def _has_too_much_free(self) -> bool:

@@ -17,7 +17,13 @@ from contextlib import closing
 from typing import NamedTuple
 
 from databus.bootstrap.store.file import joins_bytes
-from databus.bootstrap.store.filter_sql import EVERY_KEY, Condition, check_range, condition_of
+from databus.bootstrap.store.filter_sql import (
+    EVERY_KEY,
+    Condition,
+    StoredFilter,
+    check_range,
+    condition_of,
+)
 from databus.bootstrap.store.snapshot_table import count_changed
 from databus.bootstrap.store.values import (
     NOTHING_YET,
@@ -27,7 +33,6 @@ from databus.bootstrap.store.values import (
     StoreRow,
 )
 from databus.schemas.event.event import WHOLE_TABLE_KEY
-from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
 from databus.schemas.stream.whole_events import check_events
 
@@ -68,13 +73,13 @@ class SnapshotRange(NamedTuple):
 
     Rows with `after_id` < id <= `until_id` and `since_scn` < SCN <= `start_scn` that pass
     the filter; tombstones only with SCNs above `deleted_after_scn`, and that of a truncate
-    only `with_truncates`.
+    only `with_truncates`. Above `deleted_after_scn` a row passes a filter by columns, too.
     """
 
     since_scn: int
     start_scn: int
     after_id: int
-    wanted: EventFilter | None = None
+    wanted: StoredFilter | None = None
     until_id: int = MAX_SCN
     deleted_after_scn: int = MAX_SCN
     with_truncates: bool = True
@@ -84,7 +89,7 @@ def needed_rows(
     since_scn: int,
     start_scn: int,
     after_id: int,
-    wanted: EventFilter | None,
+    wanted: StoredFilter | None,
     seen_scn: int = NOTHING_YET,
     until_id: int = MAX_SCN,
     *,
@@ -122,7 +127,9 @@ class _Rows:
         self._src_id = src_id
         self._range = snapshot_range
         self.condition: Condition = condition_of(
-            snapshot_range.wanted, with_truncates=snapshot_range.with_truncates
+            snapshot_range.wanted,
+            with_truncates=snapshot_range.with_truncates,
+            known_scn=snapshot_range.deleted_after_scn,
         )
         is_whole = snapshot_range.since_scn <= 0
         self.are_few = (

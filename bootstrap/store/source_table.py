@@ -1,4 +1,4 @@
-"""The tables `store` and `sources`: the producer's position and each source's state.
+"""The tables `store` and `sources`: the producer's position and term, and each source's state.
 
 This is the SQL of `Store`, which documents when and why it runs.
 
@@ -19,8 +19,9 @@ from databus.bootstrap.store.values import Position, SourceState, SourceStatus
 from databus.schemas.errors import StoreDamagedError
 from databus.schemas.scn import MAX_SCN
 
-_POSITION = "select id, scn, timestamp_ns, crc from store"
-_MOVE = "update store set scn = ?, timestamp_ns = ?, crc = ?"
+_POSITION = "select id, scn, timestamp_ns, term, crc from store"
+_MOVE = "update store set scn = ?, timestamp_ns = ?, term = ?, crc = ?"
+_IDENTITY = "select id, term from store"
 STATE_FIELDS = tuple(field.name for field in fields(SourceState))
 STATES = f"select {', '.join(STATE_FIELDS)}, crc from sources"
 _STAMP = "update sources set crc = ? where name = ?"
@@ -111,13 +112,33 @@ def position_of(connection: sqlite3.Connection, path: object) -> Position:
     *values, crc = connection.execute(_POSITION).fetchone()
     if crc != _checksum(values):
         raise damaged(path, "the producer's position is not what was written")
-    return Position(*values[1:])
+    return Position(*values[1:3])
 
 
 def move(connection: sqlite3.Connection, scn: int, timestamp_ns: int) -> None:
     """Write the producer's position."""
-    (store_id,) = connection.execute("select id from store").fetchone()
-    connection.execute(_MOVE, (scn, timestamp_ns, _checksum((store_id, scn, timestamp_ns))))
+    store_id, term = connection.execute(_IDENTITY).fetchone()
+    _write(connection, store_id, scn, timestamp_ns, term)
+
+
+def term_of(connection: sqlite3.Connection) -> int:
+    """Return the newest term that has begun; 0 = the store was never written under a lease."""
+    _, term = connection.execute(_IDENTITY).fetchone()
+    return int(term)
+
+
+def begin_term(connection: sqlite3.Connection, path: object, term: int) -> None:
+    """Write the term under which the store is written from now on."""
+    scn, timestamp_ns = position_of(connection, path)
+    store_id, _ = connection.execute(_IDENTITY).fetchone()
+    _write(connection, store_id, scn, timestamp_ns, term)
+
+
+def _write(
+    connection: sqlite3.Connection, store_id: str, scn: int, timestamp_ns: int, term: int
+) -> None:
+    crc = _checksum((store_id, scn, timestamp_ns, term))
+    connection.execute(_MOVE, (scn, timestamp_ns, term, crc))
 
 
 def stamp(connection: sqlite3.Connection) -> None:
@@ -138,7 +159,7 @@ def stamp_one(connection: sqlite3.Connection, name: str) -> None:
 
 def stamp_all(connection: sqlite3.Connection) -> None:
     """Give every row its first checksum."""
-    _, scn, timestamp_ns, _ = connection.execute(_POSITION).fetchone()
+    _, scn, timestamp_ns, *_ = connection.execute(_POSITION).fetchone()
     move(connection, scn, timestamp_ns)
     stamp(connection)
 

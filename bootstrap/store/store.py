@@ -28,7 +28,7 @@ from databus.bootstrap.store import (
     snapshot_table,
     source_table,
 )
-from databus.bootstrap.store.file import StoreFile
+from databus.bootstrap.store.file import StoreFile, WriteLease
 from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.reads import StoreReading
 from databus.bootstrap.store.rows_now import RowsNow
@@ -103,17 +103,26 @@ class Store(StoreReading):
         *,
         is_read_only: bool = False,
         now_ns: Callable[[], int] = time.time_ns,
+        lease: WriteLease | None = None,
+        busy_s: float | None = None,
     ) -> Store:
         """Open a store, creating it if necessary; `now_ns` is the wall clock.
 
-        Raises BootstrapError, also for a file that a newer version of the project wrote.
+        Under a `lease`, each write raises LeaseLostError when the lease is not held any more, and
+        StaleTermError when a newer term has begun. Raises BootstrapError, also for a file that a
+        newer version of the project wrote.
         """
-        file = StoreFile(path, is_read_only)
+        file = StoreFile(path, is_read_only, lease, busy_s)
         try:
             return cls(file, now_ns)
         except BaseException:
             file.close()
             raise
+
+    def begin_term(self, term: int) -> None:
+        """Refuse from now on what others write under a smaller term; raise LeaseError."""
+        with self.file.writing("beginning a term"):
+            source_table.begin_term(self._connection, self.path, term)
 
     # Sources and schemas
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-from databus.client.checkpoints.kept import (
+from databus.groups.kept_checkpoint import (
     Kept,
     check_no_term,
     check_owner,
@@ -18,6 +18,7 @@ from databus.client.checkpoints.kept import (
     encode_kept,
     kept_name,
 )
+from databus.groups.reading import CHECKPOINTS
 from databus.leases.errors import LeaseError, StaleTermError, check_term
 from databus.leases.places import open_records
 from databus.leases.records import Records, change
@@ -54,7 +55,7 @@ class RecordCheckpoints:
     Without terms nothing keeps two processes from writing one checkpoint: only one may run.
     """
 
-    def __init__(self, records: Records, folder: str = "checkpoints/") -> None:
+    def __init__(self, records: Records, folder: str = CHECKPOINTS) -> None:
         """Keep checkpoints in `records`; `folder` is the beginning of their names."""
         self._records, self._folder = records, folder
 

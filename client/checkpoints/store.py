@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Protocol
 
 from databus.client.checkpoints.fenced import FencedCheckpointStore, RecordCheckpoints
-from databus.client.checkpoints.kept import (
+from databus.daemon.files import FileHeldError, make_folder, open_locked, replace_file
+from databus.daemon.guarded_files import content_of
+from databus.groups.kept_checkpoint import (
     Kept,
     check_no_term,
     check_owner,
@@ -28,8 +30,6 @@ from databus.client.checkpoints.kept import (
     encode_kept,
     kept_name,
 )
-from databus.daemon.files import FileHeldError, make_folder, open_locked, replace_file
-from databus.daemon.guarded_files import content_of
 from databus.leases.errors import StaleTermError
 from databus.leases.file_records import FileRecords
 from databus.schemas.checkpoint import Checkpoint

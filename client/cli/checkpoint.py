@@ -124,7 +124,7 @@ def set_(
         path = store.path(found.name, found.sources)
         old = shown_at(path)[0] if path.exists() else found
         server = None if relay is None else named_server(relay, token_file, tls_ca)
-        held = None if server is None else range_in(old, ranges_of(server))
+        held = None if server is None else _range_of(old, ranges_of(server))
         new = _target(parse_start(position), old, server, held)
         _explain(old, new, position, held)
         if not yes:
@@ -193,19 +193,25 @@ def ranges_of(server: ApiClient) -> list[RelayRange]:
     return found
 
 
-def range_in(one: Shown, ranges: Sequence[RelayRange]) -> RelayRange:
+def range_in(
+    sources: Sequence[str], ranges: Sequence[RelayRange], physical_source: str | None = None
+) -> RelayRange:
     """Return the range that a relay holds for a registration; raise UnknownSourceError."""
     for held in ranges:
-        if one.physical_source == held.physical_source or set(one.sources) <= set(held.sources):
+        if physical_source == held.physical_source or set(sources) <= set(held.sources):
             return held
     known = sorted(name for held in ranges for name in held.sources)
-    missing = [name for name in one.sources if name not in known] or one.sources
+    missing = [name for name in sources if name not in known] or sources
     raise UnknownSourceError(missing[0], known)
+
+
+def _range_of(one: Shown, ranges: Sequence[RelayRange]) -> RelayRange:
+    return range_in(one.sources, ranges, one.physical_source)
 
 
 def lag_in(one: Shown, ranges: Sequence[RelayRange]) -> Lag:
     """Return the lag of a registration; raise UnknownSourceError."""
-    return lag_of(one.scn, one.time_ns, range_in(one, ranges))
+    return lag_of(one.scn, one.time_ns, _range_of(one, ranges))
 
 
 def to_json_value(one: Shown, lag: Lag | None) -> dict[str, Any]:

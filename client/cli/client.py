@@ -22,7 +22,7 @@ from databus.cli.daemon_options import log_format_option
 from databus.client.cli.processes import run_processes
 from databus.client.cli.tail import json_of, line_of
 from databus.client.client import DatabusClient
-from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result, StatementEvent
 from databus.client.machines.position import parse_start
 from databus.conf.loading import load_settings
 from databus.conf.settings import ClientSettings
@@ -83,12 +83,16 @@ def tail(
         _print(islice(events, count), is_json)
 
 
-def _events(client: DatabusClient, sources: tuple[str, ...]) -> Iterator[DataEvent]:
+def _events(
+    client: DatabusClient, sources: tuple[str, ...]
+) -> Iterator[DataEvent | StatementEvent]:
     for window in client.windows(*sources, name="tail"):
-        yield from window.events
+        for change in window.changes if window.statements else window.events:
+            if not isinstance(change, DdlEvent):
+                yield change
 
 
-def _print(events: Iterator[DataEvent], is_json: bool) -> None:
+def _print(events: Iterator[DataEvent | StatementEvent], is_json: bool) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else STREAM_COLUMNS)
     for event in events:
         if is_json:

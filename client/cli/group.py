@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from databus.cli.api_client import ApiClient, access_options, named_server
 from databus.client.checkpoints.fenced import RecordCheckpoints
-from databus.client.group.group_record import GroupRecord
+from databus.client.cli.checkpoint import range_in, ranges_of
 from databus.client.machines.position import parse_start
-from databus.client.membership.halted import HaltedGroup, halted, read_group
-from databus.client.membership.kept_generation import begin_of, read_generation
-from databus.client.membership.membership import all_groups
-from databus.client.membership.partition_checkpoints import checkpoint_name, consumed_scn
+from databus.client.membership.halted import HaltedGroup, halted
 from databus.conf.units import duration_text
+from databus.groups.group_record import GroupRecord
+from databus.groups.moves import DAY_S, GroupMoves, ranges_text, read_moves
+from databus.groups.names import all_groups, consumed_scn
+from databus.groups.reading import PartitionState, read_group, read_partitions
 from databus.leases.places import open_records
-from databus.leases.records import Records
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import MAX_PARTITIONS
+from databus.servers.places import open_directory
 
+_MOVES_SHOWN = 10
 _coordinator = click.option(
     "--coordinator",
     required=True,
@@ -66,7 +72,7 @@ def list_groups(coordinator: str, is_json: bool) -> None:
         facts = record.facts
         sources = ", ".join(facts.sources)
         counts = str(facts.partitions), str(len(record.members))
-        table.add_row(facts.group, sources, *counts, _state(record))
+        table.add_row(escape(facts.group), escape(sources), *counts, escape(_state(record)))
     Console().print(table)
 
 
@@ -75,21 +81,27 @@ def list_groups(coordinator: str, is_json: bool) -> None:
 @_coordinator
 @_json
 def show(name: str, coordinator: str, is_json: bool) -> None:
-    """Show who is to own each partition of group NAME, and where it is.
+    """Show who owns each partition of group NAME, and where it is; and the moves of the last day.
+
+    A process that was killed is shown until others have noticed.
 
     Example: `databus group show billing --coordinator file:checkpoints`
     """
     with closing(open_records(coordinator)) as records:
         record = read_group(records, name)
-        rows = _rows(record, _positions(records, record))
+        states, moves = list(read_partitions(records, record)), read_moves(records, name)
     if is_json:
-        click.echo(json.dumps(_summary(record) | {"positions": rows}))
+        rows = [_row(one) for one in states]
+        click.echo(json.dumps(_summary(record) | {"positions": rows, "moves": _moves(moves)}))
         return
-    table = Table("partition", "process", "scn", "committed", title=f"{name} {_state(record)}")
-    for one in rows:
-        scn = "-" if one["scn"] is None else str(one["scn"])
-        table.add_row(str(one["partition"]), one["process"] or "-", scn, one["committed"])
+    titles = ("partition", "owner", "term", "scn", "committed")
+    table = Table(*titles, title=escape(f"{name} {_state(record)}"))
+    for one in states:
+        scn = "-" if one.scn is None else str(one.scn)
+        committed = one.problem or _committed(one.checkpoint)
+        table.add_row(str(one.partition), *map(escape, (_owner(one), _term(one), scn, committed)))
     Console().print(table)
+    _print_moves(Console(), moves)
 
 
 @group.command()
@@ -118,11 +130,21 @@ def resize(name: str, partitions: int, coordinator: str) -> None:
     help="earliest, beginning (of the tables, from a bootstrap server), or the SCN to go on after.",
 )
 @_coordinator
-def reset(name: str, place: str, coordinator: str) -> None:
+@click.option("--relay", help="URL of a relay, which says what the newest window is.")
+@access_options
+def reset(
+    name: str,
+    place: str,
+    coordinator: str,
+    relay: str | None,
+    token_file: Path | None,
+    tls_ca: Path | None,
+) -> None:
     """Move all partitions of group NAME to one position, while its processes run.
 
     Rows that were consumed come again if it is further back. Rows in between
-    are left out if it is ahead.
+    are left out if it is ahead. An SCN after the newest window is refused, by
+    what the relay says, or else the relays that the coordinator lists.
 
     Example: `databus group reset billing --to earliest --coordinator file:checkpoints`
     """
@@ -132,9 +154,46 @@ def reset(name: str, place: str, coordinator: str) -> None:
             f"--to {place}: give an SCN, earliest or beginning; a relay finds the SCN of a time or "
             "transaction: GET /api/v1/sources/ID/position?at=…"
         )
+    if not position.checkpoint.is_flexible and position.scn >= 0:
+        server = None if relay is None else named_server(relay, token_file, tls_ca)
+        _check_reached(name, position.scn, coordinator, server)
     with _halted(coordinator, name, "moved") as stopped:
         stopped.move(position.checkpoint)
     click.echo(f"{name} goes on at {place}")
+
+
+def _check_reached(name: str, scn: int, coordinator: str, server: ApiClient | None) -> None:
+    """Raise SettingsError if no window has this SCN yet: rows that come would be left out."""
+    with closing(open_records(coordinator)) as records:
+        record = read_group(records, name)
+        consumed = max(consumed_scn(one.checkpoint) for one in read_partitions(records, record))
+    sources = record.facts.sources
+    if server is not None:
+        newest = range_in(sources, ranges_of(server)).max_scn
+    else:
+        newest = _newest_listed(coordinator, sources)
+    if newest < 0 and scn > consumed:
+        raise SettingsError(
+            f"--to {scn}: group {name!r} has consumed windows up to {consumed}, and no relay is "
+            "listed there that knows a newer one: give --relay URL, so that no rows are left out "
+            "that are still to come"
+        )
+    if 0 <= newest < scn:
+        raise SettingsError(
+            f"--to {scn}: the newest window is {newest}, so rows that are still to come would be "
+            f"left out; --to {newest} leaves out all that there are"
+        )
+
+
+def _newest_listed(coordinator: str, sources: Sequence[str]) -> int:
+    with closing(open_directory(coordinator)) as directory:
+        held = [
+            one
+            for entry in directory.entries()
+            if entry.kind == "relay"
+            for one in entry.physical_sources.values()
+        ]
+    return max((one.newest_scn for one in held if set(sources) <= set(one.sources)), default=-1)
 
 
 @contextmanager
@@ -150,33 +209,49 @@ def _halted(coordinator: str, name: str, why: str) -> Iterator[HaltedGroup]:
             yield stopped
 
 
-def _positions(records: Records, record: GroupRecord) -> dict[int, Checkpoint | None]:
-    facts = record.facts
-    kept = read_generation(records, facts.group, facts.generation)
-    store = RecordCheckpoints(records)
-    found = {}
-    for partition in range(facts.partitions):
-        name = checkpoint_name(facts.group, facts.generation, partition)
-        at = store.load(name, facts.sources)
-        found[partition] = at or begin_of(kept, partition)
-    return found
+def _row(state: PartitionState) -> dict[str, Any]:
+    return {
+        "partition": state.partition,
+        "process": state.assigned,
+        "owner": state.owner,
+        "term": state.term,
+        "takenAt": state.taken_at,
+        "scn": state.scn,
+        "committed": _committed(state.checkpoint),
+        "problem": state.problem,
+    }
 
 
-def _rows(record: GroupRecord, positions: dict[int, Checkpoint | None]) -> list[dict[str, Any]]:
+def _owner(state: PartitionState) -> str:
+    """Return who owns a partition, and who is to own it if that is another one."""
+    owner = state.owner or "-"
+    return owner if state.assigned in (None, state.owner) else f"{owner}, then {state.assigned}"
+
+
+def _term(state: PartitionState) -> str:
+    if state.owner is None or state.taken_at is None:
+        return str(state.term or "-")
+    return f"{state.term}, for {duration_text(max(0.0, time.time() - state.taken_at))}"
+
+
+def _moves(moves: GroupMoves | None) -> list[dict[str, Any]]:
+    found = () if moves is None else moves.within(time.time() - DAY_S)
     return [
-        {
-            "partition": partition,
-            "process": _process(record, partition),
-            "scn": None if consumed_scn(at) < 0 else consumed_scn(at),
-            "committed": _committed(at),
-        }
-        for partition, at in positions.items()
+        {"at": one.at_s, "from": one.former, "to": one.owner, "partitions": list(one.partitions)}
+        for one in found
     ]
 
 
-def _process(record: GroupRecord, partition: int) -> str | None:
-    owner = record.owners.get(partition)
-    return None if owner is None else record.members[owner].process
+def _print_moves(console: Console, moves: GroupMoves | None) -> None:
+    found = () if moves is None else moves.within(time.time() - DAY_S)
+    if found:
+        console.print(f"{len(found)} moves within a day, the newest first")
+    for one in reversed(found[-_MOVES_SHOWN:]):
+        at = datetime.fromtimestamp(one.at_s)
+        numbers = ranges_text(one.partitions)
+        console.print(
+            f"{at:%H:%M:%S} {one.former or 'nobody'} → {one.owner}: {numbers}", markup=False
+        )
 
 
 def _committed(checkpoint: Checkpoint | None) -> str:

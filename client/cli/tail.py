@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from databus.client.consumer import DataEvent, Op
+from databus.client.consumer import DataEvent, Op, StatementEvent
 from databus.schemas.event.json import json_value
 
 _STYLES = {
@@ -21,19 +21,16 @@ _STYLES = {
 MAX_VALUE_CHARS = 60
 
 
-def line_of(event: DataEvent) -> Text:
-    """Return one line: time, SCN, operation, source and columns.
+def line_of(event: DataEvent | StatementEvent) -> Text:
+    """Return one line: time, SCN, operation, source and columns, or a statement.
 
     Long values are shortened; an update shows the old value of a changed column.
     """
-    time = datetime.fromtimestamp(event.timestamp_ns / 1e9, UTC).astimezone()
+    if isinstance(event, StatementEvent):
+        line = _begin(event, "rows unknown", "bold red", ", ".join(event.sources))
+        return line.append(_shown(event.statement))
     before = event.before or {}
-    line = Text.assemble(
-        (f"{time:%H:%M:%S.%f}"[:-3], "dim"),
-        f" {event.scn} ",
-        (f"{event.op.value:<8}", _STYLES[event.op]),
-        (f" {event.source} ", "bold"),
-    )
+    line = _begin(event, f"{event.op.value:<8}", _STYLES[event.op], event.source)
     for column, value in event.row.items():
         line.append(f" {column}=", "dim")
         if column in before and before[column] != value:
@@ -43,8 +40,20 @@ def line_of(event: DataEvent) -> Text:
     return line
 
 
-def json_of(event: DataEvent) -> str:
+def _begin(event: DataEvent | StatementEvent, op: str, style: str, source: str) -> Text:
+    time = datetime.fromtimestamp(event.timestamp_ns / 1e9, UTC).astimezone()
+    return Text.assemble(
+        (f"{time:%H:%M:%S.%f}"[:-3], "dim"),
+        f" {event.scn} ",
+        (op, style),
+        (f" {source} ", "bold"),
+    )
+
+
+def json_of(event: DataEvent | StatementEvent) -> str:
     """Return the whole event as one line of JSON; values as in `output=json_plain_value`."""
+    if isinstance(event, StatementEvent):
+        return json.dumps({"op": "statement", **event._asdict()}, ensure_ascii=False)
     key = event.key
     fields: dict[str, Any] = {
         "scn": event.scn,

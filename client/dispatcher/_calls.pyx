@@ -9,6 +9,7 @@ from time import monotonic
 
 from databus.client.consumer import Result
 from databus.client.events._event_fields import EventRun
+from databus.client.events.data_event import StatementEvent
 from databus.client.dispatcher.calls import FailedError, checked, failure_of_call, late, strongest
 
 cdef extern from "<time.h>" nogil:
@@ -64,7 +65,7 @@ cdef class Caller:
         cdef object result = _SUCCESS, source, events
         # fmt: off
         (start, start_source, on_event, end_source, end, on_checkpoint,
-         on_ddl, _, on_events) = callbacks
+         on_ddl, _, on_events, on_statement) = callbacks
         # fmt: on
         # An empty window has no start and no end; it only moves the checkpoint.
         if groups:
@@ -72,7 +73,8 @@ cdef class Caller:
                 result = _join(result, self._call(start, (scn,)))
             for source, events in groups:
                 if source is None:
-                    result = _join(result, self._call_each(on_ddl, events))
+                    told = on_statement if isinstance(events[0], StatementEvent) else on_ddl
+                    result = _join(result, self._call_each(told, events))
                     continue
                 if start_source is not None:
                     result = _join(result, self._call(start_source, (source,)))

@@ -23,13 +23,13 @@ def join_waiting(first: ReadWindow, buffer: Buffer[BufferItem], rows: int) -> Re
     checkpoint, which every server must have.
     """
     total = len(first.window.events)
-    if not total or total >= rows or first.window.ddl:
+    if not total or total >= rows or first.window.statements:
         return first
     joined, empty = [first.window], 0
     versions = _versions(first.window)
     while isinstance(item := buffer.peek(empty), ReadWindow):
         window = item.window
-        if window.ddl or item.bindings is not first.bindings:
+        if window.statements or item.bindings is not first.bindings:
             break
         if not window.events:
             empty += 1

@@ -24,7 +24,7 @@ from databus.client.dispatcher.calls import (
     name_of,
     strongest,
 )
-from databus.client.dispatcher.data_window import Group, add_ddl, group_events
+from databus.client.dispatcher.data_window import Group, add_statements, group_events
 from databus.client.dispatcher.schema_changes import SchemaChange, SchemaWatch
 from databus.client.events.data_event import track_kept
 from databus.client.puller.buffer_items import BootstrapPage, ReadWindow
@@ -89,14 +89,15 @@ class Dispatch:
         # Once for all consumers, so that a row is decoded at most once.
         one = consumers[0] if len(consumers) == 1 else None
         # The events of one consumer's callbacks need not exist all at once.
-        is_each = one is not None and one.on_data_events is None and not read.window.ddl
+        is_each = one is not None and one.on_data_events is None and not read.window.statements
         groups = group_events(read, are_tracked_later=True, are_one_by_one=is_each)
         try:
-            with_ddl = add_ddl(groups, read) if read.window.ddl else groups
             changes = self.watch.due(read) if self._is_watching else ()
             result = _SUCCESS
             for each in consumers:
-                with_its = with_ddl if each.on_ddl else groups
+                with_its = groups
+                if read.window.statements:
+                    with_its = add_statements(groups, read, each.statement_kinds)
                 found = self._deliver_to(each, scn, with_its, changes)
                 if found is not _SUCCESS:
                     result = strongest((result, found))
@@ -265,9 +266,10 @@ _OF_A_PAGE = (
     "on_end_bootstrap_source",
     "on_end_bootstrap_sequence",
     "on_bootstrap_checkpoint",
-    "on_ddl",  # never called: pages have no DDL
+    "on_ddl",  # never called: pages have no statements
     "on_schema_change",
     "on_bootstrap_events",
+    "on_statement",
 )
 
 

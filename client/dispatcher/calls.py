@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from databus.client.consumer import Result
 from databus.client.dispatcher.data_window import Group
+from databus.client.events.data_event import DdlEvent, StatementEvent
 
 Clock = Callable[[], float]
 Callback = Callable[..., Result | None]
@@ -49,6 +50,13 @@ class Callbacks(NamedTuple):
     on_ddl: Callback | None
     on_schema_change: Callback | None
     on_data_events: Callback | None
+    on_statement: Callback | None
+
+    @property
+    def statement_kinds(self) -> tuple[type, ...]:
+        """The kinds of statements for which it has a callback."""
+        kinds = ((DdlEvent, self.on_ddl), (StatementEvent, self.on_statement))
+        return tuple(kind for kind, callback in kinds if callback is not None)
 
 
 class PythonCaller:
@@ -113,7 +121,7 @@ class PythonCaller:
         """Make the callbacks of a window or page; raise FailedError at the first that fails."""
         # fmt: off
         (start, start_source, on_event, end_source, end, on_checkpoint,
-         on_ddl, _, on_events) = callbacks
+         on_ddl, _, on_events, on_statement) = callbacks
         # fmt: on
         call = self.call
         results: list[Result] = []
@@ -123,7 +131,8 @@ class PythonCaller:
                 results.append(call(start, scn))
             for source, events in groups:
                 if source is None:
-                    results.append(self.call_each(on_ddl, events))  # type: ignore[arg-type]
+                    told = on_statement if isinstance(events[0], StatementEvent) else on_ddl
+                    results.append(self.call_each(told, events))  # type: ignore[arg-type]
                     continue
                 if start_source is not None:
                     results.append(call(start_source, source))

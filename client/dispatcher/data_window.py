@@ -9,6 +9,7 @@ from databus.client.events.data_event import (
     DataEvent,
     DdlEvent,
     LentEvents,
+    StatementEvent,
     make_rows,
     make_runs,
 )
@@ -20,7 +21,7 @@ from databus.schemas.stream.row_event import SRC_ID, schemas_in
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A source's name and a run of its events; or None and a DDL statement.
+# A source's name and a run of its events; or None and a statement.
 Group = tuple[str | None, Sequence[Any]]
 
 
@@ -74,6 +75,19 @@ class DataWindow:
             )
         return self._lent.events
 
+    @property
+    def statements(self) -> tuple[DdlEvent | StatementEvent, ...]:
+        """The statements on its sources: DDL, and DML that was logged instead of its rows."""
+        return tuple(told for _, told in statements_of(self._read))
+
+    @property
+    def changes(self) -> tuple[DataEvent | DdlEvent | StatementEvent, ...]:
+        """The events, and the statements at their places between them."""
+        found: list[DataEvent | DdlEvent | StatementEvent] = list(self.events)
+        for place, told in reversed(statements_of(self._read)):
+            found.insert(place, told)
+        return tuple(found)
+
     def to_pylist(self, source: str | None = None) -> list[dict[str, Any]]:
         """Return the rows, those of one source only if it is given: `row` of each event.
 
@@ -88,9 +102,10 @@ class DataWindow:
         """Return the rows of one source as a pyarrow Table, of types as the Spark reader's.
 
         Beside the columns of the row it has `_databus`, which describes each change. The source
-        must be given if there are rows of several (ValueError). Raises UnknownSourceError for
-        one that is not read, ImportError without pyarrow, RowError for rows of which only some
-        columns were logged, SchemaError for rows of versions that no type holds, ProtocolError.
+        must be given if there are rows of several, or of none while several are read
+        (ValueError). Raises UnknownSourceError for one that is not read, ImportError without
+        pyarrow, RowError for rows of which only some columns were logged, SchemaError for rows
+        of versions that no type holds, ProtocolError.
         """
         try:
             from databus.client.arrow.tables import table_of
@@ -107,15 +122,17 @@ class DataWindow:
         return table_of(events, bound)
 
     def _source(self, name: str | None) -> SourceBinding:
-        """Return a source; None = the only one that has rows."""
+        """Return a source; None = the only one that has rows, or is read where there are none."""
         window, bindings = self._read.window, self._read.bindings
         if name is None:
-            src_ids = {src_id for src_id, _ in schemas_in(window.events)}
+            # A window of a statement alone has no rows.
+            src_ids = {src_id for src_id, _ in schemas_in(window.events)} or set(bindings)
             with_rows = [bindings[src_id] for src_id in src_ids]
             if len(with_rows) == 1:
                 return with_rows[0]
-            shown = ", ".join(sorted(bound.name for bound in with_rows)) or "no source"
-            raise ValueError(f"the window has rows of {shown}: name the table's source")
+            shown = ", ".join(sorted(bound.name for bound in with_rows))
+            has = "has rows" if window.events else "may have rows, and has none,"
+            raise ValueError(f"the window {has} of {shown}: name the table's source")
         by_name = {bound.name: bound for bound in bindings.values()}
         if name not in by_name:
             raise UnknownSourceError(name, sorted(by_name))
@@ -137,26 +154,47 @@ def group_events(
     return make_runs(DataEvent, events, bindings, is_batch, are_tracked_later, are_one_by_one)  # type: ignore[return-value]
 
 
-def add_ddl(groups: Iterable[Group], read: ReadWindow | BootstrapPage) -> list[Group]:
-    """Return the groups, with the DDL statements on the registration's sources between them."""
+def statements_of(read: ReadWindow | BootstrapPage) -> list[tuple[int, DdlEvent | StatementEvent]]:
+    """Return the statements on the registration's sources, with the number of events before."""
     window = read.window
     names = {source.name for source in read.bindings.values()}
-    waiting = [
-        (place, DdlEvent(*told[:3], window.scn, window.timestamp_ns))
-        for place, told in window.ddl
+    return [
+        (
+            place,
+            (StatementEvent if told.is_dml else DdlEvent)(
+                told.sources, told.database, told.statement, window.scn, window.timestamp_ns
+            ),
+        )
+        for place, told in window.statements
         if not names.isdisjoint(told.sources)
     ]
+
+
+def has_unlogged_rows(read: ReadWindow | BootstrapPage) -> bool:
+    """Return whether a statement changed rows of the registration's sources, which it lacks."""
+    if not read.window.statements:
+        return False
+    return any(isinstance(told, StatementEvent) for _, told in statements_of(read))
+
+
+def add_statements(
+    groups: Iterable[Group],
+    read: ReadWindow | BootstrapPage,
+    kinds: tuple[type, ...] = (DdlEvent, StatementEvent),
+) -> list[Group]:
+    """Return the groups, with statements on the registration's sources between them."""
+    waiting = [(place, told) for place, told in statements_of(read) if isinstance(told, kinds)]
     found: list[Group] = []
     begin = 0
     for source, events in groups:
         end = begin + len(events)
         # A statement in the middle of a run cuts the run in two.
         while waiting and waiting[0][0] < end:
-            place, ddl = waiting.pop(0)
+            place, told = waiting.pop(0)
             if place > begin:
                 found.append((source, events[: place - begin]))
                 events, begin = events[place - begin :], place
-            found.append((None, [ddl]))
+            found.append((None, [told]))
         found.append((source, events))
         begin = end
-    return found + [(None, [ddl]) for _, ddl in waiting]
+    return found + [(None, [told]) for _, told in waiting]

@@ -277,6 +277,8 @@ class Dispatcher:
         self._stats.end_bootstrap()
         self.scn = item.checkpoint.window_scn
         self._keep(item.checkpoint)
+        if self._session is not None:
+            self._session.end_bootstrap()
 
     def _keep(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint now: a restart must not repeat the previous phase."""
@@ -334,7 +336,9 @@ class Dispatcher:
         self._wait_for_release()
 
     def _wait_for_release(self) -> None:
-        self._released.wait()
+        # `hold` may have come after `stop`, which then releases nothing any more.
+        if not self._stopping.is_set():
+            self._released.wait()
         if self._stopping.is_set():
             raise _StoppedError
 

@@ -64,14 +64,14 @@ class SchemaWatch:
         window = read.window
         # The usual case, and cheap: each row has the version of the row before it.
         schemas = schemas_in(window.events)
-        if not window.ddl and all(
+        if not window.statements and all(
             self._digests.get(src_id) == digest for src_id, digest in schemas
         ):
             return []
         found: list[SchemaChange] = []
         seen = dict(self.seen)
         by_name = {bound.name: bound for bound in read.bindings.values()}
-        for _, told in window.ddl:
+        for _, told in window.statements:
             for name, digits in told.schemas.items():
                 if name in by_name:
                     found += _advance(seen, by_name[name], bytes.fromhex(digits))

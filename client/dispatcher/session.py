@@ -34,6 +34,9 @@ class Session(Protocol):
         """Return the page with the rows that are to be delivered; None as `admit_window`."""
         ...
 
+    def end_bootstrap(self) -> None:
+        """Take note that the position is that of a window again; its checkpoint is written."""
+
     def end(self) -> None:
         """Tell the consumers what ends, before the last checkpoint is written."""
 
@@ -45,8 +48,8 @@ def selected(read: Item, share: Share) -> Item:
     kept = [place for place, event in enumerate(events) if share.delivery(event) is not None]
     if len(kept) == len(events):
         return read
-    # A DDL statement stays behind those of its rows that are left.
-    ddl = tuple((bisect_left(kept, place), told) for place, told in window.ddl)
+    # A statement stays behind those of its rows that are left.
+    statements = tuple((bisect_left(kept, place), told) for place, told in window.statements)
     raw = window.events
     rows = tuple([raw[place] for place in kept])
-    return read._replace(window=window._replace(events=rows, ddl=ddl))
+    return read._replace(window=window._replace(events=rows, statements=statements))

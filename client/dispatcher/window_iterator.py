@@ -16,7 +16,7 @@ from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Result
 from databus.client.dispatcher.batch import join_waiting
 from databus.client.dispatcher.callbacks import CheckpointRule
-from databus.client.dispatcher.data_window import DataWindow
+from databus.client.dispatcher.data_window import DataWindow, has_unlogged_rows
 from databus.client.dispatcher.session import Session
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
@@ -32,6 +32,7 @@ from databus.client.puller.buffer_items import (
 from databus.client.puller.stats import RegistrationStats
 from databus.client.subscription import Subscription
 from databus.conf.settings import BackOffSettings
+from databus.schemas.errors import ConsumerError
 
 
 class WindowIterator:
@@ -52,7 +53,7 @@ class WindowIterator:
         """Yield the items of `buffer`; `on_end` is called when the iteration ends.
 
         `stats` counts consumed windows; `back_off` delays retries of checkpoint writes. A `session`
-        says what is yielded.
+        says what is yielded, by `windows` only.
         """
         # Of the last consumed window; a bootstrap moves it at its end.
         self.scn = position.scn
@@ -82,6 +83,7 @@ class WindowIterator:
     def windows(self) -> Iterator[DataWindow]:
         """Yield windows; raise the error that ends reading."""
         try:
+            self._begin()
             while (window := self._next(None)) is not None:
                 yield window
         finally:
@@ -108,7 +110,7 @@ class WindowIterator:
             self._end()
 
     def _next(self, timeout_s: float | None) -> DataWindow | None:
-        """Return the next window with events; None at the end. Raises TimeoutError."""
+        """Return the next window that is not empty; None at the end. Raises TimeoutError."""
         while True:
             self._finish_window()
             try:
@@ -124,7 +126,7 @@ class WindowIterator:
                 return window
 
     def _take(self, item: BufferItem) -> DataWindow | None:
-        """Handle an item; return its window if it has events."""
+        """Handle an item; return its window if it has events, or a statement without them."""
         if isinstance(item, ReadWindow):
             if self._batch_rows:
                 item = join_waiting(item, self._buffer, self._batch_rows)
@@ -147,6 +149,8 @@ class WindowIterator:
             self._begins_bootstrap = isinstance(item, BootstrapBegun) and item.is_beginning
             checkpoint = item.checkpoint
             self.keeper.save(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
+        if isinstance(item, BootstrapEnded) and self._session is not None:
+            self._session.end_bootstrap()
         return None
 
     def _hand_out(self, item: ReadWindow | BootstrapPage) -> DataWindow | None:
@@ -162,7 +166,8 @@ class WindowIterator:
             item = admitted
         self._in_hand = item
         self._given_at_s = self._stats.now_s()
-        if not item.window.events:
+        # An application must see that there are rows that it does not get.
+        if not item.window.events and not has_unlogged_rows(item):
             return None
         begins, self._begins_bootstrap = self._begins_bootstrap, False
         return DataWindow(item, begins)
@@ -193,10 +198,17 @@ class WindowIterator:
         if due is not None or self.keeper.problem:
             self.keeper.save(due)
 
+    def _begin(self) -> None:
+        failure = None if self._session is None else self._session.begin()
+        if failure is not None:
+            raise ConsumerError(self.scn, failure.problem) from failure.cause
+
     def _end(self) -> None:
         """Write the last checkpoint, without the current window: its loop body did not finish."""
         self._buffer.close()
         try:
+            if self._session is not None:
+                self._session.end()
             self.keeper.save(self._rule.take(is_forced=True), is_last=True)
         finally:
             self._on_end()

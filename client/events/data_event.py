@@ -1,4 +1,4 @@
-"""One change of a row, and one DDL statement, as callbacks and iterators get them."""
+"""One change of a row, and one statement, as callbacks and iterators get them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,16 @@ except ImportError:  # not built
         track_kept_in_python as track_kept,
     )
 
-__all__ = ["DataEvent", "DdlEvent", "LentEvents", "Op", "make_rows", "make_runs", "track_kept"]
+__all__ = [
+    "DataEvent",
+    "DdlEvent",
+    "LentEvents",
+    "Op",
+    "StatementEvent",
+    "make_rows",
+    "make_runs",
+    "track_kept",
+]
 
 
 class DataEvent(EventFields):
@@ -172,6 +181,19 @@ class DdlEvent(NamedTuple):
     """A DDL statement, as the source logged it."""
 
     sources: tuple[str, ...]  # of the tables it concerns, other registrations' too
+    database: str  # the default database of the statement, "" = none
+    statement: str
+    scn: int  # of its window
+    timestamp_ns: int
+
+
+class StatementEvent(NamedTuple):
+    """A DML statement that the source logged instead of the rows that it changed.
+
+    What it did to the rows of `sources` only the database knows.
+    """
+
+    sources: tuple[str, ...]  # of the tables that it names, other registrations' too
     database: str  # the default database of the statement, "" = none
     statement: str
     scn: int  # of its window

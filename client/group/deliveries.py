@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from databus.client.group.generations import Generation
+from databus.groups.generations import Generation
 from databus.schemas.partitions.row_hashes import RowHashes
 
 
@@ -49,10 +49,13 @@ class Ownership:
         if not wanted:
             return None
         partitions = tuple(sorted({one % count for one in wanted}))
-        here = {one % count in self.owned for one in hashes.each}
-        if here == {True}:
+        if all(map(self.owns, hashes.each)):
             return Delivery(partitions)
-        return Delivery(partitions, Move.ENTERED if hashes.row % count in self.owned else Move.LEFT)
+        return Delivery(partitions, Move.ENTERED if self.owns(hashes.row) else Move.LEFT)
+
+    def of_changed_row(self, row_hash: int) -> Delivery:
+        """Return how a row is delivered that was in one of these partitions, or in none of them."""
+        return Delivery(tuple(sorted(self.owned)), None if self.owns(row_hash) else Move.LEFT)
 
     def of_whole_table(self, scn: int) -> Delivery | None:
         """Return how the removal of all rows of a table is delivered; None if it is not.
@@ -63,6 +66,9 @@ class Ownership:
         partitions = tuple(sorted(one for one in self.owned if scn > scns[one]))
         return Delivery(partitions) if partitions else None
 
+    def owns(self, row_hash: int) -> bool:
+        """Whether a row with this hash is of one of these partitions."""
+        return row_hash % self.generation.partitions in self.owned
+
     def _is_wanted(self, scn: int, row_hash: int) -> bool:
-        is_owned = row_hash % self.generation.partitions in self.owned
-        return is_owned and not self.generation.is_consumed(scn, row_hash)
+        return self.owns(row_hash) and not self.generation.is_consumed(scn, row_hash)

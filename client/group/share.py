@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from databus.client.group.deliveries import Delivery, Ownership
-from databus.client.group.generations import NOTHING, Generation, Vector
+from databus.groups.generations import NOTHING, Generation, Vector
 from databus.schemas.filters import EventFilter, PartitionFilter
 from databus.schemas.partitions.row_hashes import row_hashes
+from databus.schemas.scn import MAX_SCN
 
 
 class SharedEvent(Protocol):
@@ -62,6 +63,11 @@ class Share:
     by: tuple[str, ...] = ()
     filters: Mapping[str, EventFilter] = field(default_factory=dict)
     """By source; those of the application."""
+    known_scn: int = MAX_SCN
+    """In a snapshot: rows with a greater SCN may be here already, in whatever partition.
+
+    By columns, a server sends them all, for a snapshot does not say where a row was before.
+    """
 
     @classmethod
     def of(
@@ -111,4 +117,6 @@ class Share:
         hashes = row_hashes(
             event.source, self.by, event.key, lambda: event.row, lambda: event.before
         )
+        if self.by and event.scn > self.known_scn:
+            return self.ownership.of_changed_row(hashes.row)
         return self.ownership.of_row(event.scn, hashes)

@@ -39,6 +39,15 @@ class Position:
         """Return the position after window `scn`."""
         return Position(self.checkpoint.after_window(scn, timestamp_ns, has_rows=has_rows))
 
+    def marked(self, mark: tuple[int, int] | None) -> Position:
+        """Return the position with a newer mark of its relay, if it needs one and this is one."""
+        checkpoint = self.checkpoint
+        if mark is None or checkpoint.mark is not None:
+            return self
+        if not checkpoint.log_scn < mark[0] <= checkpoint.window_scn:
+            return self
+        return replace(self, checkpoint=checkpoint.with_log_mark(mark))
+
     def within(self, scn: int, offset: int) -> Checkpoint:
         """Return the checkpoint that requests the rest of window `scn`, from event `offset`."""
         return replace(self.checkpoint, window_scn=scn, window_offset=offset)
@@ -62,15 +71,6 @@ def position_of(checkpoint: Checkpoint) -> Position:
         whole = replace(checkpoint, window_scn=checkpoint.prev_scn, window_offset=-1)
         return Position(whole)
     return Position(checkpoint)
-
-
-def restart_scn(checkpoint: Checkpoint) -> int | None:
-    """Return the SCN after which a relay is read from a checkpoint; None without one.
-
-    A checkpoint within a bootstrap has none: it continues at a bootstrap server.
-    """
-    scn = position_of(checkpoint).floor_scn
-    return None if checkpoint.is_bootstrap or scn < 0 else scn
 
 
 def parse_start(start: str | int) -> Position:

@@ -15,17 +15,23 @@ from dataclasses import replace
 from functools import partial
 
 from databus.client.checkpoints.fenced import FencedCheckpointStore
-from databus.client.group.generations import NOTHING, Generation, Resize, Vector
-from databus.client.group.group_record import GroupFacts, GroupRecord
-from databus.client.membership.kept_generation import (
+from databus.groups.generations import NOTHING, Generation, Resize, Vector
+from databus.groups.group_record import GroupFacts, GroupRecord
+from databus.groups.kept_generation import (
     KeptGeneration,
     begin_of,
     forget_former,
     read_generation,
     write_generation,
 )
-from databus.client.membership.membership import group_record_name, partition_lease
-from databus.client.membership.partition_checkpoints import checkpoint_name, consumed_scn
+from databus.groups.names import (
+    checkpoint_name,
+    consumed_scn,
+    group_record_name,
+    halt_lease,
+    partition_lease,
+)
+from databus.groups.reading import decode_group, read_group
 from databus.leases.dependent import DependentLeases
 from databus.leases.errors import LeaseError
 from databus.leases.holding import HeldLease
@@ -168,7 +174,7 @@ def _acquire_each(
 
 def _acquired(leases: LeaseStore, group: str, wait: Callable[[float], None]) -> Lease:
     """Return the lease of whoever halts a group; wait for that of one that was killed to end."""
-    name = f"group/{group}/halt"
+    name = halt_lease(group)
     for _ in range(round(_ENDED_AFTER_S / _ASK_AGAIN_S)):
         lease = leases.acquire(name, f"{socket.gethostname()}:{os.getpid()}", TTL_S)
         if lease is not None:
@@ -188,25 +194,13 @@ def _resumed(record: GroupRecord, mark: str, facts: GroupFacts) -> GroupRecord:
     return replace(record, facts=facts, halted="")
 
 
-def read_group(records: Records, group: str) -> GroupRecord:
-    """Return the record of a group; raise LeaseError if there is none."""
-    stored = records.read(group_record_name(group))
-    return _decoded(None if stored is None else stored.data, group, records)
-
-
-def _decoded(data: bytes | None, group: str, records: Records) -> GroupRecord:
-    if data is None:
-        raise LeaseError(f"{records.shown} has no group {group!r}: see `databus group list`")
-    return GroupRecord.decode(data, group, records.shown)
-
-
 def _replaced(
     records: Records, group: str, changed: Callable[[GroupRecord], GroupRecord]
 ) -> GroupRecord:
     made: list[GroupRecord] = []
 
     def replaced(data: bytes | None) -> bytes:
-        record = changed(_decoded(data, group, records))
+        record = changed(decode_group(data, group, records.shown))
         made[:] = [record.with_members(record.members)]
         return made[0].encode()
 

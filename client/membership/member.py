@@ -37,7 +37,7 @@ from databus.client.group.handover import (
 )
 from databus.client.membership.membership import Membership
 from databus.daemon.faults import is_transient
-from databus.leases.errors import LeaseLostError
+from databus.leases.errors import LeaseError, LeaseLostError
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 _LOOK_AFTER = 1 / 6  # at most a quarter
 _ASK_AGAIN_AFTER = 1 / 8  # at most a quarter
 _RETRY_AFTER = 1 / 12
+_NOTE_AFTER = 1 / 8  # partitions come one by one, and one record has the moves of them all
 # The others wait for a quarter more than ttl_s: in that time everything must be aborted.
 _WATCH_EVERY = 1 / 20
 
@@ -97,6 +98,8 @@ class Member:
         self._aborted: dict[int, tuple[int, float]] = {}  # term, and when it is given back
         self._asks: deque[int] = deque()
         self._releases: deque[tuple[int, int]] = deque()
+        self._taken: set[int] = set()  # and not noted yet, which is for people and may wait
+        self._note_at_s = clock_s()
         self._look_at_s = clock_s()
         self._is_leaving, self._has_left = False, False
         self._is_cut_off = False  # and that was logged
@@ -234,12 +237,16 @@ class Member:
         if self._asks and self._is_held():
             self._acquire(self._asks[0])
             return 0.0
+        if self._taken and self._clock_s() >= self._note_at_s and self._is_held():
+            self._note_taken()
+            return 0.0
         if self._is_leaving and not self._handover.states and not self._releases:
             membership.leave()
             self._has_left = True
             self._ended.set()
         due_in_s = self._ttl_s if membership.slot is None else membership.slot.due_in_s
-        return min(due_in_s, max(0.0, self._look_at_s - self._clock_s()))
+        next_s = min(self._look_at_s, self._note_at_s) if self._taken else self._look_at_s
+        return min(due_in_s, max(0.0, next_s - self._clock_s()))
 
     def _look(self) -> None:
         # Before it is read: a change during the reading must not be missed.
@@ -265,6 +272,18 @@ class Member:
                 return  # it is asked for again under the slot once that is held
             self._asks.popleft()
             self._tell(Refused(partition) if term is None else Granted(partition, term))
+
+    def _note_taken(self) -> None:
+        with self._lock:
+            taken, self._taken = self._taken, set()
+        try:
+            self._membership.note_taken(taken)
+        except LeaseError as error:
+            # Nothing depends on it, and what else is asked of the store says what is wrong.
+            log.debug("group %s: not noted yet: %s", self._membership.facts.group, error)
+            with self._lock:
+                self._taken |= taken
+                self._note_at_s = self._clock_s() + self._ttl_s * _NOTE_AFTER
 
     def _lose_slot(self) -> None:
         with self._lock:
@@ -319,6 +338,9 @@ class Member:
                 self._wake.set()
             case Begin(partition, term):
                 self._terms[partition] = term
+                if not self._taken:
+                    self._note_at_s = self._clock_s() + self._ttl_s * _NOTE_AFTER
+                self._taken.add(partition)
                 self._work.begin(partition, term)
             case Finish(partition, _):
                 self._work.finish(partition)

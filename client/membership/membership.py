@@ -2,7 +2,8 @@
 
     group/NAME/members/SLOT       a lease: a process is there, and renews this only
     group/NAME/partitions/NUMBER  a lease that depends on that of a member
-    groups/NAME                   the record of the group, see `client/group/group_record.py`
+    groups/NAME                   the record of the group, see `databus/groups/group_record.py`
+    moves/NAME                    which partitions moved of late, for people
 
 A process takes the first slot that is free, so a group has no more slots than it ever had processes
 at a time. Each member watches the next few, in a circle. The first one to see that another's lease
@@ -15,39 +16,29 @@ times in `ttl_s`, of which 3 write. Six processes with a `ttl_s` of 10 s ask 18 
 from __future__ import annotations
 
 import itertools
-import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from databus.client.group.group_record import (
+from databus.groups.group_record import (
     GroupFacts,
     GroupRecord,
     Process,
     member_name,
     slot_and_term,
 )
+from databus.groups.moves import note_taken
+from databus.groups.names import group_record_name, member_lease, note_group, partition_lease
 from databus.leases.dependent import DependentLeases
 from databus.leases.errors import LeaseUnavailableError
 from databus.leases.holding import HeldLease
-from databus.leases.records import Records, Stored, change, record_name
+from databus.leases.records import Records, Stored
 from databus.leases.store import Lease, LeaseStore
 
 log = logging.getLogger(__name__)
 
-_ALL_GROUPS = "all-groups"
 _WATCHED = 3
 _TRIES = 20  # others that join or leave may write in between
-
-
-def group_record_name(group: str) -> str:
-    """Return the name of a group's record."""
-    return f"groups/{record_name(group, group)}"
-
-
-def partition_lease(group: str, partition: int) -> str:
-    """Return the name of a partition's lease."""
-    return f"group/{group}/partitions/{partition}"
 
 
 def halted_text(group: str, halted: str) -> str:
@@ -56,30 +47,6 @@ def halted_text(group: str, halted: str) -> str:
         f"group {group!r} is halted, {halted}: nothing is delivered until that command has ended; "
         "if it was killed, give it again: `databus group resize` or `reset`"
     )
-
-
-def note_group(records: Records, group: str) -> None:
-    """Add a group to the list of all groups, for people. Raises LeaseError."""
-    change(records, _ALL_GROUPS, lambda data: _encode_groups({*_decode_groups(data), group}))
-
-
-def all_groups(records: Records) -> list[str]:
-    """Return the names of all groups that ever had a member; raise LeaseError."""
-    stored = records.read(_ALL_GROUPS)
-    return sorted(_decode_groups(None if stored is None else stored.data))
-
-
-def _encode_groups(groups: set[str]) -> bytes:
-    return json.dumps(sorted(groups)).encode()
-
-
-def _decode_groups(data: bytes | None) -> list[str]:
-    # It is a list for people: one that is damaged begins anew.
-    try:
-        found = [] if data is None else json.loads(data)
-    except ValueError:
-        return []
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 class Membership:
@@ -162,6 +129,11 @@ class Membership:
             return None
         return self._partitions.acquire(partition_lease(self.facts.group, partition), self._lease)
 
+    def note_taken(self, partitions: Collection[int]) -> None:
+        """Have it known to people that this process has taken partitions. Raises LeaseError."""
+        facts, process = self.facts, self._process.process
+        note_taken(self._records, facts.group, facts.generation, process, partitions)
+
     def release(self, partition: int, term: int) -> None:
         """Let others have a partition. Raises LeaseError."""
         self._partitions.release(partition_lease(self.facts.group, partition), term)
@@ -196,4 +168,4 @@ class Membership:
         return self._leases.has_ended(self._slot(slot), term)
 
     def _slot(self, number: int) -> str:
-        return f"group/{self.facts.group}/members/{number}"
+        return member_lease(self.facts.group, number)

@@ -11,26 +11,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from databus.client.checkpoints.fenced import FencedCheckpointStore
-from databus.client.group.generations import NOTHING
-from databus.client.machines.position import restart_scn
+from databus.groups.names import checkpoint_name, consumed_scn
 from databus.leases.errors import LeaseLostError, StaleTermError
 from databus.schemas.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
-
-
-def checkpoint_name(group: str, generation: int, partition: int) -> str:
-    """Return the name of a partition's checkpoint."""
-    return f"{group}#{generation}.{partition}"
-
-
-def consumed_scn(checkpoint: Checkpoint | None) -> int:
-    """Return the SCN of the last window that a partition consumed whole; NOTHING if none is known.
-
-    In a bootstrap none is: the rows are those of no single moment.
-    """
-    scn = None if checkpoint is None else restart_scn(checkpoint)
-    return NOTHING if scn is None else scn
 
 
 class PartitionCheckpoints:

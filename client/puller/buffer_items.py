@@ -14,6 +14,7 @@ from databus.client.machines.position import Position
 from databus.client.subscription import Bindings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import DatabusError
+from databus.schemas.scn import MAX_SCN
 from databus.schemas.stream.row_reader import RowWindow
 
 NOTICE_BYTES = 64  # size in the buffer of an item that was not sent by a server
@@ -81,6 +82,15 @@ class BootstrapPage(NamedTuple):
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint after this page."""
         return self.after
+
+    @property
+    def known_scn(self) -> int:
+        """The SCN of what consumers have, in a snapshot; MAX_SCN if they have nothing."""
+        after = self.after
+        if self.phase is not Phase.SNAPSHOT:
+            return MAX_SCN
+        known = after.bootstrap_since_scn if after.bootstrap_since_scn > 0 else after.seen_scn
+        return MAX_SCN if known == -1 else known
 
     @property
     def phase(self) -> Phase:

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import h11
 
-from databus.client.puller.chunked_body import ChunkedBody, MalformedResponseError
+from databus.daemon.http.chunked_body import ChunkedBody, MalformedResponseError
 
 MAX_HEADER_BYTES = 64 << 10
 _HEAD_END = b"\r\n\r\n"

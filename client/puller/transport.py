@@ -23,10 +23,10 @@ from urllib.parse import urlencode, urlsplit
 import h11
 
 from databus import __version__
-from databus.client.puller.chunked_body import MalformedResponseError
 from databus.client.puller.response_parser import MAX_HEADER_BYTES, ResponseParser
 from databus.conf.settings import ClientSettings
 from databus.daemon.credentials import ServerAccess
+from databus.daemon.http.chunked_body import MalformedResponseError
 from databus.daemon.http.decoding import ZSTD, BodyDecoder, DecodingError, is_zstd
 from databus.daemon.tls import NO_TLS, explain_tls
 from databus.schemas.errors import ServerError, SettingsError, UnauthorizedError

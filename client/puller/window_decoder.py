@@ -61,7 +61,7 @@ class WindowDecoder:
                 if isinstance(item, RowWindow):
                     scn = item.scn
                     # Hot path: nearly all windows pass without a call.
-                    if scn <= last_scn or item.unknown or item.ddl:
+                    if scn <= last_scn or item.unknown or item.statements:
                         self._check(item, last_scn)
                     items.append(ReadWindow(item, bindings, since))
                     last, last_scn = item, scn
@@ -123,13 +123,13 @@ class WindowDecoder:
             raise ProtocolError(f"window {window.scn} after window {last_scn}")
         if window.unknown:
             explain_unknown(window.unknown, self._bindings, window.scn)
-        if window.ddl:
+        if window.statements:
             self._ask_for_versions(window)
 
     def _ask_for_versions(self, window: RowWindow) -> None:
         """Request the versions that a DDL statement made, once, before delivering it."""
         by_name = {bound.name: bound for bound in self._bindings.values()}
-        for _, told in window.ddl:
+        for _, told in window.statements:
             for name, digits in told.schemas.items():
                 bound = by_name.get(name)
                 # Once per version: a relay that does not list it would otherwise be asked for ever.

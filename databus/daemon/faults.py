@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from socket import gaierror
 
-from databus.leases.errors import LeaseUnavailableError
+from databus.leases.errors import LeaseLostError, LeaseUnavailableError, StaleTermError
 from databus.schemas.errors import (
     RequestError,
     ServerError,
@@ -100,9 +100,11 @@ def is_transient(error: BaseException) -> bool:
 def trace_of(error: BaseException) -> BaseException | None:
     """Return the error as `exc_info=` of a log record; None for a transient one.
 
-    The text of a transient error is sufficient, and it may be logged every second.
+    The text of a transient error is sufficient, and it may be logged every second. That a lease
+    went to another process is no mistake of the code either.
     """
-    return None if is_transient(error) else error
+    is_taken = any(isinstance(one, LeaseLostError | StaleTermError) for one in _chain(error))
+    return None if is_taken or is_transient(error) else error
 
 
 def describe(error: BaseException) -> str:

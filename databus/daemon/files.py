@@ -109,17 +109,17 @@ class FileHeldError(Exception):
         self.content = content
 
 
-def open_locked(path: Path) -> int:
+def open_locked(path: Path, *, is_shared: bool = False) -> int:
     """Open and lock a file, and create its folder; closing the returned descriptor unlocks it.
 
-    Raises FileHeldError if it is locked, also by this process; OSError if the folder or the file
-    cannot be used.
+    A lock that `is_shared` keeps out those that are not. Raises FileHeldError if it is locked, also
+    by this process; OSError if the folder or the file cannot be used.
     """
     make_folder(path.parent)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     narrow(path)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         content = os.pread(fd, 64, 0).decode("ascii", "replace")
         os.close(fd)
@@ -130,14 +130,14 @@ def open_locked(path: Path) -> int:
     return fd
 
 
-def take_lock(path: Path, in_use: str) -> Callable[[], None]:
+def take_lock(path: Path, in_use: str, *, is_shared: bool = False) -> Callable[[], None]:
     """Lock a file of a daemon's `data_dir`; return the function that unlocks it.
 
     Raises SettingsError with the text `in_use` if the file is locked, or with the reason if the
     folder cannot be used.
     """
     try:
-        fd = open_locked(path)
+        fd = open_locked(path, is_shared=is_shared)
     except FileHeldError:
         raise SettingsError(in_use) from None
     except OSError as error:

@@ -14,12 +14,13 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import click
 from prometheus_client import CollectorRegistry
@@ -54,6 +55,7 @@ END_S = 1.0  # for requests whose connections were cut; then they are cancelled
 STOP_S = 4.5  # for all of that and the end of the work
 LEAST_STOP_S = 1.0  # for the end of the work, however long the rest took
 OWN_FILES = 64
+_BACKLOG = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,39 @@ class Health:
     is_ok: bool
     details: dict[str, Any] = field(default_factory=dict)
     word: str = "error"
+
+
+class FrontDoor(Protocol):
+    """A listener with a protocol of its own, that the daemon's shell starts and ends."""
+
+    name: str  # of the protocol, as messages have it
+
+    def bind(self) -> str:
+        """Bind and listen; return the address, as clients are given it. Raises SettingsError."""
+        ...
+
+    def serve(self, queue: FairQueue) -> None:
+        """Begin to answer. Reads share the daemon's loop through its fair queue."""
+        ...
+
+    async def close(self, timeout_s: float) -> None:
+        """Accept no more, let answers finish for a while, and end every session.
+
+        Nothing of it may read afterwards: files are closed next.
+        """
+        ...
+
+
+def bind_port(setting: str, host: str, port: int) -> socket.socket:
+    """Bind and listen; raise SettingsError, which names the setting of the port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        problem = error.strerror or error
+        raise SettingsError(f"{setting}: {host}:{port} cannot be bound: {problem}") from error
+    bound.setblocking(False)
+    return bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +124,13 @@ class Service:
     ready: Callable[[], Health] | None = None
     own_files: int = OWN_FILES  # files that it may open later, all at once
     presence: Presence | None = None  # how clients find it, if they do
+    entered: Callable[[str], None] | None = None  # called with the URL once it can be reached
     # Bind and listen; return the URL. Raises SettingsError.
     listen: Callable[[BoundedServer, HttpSettings], str] = listen
     # What `/metrics` says of connections: those of the server, or of others for it.
     connections: Connections | None = None
     renewed: Callable[[], None] | None = None  # called after tokens were read again
+    front_doors: Sequence[FrontDoor] = ()  # further ports, with protocols of their own
 
 
 class Phase(StrEnum):
@@ -214,6 +251,7 @@ async def serve(
     if service.presence is not None:
         figures.append(PresenceMetrics(service.presence))
     url = service.listen(server, service.http)
+    doors = _bind(service.front_doors, server)
     if service.http.has_tokens and not (service.http.tls_cert or is_loopback(service.http.host)):
         log.warning("tokens and rows pass %s in clear text: set http.tls_cert and tls_key", url)
     try:
@@ -221,15 +259,30 @@ async def serve(
             service.metrics.register(one)
         service.start()
         life.phase = Phase.SERVING
+        for door in service.front_doors:
+            door.serve(application.settings["fair_queue"])
+        if service.entered is not None:
+            service.entered(url)
         if service.presence is not None:
             service.presence.enter(url, lambda: connections.open_connections)
         listening(url, server)
+        for name, address in doors.items():
+            log.warning("clients of %s are served at %s", name, address)
         await until.wait()
     finally:
         life.phase = Phase.DRAINING
         await _drain(service, server, application.settings["requests"])
         for one in figures:
             service.metrics.unregister(one)
+
+
+def _bind(doors: Sequence[FrontDoor], server: BoundedServer) -> dict[str, str]:
+    """Bind the front doors' ports; return the address of each; raises SettingsError."""
+    try:
+        return {door.name: door.bind() for door in doors}
+    except BaseException:
+        server.stop()
+        raise
 
 
 async def _drain(service: Service, server: BoundedServer, requests: set[asyncio.Task[Any]]) -> None:
@@ -239,7 +292,9 @@ async def _drain(service: Service, server: BoundedServer, requests: set[asyncio.
         await service.presence.leave(LEAVE_S)
     server.stop()
     service.let_go()
-    await server.drain(DRAIN_S)
+    await asyncio.gather(
+        server.drain(DRAIN_S), *(one.close(DRAIN_S) for one in service.front_doors)
+    )
     await _end_all(requests)
     left_s = max(LEAST_STOP_S, end - loop.time())
     await loop.run_in_executor(None, service.stop, left_s)

@@ -10,6 +10,7 @@ from databus.conf.settings import HttpSettings
 from databus.schemas.errors import SettingsError
 
 NO_TLS = "it does not answer as a server with TLS does: if it has none, its URL begins with http://"
+_EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 
 
 def server_context(settings: HttpSettings) -> ssl.SSLContext | None:
@@ -44,12 +45,17 @@ def client_context(tls_ca: Path | None) -> ssl.SSLContext:
     return context
 
 
-def explain_tls(error: BaseException) -> str:
-    """Return advice for a failed connection; empty when TLS is not the cause."""
+def explain_tls(error: BaseException, ca_setting: str = "tls_ca") -> str:
+    """Return advice for a failed connection; empty when TLS is not the cause.
+
+    `ca_setting` names the authorities that are trusted.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code == _EXPIRED:
+            return "its certificate has expired: renew it"
         return (
             f"its certificate is not trusted: {error.verify_message}; name the authority that "
-            "signed it as tls_ca, and the server by a name that is in the certificate"
+            f"signed it as {ca_setting}, and the server by a name that is in the certificate"
         )
     is_silent = isinstance(error, TimeoutError) and "handshake" in str(error)
     if is_silent or getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":

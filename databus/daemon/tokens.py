@@ -52,6 +52,19 @@ def read_token(settings: ServerAccessSettings, environ: Mapping[str, str] | None
 
 def _file_tokens(key: str, path: Path) -> list[str]:
     """Return the tokens of a file, at least one."""
+    found = private_lines(key, path)
+    if not found:
+        raise SettingsError(f"{key} {path}: there is no token in it; {_RULE}")
+    for token in found:
+        _check(f"{key} {path}", hide(token))
+    return found
+
+
+def private_lines(key: str, path: Path) -> list[str]:
+    """Return the lines of a file that others may not read, without comments and empty lines.
+
+    Raises SettingsError, which names the setting `key`.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -62,12 +75,7 @@ def _file_tokens(key: str, path: Path) -> list[str]:
     # The group's bits may be set: they show an ACL, which systemd's credentials have.
     if mode & stat.S_IRWXO:
         raise SettingsError(f"{key} {path}: others may read it: chmod 600 {path}")
-    found = [text for line in lines if (text := line.partition("#")[0].strip())]
-    if not found:
-        raise SettingsError(f"{key} {path}: there is no token in it; {_RULE}")
-    for token in found:
-        _check(f"{key} {path}", hide(token))
-    return found
+    return [text for line in lines if (text := line.partition("#")[0].strip())]
 
 
 def _env_token(key: str, variable: str, environ: Mapping[str, str]) -> str:

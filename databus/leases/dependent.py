@@ -59,6 +59,15 @@ class DependentLeases:
             self._records.replace(key_of(name), freed.encode(), stored)
 
 
+def main_of(owner: str) -> tuple[str, int] | None:
+    """Return the main lease that the owner of a dependent one is named after, and its term.
+
+    None for an owner that is named otherwise: its lease depends on none.
+    """
+    name, mark, term = owner.rpartition("#")
+    return (name, int(term)) if mark and term.isdecimal() else None
+
+
 def owner_under(main: Lease) -> str:
     """Return how a record names its owner: by the owner's main lease and its term."""
     return f"{main.name}#{main.term}"

@@ -4,11 +4,13 @@ LeaseError                    a lease store cannot be used as it is
 ├── LeaseUnavailableError     it cannot be reached now; retrying may help
 ├── LeaseLostError            the caller does not hold its lease any more
 └── StaleTermError            a write under a lease that has a newer owner
+
+UnknownGroupError             a RequestError: no such group of consumers at the coordinator
 """
 
 from __future__ import annotations
 
-from databus.schemas.errors import DatabusError
+from databus.schemas.errors import DatabusError, RequestError
 
 
 class LeaseError(DatabusError):
@@ -63,3 +65,13 @@ def check_term(what: str, term: int, newest: int | None) -> None:
     """Raise StaleTermError if a greater term has begun; `newest` is None if none ever has."""
     if newest is not None and term < newest:
         raise StaleTermError(what, term, newest)
+
+
+class UnknownGroupError(RequestError):
+    """The coordinator has no such group, or it has not been looked at."""
+
+    status = 404
+
+    def __init__(self, group: str, known: list[str], problem: str = "") -> None:
+        why = f"; {problem}" if problem else ""
+        super().__init__(f"unknown group {group!r}; known: {', '.join(known) or 'none'}{why}")

@@ -25,6 +25,7 @@ class FileRecords:
         self.shown = f"file:{folder}"
         self._folder, self._suffix = folder, suffix
         self._has_tidied: set[Path] = set()
+        self._has_served = False
 
     def path(self, name: str) -> Path:
         """Return the file of a record."""
@@ -36,6 +37,7 @@ class FileRecords:
             data = content_of(self.path(name))
         except OSError as error:
             raise self._error(error) from error
+        self._has_served = True
         return None if data is None else Stored(data, data)
 
     def replace(self, name: str, data: bytes, before: Stored | None) -> bool:
@@ -47,11 +49,23 @@ class FileRecords:
         except OSError as error:
             raise self._error(error) from error
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the records that lie in a folder."""
+        try:
+            found = [path.name for path in (self._folder / folder).iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._error(error) from error
+        suffix = self._suffix
+        return [f"{folder}/{name.removesuffix(suffix)}" for name in found if name.endswith(suffix)]
+
     def close(self) -> None:
         """Do nothing: no file is kept open."""
 
     def _error(self, error: OSError) -> LeaseError:
-        if is_transient(error):
+        # What served before, and does not now, is being worked on.
+        if self._has_served or is_transient(error):
             return LeaseUnavailableError(self.shown, error)
         return LeaseError(f"{self.shown} cannot be used: {error}; give a folder of this user's own")
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from weakref import WeakSet
+
 from databus.leases.clock import Moment
 from databus.leases.errors import LeaseLostError, LeaseUnavailableError
 from databus.leases.store import Lease, LeaseStore
 
 _RENEW_AFTER = 1 / 3  # of ttl_s: two renewals may fail before the lease runs out
 _RETRY_AFTER = 1 / 12
+# For metrics: of which leases this process is the owner.
+_all: WeakSet[HeldLease] = WeakSet()
+_lock = threading.Lock()
 
 
 class HeldLease:
@@ -18,6 +25,8 @@ class HeldLease:
 
     def __init__(self, store: LeaseStore, lease: Lease) -> None:
         """Hold a lease that was just acquired from `store`."""
+        with _lock:
+            _all.add(self)
         self.problem = ""
         self._store, self._lease = store, lease
         self._is_lost = False
@@ -78,3 +87,14 @@ class HeldLease:
 
 def _later(moment: Moment, seconds: float) -> Moment:
     return moment._replace(at_s=moment.at_s + seconds)
+
+
+def held_here() -> dict[str, int]:
+    """Return the terms of the leases that this process holds now, by name."""
+    with _lock:
+        leases = list(_all)
+    found = {}
+    for lease in leases:
+        with suppress(LeaseLostError):
+            found[lease.name] = lease.term()
+    return found

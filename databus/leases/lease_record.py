@@ -49,8 +49,11 @@ class LeaseRecord:
         return encode_checked(asdict(self))
 
     @classmethod
-    def decode(cls, data: bytes, lease: str, store: str) -> LeaseRecord:
-        """Read a record; raise LeaseError if it is damaged, or the record of another lease."""
+    def decode(cls, data: bytes, lease: str | None, store: str) -> LeaseRecord:
+        """Read a record; raise LeaseError if it is damaged, or the record of another lease.
+
+        Without `lease` it may be the record of any.
+        """
         try:
             found = cls(**decode_checked(data))
             _check(found, lease)
@@ -63,8 +66,8 @@ class LeaseRecord:
         return found
 
 
-def _check(found: LeaseRecord, lease: str) -> None:
-    if found.lease != lease:
+def _check(found: LeaseRecord, lease: str | None) -> None:
+    if lease is not None and found.lease != lease:
         raise ValueError(f"it is the record of {found.lease!r}")
     is_whole = isinstance(found.owner, str) and isinstance(found.term, int)
     if not is_whole or not 0 < found.term <= _MOST_TERM:

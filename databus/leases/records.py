@@ -52,6 +52,10 @@ class Records(Protocol):
         """
         ...
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the records that lie in a folder, in no order."""
+        ...
+
     def close(self) -> None:
         """Close connections."""
 

@@ -106,6 +106,13 @@ class SqlRecords:
             values = {"version": _TABLE.c.version + 1, "data": text}
             return connection.execute(_TABLE.update().where(row).values(values)).rowcount == 1
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the records that lie in a folder."""
+        wanted = sa.select(_TABLE.c.name).where(_TABLE.c.name.startswith(f"{folder}/"))
+        with self._connection() as connection:
+            found = [str(name) for name in connection.execute(wanted).scalars()]
+        return [name for name in found if name.rpartition("/")[0] == folder]
+
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()

@@ -29,7 +29,7 @@ from databus.leases.lease_record import LeaseRecord
 from databus.leases.records import Records, Stored, record_name
 from databus.schemas.errors import SettingsError
 
-_FOLDER = "leases"
+FOLDER = "leases"
 _TRIES = 5  # others that contend for the lease may write in between
 
 
@@ -161,7 +161,8 @@ class LeaseStore:
         """Change the record of a lease; return False if it is not the lease's owner's any more."""
         for _ in range(_TRIES):
             stored, record = self._read(lease.name)
-            if record.term != lease.term or not record.owner:
+            # The owner, too: a store that has lost its records gives the same term to another one.
+            if (record.term, record.owner) != (lease.term, lease.owner):
                 return False
             if self._records.replace(key_of(lease.name), changed(record).encode(), stored):
                 return True
@@ -223,4 +224,4 @@ class LeaseWatch:
 
 def key_of(name: str) -> str:
     """Return the name of a lease's record."""
-    return f"{_FOLDER}/{record_name(name, name)}"
+    return f"{FOLDER}/{record_name(name, name)}"

@@ -63,6 +63,14 @@ class ZookeeperRecords:
             return False
         return True
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the records that lie in a folder."""
+        try:
+            found = self._session.call("get_children", self._session.path(folder))
+        except NoNodeError:
+            return []
+        return [f"{folder}/{name}" for name in found]
+
     def close(self) -> None:
         """End the session."""
         self._session.close()

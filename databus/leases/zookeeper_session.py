@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -34,6 +35,7 @@ _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)
 _ROOT = "/databus"
 _SESSION_S = 10.0
+_FORGET_AFTER_S = 2 * _SESSION_S
 _REFUSED = (AuthFailedError, NoAuthError)
 _ADVICE = (
     "give the user and password in the URL that made its nodes, or another path; `getAcl` of "
@@ -77,7 +79,14 @@ class ZookeeperSession:
         )
         self._timeout_s = timeout_s
         self._lock, self._has_served = threading.Lock(), False
+        self._served_at_s = time.monotonic()
         self._live: threading.Event | None = None
+
+    @property
+    def session_id(self) -> int | None:
+        """The id of the session now, which owns its ephemeral nodes; None before there is one."""
+        known = self._client.client_id
+        return None if known is None else int(known[0])
 
     def path(self, name: str) -> str:
         """Return the path of a node."""
@@ -93,7 +102,8 @@ class ZookeeperSession:
             if not self._connection().wait(self._timeout_s):
                 if self._client.client_state == KeeperState.AUTH_FAILED:
                     raise AuthFailedError("the login failed")
-                raise ConnectionLoss("no server answers")
+                self._forget_if_long()
+                raise ConnectionLoss("no server answers, or none that has what was read before")
             request = getattr(self._client, f"{method}_async")(*args, **options)
             answer = request.get(timeout=self._timeout_s)
         except (BadVersionError, NodeExistsError, NoNodeError):
@@ -106,8 +116,17 @@ class ZookeeperSession:
             raise LeaseUnavailableError(self.shown, repr(error)) from error
         except KazooException as error:
             raise LeaseError(f"{self.shown} cannot be used: {error!r}") from error
-        self._has_served = True
+        self._has_served, self._served_at_s = True, time.monotonic()
         return answer
+
+    def _forget_if_long(self) -> None:
+        """Take a server that has less than was read before: one whose data were lost, for example.
+
+        Others are refused by their servers, for ever. The session has long expired by then, and
+        what is written is compared with what was read.
+        """
+        if time.monotonic() - self._served_at_s > _FORGET_AFTER_S:
+            self._client.last_zxid = 0
 
     def close(self) -> None:
         """End the session."""

@@ -79,17 +79,19 @@ class Announcer:
                 self._note(repr(error))
             else:
                 self._note("")
-                self.is_listed = bool(entry.physical_sources)
+                self.is_listed = bool(entry.physical_sources or entry.draining)
             await asyncio.sleep(self._every_s)
 
     def _entry(self, url: str, connections: int) -> ServerEntry:
-        held = dict(self._held())
+        found = self._held()
+        held = {name: one for name, one in found.items() if not one.is_draining}
+        draining = tuple(name for name, one in found.items() if one.is_draining)
         return ServerEntry(
-            self._instance, self._kind, url, self._room, connections, held, time.time()
+            self._instance, self._kind, url, self._room, connections, held, time.time(), draining
         )
 
     def _write(self, entry: ServerEntry) -> None:
-        if entry.physical_sources:
+        if entry.physical_sources or entry.draining:
             self._directory.put(entry)
         elif self.is_listed:
             self._directory.remove(entry.instance)

@@ -15,12 +15,17 @@ class HeldSource(NamedTuple):
     """A physical source at a server: its sources, and the SCNs of what it holds.
 
     `oldest_scn` is the one after which nothing is missing, `newest_scn` that of the newest window;
-    -1 = unknown, or nothing is held.
+    -1 = unknown, or nothing is held. `newest_at` is when that window was committed, in Unix
+    seconds; 0 = unknown. `reads` is the URL of the relay that it is read from, "" = the database.
+    One that `is_draining` is not to be read here.
     """
 
     sources: tuple[str, ...]
     oldest_scn: int = -1
     newest_scn: int = -1
+    reads: str = ""
+    newest_at: float = 0.0
+    is_draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class ServerEntry:
 
     `instance` differs between any two processes. `url` is as others reach it. `connections` are
     those open a few seconds ago. `renewed` is when the entry was last written, in Unix seconds by
-    the server's clock; for people.
+    the server's clock; for people. `draining` are physical sources that are not to be read here.
     """
 
     instance: str
@@ -39,6 +44,7 @@ class ServerEntry:
     connections: int = 0
     physical_sources: Mapping[str, HeldSource] = field(default_factory=dict)
     renewed: float = field(default=0.0, compare=False)
+    draining: tuple[str, ...] = ()
 
     def has_all(self, sources: tuple[str, ...]) -> bool:
         """Return whether the server has all of these sources."""
@@ -64,10 +70,13 @@ class ServerEntry:
                     "sources": list(held.sources),
                     "oldestScn": held.oldest_scn,
                     "newestScn": held.newest_scn,
+                    "reads": held.reads,
+                    "newestAt": held.newest_at,
                 }
                 for name, held in self.physical_sources.items()
             },
             "renewed": self.renewed,
+            "draining": list(self.draining),
         }
 
     def encode(self) -> bytes:
@@ -88,7 +97,12 @@ def entry_of(values: Any) -> ServerEntry:
     try:
         held = {
             str(name): HeldSource(
-                tuple(map(str, one["sources"])), int(one["oldestScn"]), int(one["newestScn"])
+                tuple(map(str, one["sources"])),
+                int(one["oldestScn"]),
+                int(one["newestScn"]),
+                # Servers of earlier versions do not say the rest.
+                str(one.get("reads", "")),
+                float(one.get("newestAt", 0.0)),
             )
             for name, one in values["physicalSources"].items()
         }
@@ -100,6 +114,7 @@ def entry_of(values: Any) -> ServerEntry:
             int(values["connections"]),
             held,
             float(values["renewed"]),
+            tuple(map(str, values.get("draining", ()))),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no entry: {error!r}") from error

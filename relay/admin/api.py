@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from databus import __version__
@@ -18,6 +19,11 @@ from databus.daemon.http.openapi import Call, Endpoint, with_document
 from databus.registry.differences import differences, is_compatible
 from databus.registry.version import SchemaVersion
 from databus.relay.admin.client_status import client_view
+from databus.relay.admin.definitions import (
+    DefinitionsQuery,
+    DefinitionsView,
+    definitions_view,
+)
 from databus.relay.admin.epochs import Epochs, epochs_view
 from databus.relay.admin.kept_places import kept_places
 from databus.relay.admin.models import (
@@ -44,12 +50,19 @@ from databus.relay.admin.models import (
     Trouble,
 )
 from databus.relay.admin.newest_rows import NewestRows
-from databus.relay.admin.position_search import PositionSearch, position_view
+from databus.relay.admin.position_view import position_view
 from databus.relay.admin.source_status import physical_source_view, ring_marks
+from databus.relay.cluster.api import ClusterApi
+from databus.relay.cluster.cluster import Cluster
 from databus.relay.log.archive.away import once_here
 from databus.relay.monitoring.clients import Caller, StreamKey
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
+from databus.relay.serving.canal.door.door import CanalDoor
+from databus.relay.serving.canal.door.status import CanalStatus
+from databus.relay.serving.ptubes.door import PtubesDoor
+from databus.relay.serving.ptubes.status import PtubesStatus
+from databus.relay.serving.reading.position_search import PositionSearch
 from databus.schemas.errors import InvalidParameterError, SettingsError, UnknownSourceError
 
 ROOT = "/api/v1"
@@ -70,12 +83,22 @@ Answer = TypeVar("Answer")
 class RelayApi:
     """The endpoints of one relay."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(
+        self,
+        relay: Relay,
+        cluster: Cluster | None = None,
+        canal: CanalDoor | None = None,
+        ptubes: PtubesDoor | None = None,
+    ) -> None:
         self._relay = relay
+        self._doors = (CanalStatus(relay, canal), PtubesStatus(ptubes))
+        self._cluster = ClusterApi(cluster or Cluster(relay))
 
     def endpoints(self) -> list[Endpoint]:
         """Return all endpoints, including that of the OpenAPI document."""
         table = [*self._others(), *self._sources(), *self._to_do(), *self._from_clients()]
+        for part in (self._cluster, *self._doors):
+            table += part.endpoints(ROOT)
         return with_document(table, TITLE, DESCRIPTION)
 
     def _sources(self) -> Sequence[Endpoint]:
@@ -142,6 +165,15 @@ class RelayApi:
                 "The servers that it was read from, as its other relays ask for them",
                 Epochs,
                 self.epochs,
+                errors=_NO_SUCH,
+            ),
+            Endpoint(
+                "GET",
+                f"{_ONE}/definitions",
+                "The definitions of its tables over time, for a relay that stands by",
+                DefinitionsView,
+                self.definitions,
+                query=DefinitionsQuery,
                 errors=_NO_SUCH,
             ),
             Endpoint(
@@ -268,6 +300,12 @@ class RelayApi:
     async def epochs(self, call: Call) -> Epochs:
         """Return the table of epochs of a physical source."""
         return epochs_view(self._find(call))
+
+    async def definitions(self, call: Call) -> DefinitionsView:
+        """Return the definitions of a physical source's tables over time."""
+        source, folder = self._find(call), self._relay.settings.data_dir
+        view = partial(definitions_view, source, folder, call.query.have)
+        return await asyncio.get_running_loop().run_in_executor(None, view)
 
     async def history(self, call: Call) -> History:
         """Return the history of a physical source."""

@@ -7,6 +7,7 @@ out, however much it has read ahead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -180,7 +181,7 @@ def client_view(
         filters=_filters(client),
         positions=positions,
         first_seen_at=at(client.first_seen_s),
-        last_seen_at=at(now_s if client.open_requests else client.last_seen_s),
+        last_seen_at=_last_seen_at(client, now_s, wall_s),
         requests=client.requests,
         served_bytes=client.served_bytes,
         bytes_per_s=client.served.rate(now_s, client.served_bytes),
@@ -188,6 +189,13 @@ def client_view(
         last_error_at=None if client.last_error_s is None else at(client.last_error_s),
         report=client.report,
     )
+
+
+def _last_seen_at(client: Client, now_s: float, wall_s: float) -> float | None:
+    """Return when it was heard of last; None if it was not since the relay's start."""
+    if client.open_requests:
+        return wall_s
+    return None if math.isinf(client.last_seen_s) else wall_s - (now_s - client.last_seen_s)
 
 
 def _filters(client: Client) -> str:

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 from databus.daemon.client_report import ClientReport, RegistrationReport
 from databus.relay.monitoring.clients import Client, KeptKey, Stream
 from databus.relay.relay import Relay
-from databus.relay.ring.event_selector import WINDOW_DONE
-from databus.schemas.errors import RelayLogError, RingError, ScnNotFoundError
 
 # In a bootstrap a client continues at a bootstrap server, not in a ring.
 BOOTSTRAP_MODES = frozenset(("snapshot", "catchup"))
@@ -57,18 +55,9 @@ def _find(stream: Stream, relay: Relay, client: Client, name: str, one: Registra
     source = relay.physical_sources.get(name)
     if source is None:
         return False
-    stream.scn, stream.position, stream.is_gone = one.kept_scn, None, False
-    stream.is_in_catch_up = False
-    if one.kept_scn is None:
-        ids = relay.catalog.src_ids_of(name)
-        stream.position = client.began_in(name, frozenset(ids[source] for source in one.sources))
-        return stream.position is not None
-    try:
-        stream.position = source.history.find(one.kept_scn, WINDOW_DONE)
-    except ScnNotFoundError:
-        again = source.catch_ups
-        stream.is_in_catch_up = again is not None and again.may_have(one.kept_scn)
-        stream.is_gone = not stream.is_in_catch_up
-    except (RingError, RelayLogError):
-        return False
-    return True
+    if one.kept_scn is not None:
+        return source.place_kept(stream, one.kept_scn)
+    ids = relay.catalog.src_ids_of(name)
+    stream.scn, stream.is_gone, stream.is_in_catch_up = None, False, False
+    stream.position = client.began_in(name, frozenset(ids[source] for source in one.sources))
+    return stream.position is not None

@@ -25,6 +25,8 @@ from databus.relay.admin.models import ClientState, ClientView
 from databus.relay.admin.source_status import ring_marks
 from databus.relay.capture.status import State
 from databus.relay.catch_up.status import Catching
+from databus.relay.cluster.cluster import Cluster
+from databus.relay.cluster.metrics import cluster_metrics
 from databus.relay.log.archive.status import ArchiveStatus
 from databus.relay.log.status import RelayLogStatus
 from databus.relay.relay import Relay
@@ -40,6 +42,11 @@ _COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("events", "Row changes captured", lambda s: s.capture.events),
     ("windows", "Windows with data captured", lambda s: s.capture.windows),
     ("captured_bytes", "Bytes of windows captured", lambda s: s.capture.size_bytes),
+    (
+        "unlogged_statements",
+        "Windows with DML statements that the log has without their rows",
+        lambda s: sum(one.windows for one in s.unlogged),
+    ),
     ("reconnects", "Times the source could not be reached", lambda s: s.capture.reconnects),
 )
 _GAUGES: tuple[tuple[str, str, Value], ...] = (
@@ -60,6 +67,16 @@ _GAUGES: tuple[tuple[str, str, Value], ...] = (
 )
 # Without a sample while unknown: an unknown lag is not 0.
 _KNOWN_GAUGES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ...] = (
+    (
+        "captures",
+        "1 if this relay captures the source under its lease, 0 if it stands by",
+        lambda s: None if s.role is None else s.role.is_active,
+    ),
+    (
+        "lease_term",
+        "Term of the lease under which a relay captures the source",
+        lambda s: None if s.role is None else s.role.term,
+    ),
     ("lag_seconds", "From commit to ring, of the newest window", lambda s: s.capture.known_delay_s),
     (
         "heard_seconds",
@@ -168,8 +185,8 @@ _ARCHIVE_COUNTERS: tuple[tuple[str, str, Callable[[ArchiveStatus], float]], ...]
 class RelayCollector(Collector):
     """Collects one relay's metrics."""
 
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
+    def __init__(self, relay: Relay, cluster: Cluster) -> None:
+        self._relay, self._cluster = relay, cluster
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
@@ -194,6 +211,7 @@ class RelayCollector(Collector):
         yield self._states(statuses)
         yield from self._traffic()
         yield from client_metrics(self._relay)
+        yield from cluster_metrics(self._cluster)
 
     def _of_late(self, statuses: Sequence[SourceStatus]) -> Iterator[Metric]:
         """Yield the rates of the last seconds and the age of the oldest window."""
@@ -313,10 +331,10 @@ def _known(scn: int) -> int | None:
     return None if scn < 0 else scn
 
 
-def make_metrics(relay: Relay) -> CollectorRegistry:
+def make_metrics(relay: Relay, cluster: Cluster | None = None) -> CollectorRegistry:
     """Return the registry of one relay; several in a process stay separate."""
     metrics = CollectorRegistry()
-    metrics.register(RelayCollector(relay))
+    metrics.register(RelayCollector(relay, cluster or Cluster(relay)))
     add_process_metrics(metrics)
     return metrics
 

@@ -151,12 +151,35 @@ class CatchUpView(ApiModel):
     problem: str = Field(description="The problem that is retried, or that ended it")
 
 
+class RoleView(ApiModel):
+    """Which of the relays with `capture_lease_s` captures the source."""
+
+    is_active: bool = Field(description="This relay captures; otherwise it reads from the owner")
+    owner: str | None = Field(description="URL of the relay that has the lease; None = not known")
+    term: int | None = Field(description="Grows by one with each owner; None = not known")
+    ttl_s: float
+    problem: str = Field(description="Why the coordinator cannot be asked")
+
+    @property
+    def words(self) -> str:
+        """The role in words, for a terminal."""
+        if self.is_active:
+            return f"captures under term {self.term}"
+        if self.owner is None:
+            return "stands by, and knows of no relay that captures"
+        return f"stands by, and reads from {self.owner}"
+
+
 class PhysicalSourceView(ApiModel):
     """One physical source: its capture, its ring and its relay log."""
 
     name: str
     uri: str = Field(description="Of the server that is read, or tried; without a password")
     uris: list[str] = Field(default=[], description="All servers of the list")
+    relays: list[str] = Field(
+        default=[],
+        description="Ids of this relay's process, and of the relays through which it reads",
+    )
     epoch: int = Field(default=0, description="Goes up with each other server")
     state: CaptureState
     problem: str
@@ -177,6 +200,7 @@ class PhysicalSourceView(ApiModel):
         default=[], description="Running and queued ones; see `catch_ups` in the settings"
     )
     log: LogView
+    role: RoleView | None = Field(default=None, description="None without `capture_lease_s`")
     delay_s: float | None = Field(
         description="From commit to ring, of the newest window with rows; None = not connected"
     )
@@ -348,7 +372,7 @@ class ClientView(ApiModel):
     filters: str = Field(description="As the client sent them, shortened")
     positions: list[ClientPosition]
     first_seen_at: float
-    last_seen_at: float
+    last_seen_at: float | None
     requests: int
     served_bytes: int
     bytes_per_s: float

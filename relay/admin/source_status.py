@@ -12,9 +12,11 @@ from databus.relay.admin.models import (
     PhysicalSourceView,
     RelayLogView,
     RingView,
+    RoleView,
     SourceName,
     StoppedTable,
 )
+from databus.relay.capture.standby.role import RoleStatus
 from databus.relay.capture.status import RESTING, CaptureStatus, State
 from databus.relay.catch_up.status import CatchUpStatus
 from databus.relay.log.archive.status import ArchiveStatus
@@ -25,6 +27,7 @@ from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.source_status import RingStatus, SourceStatus, finite
 from databus.relay.sources.log_status import LogStatus
+from databus.relay.sources.upstream.identity import RELAY_ID
 from databus.relay.sources.uri import without_password
 
 
@@ -80,6 +83,7 @@ def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
         name=name,
         uri=without_password(servers.settings.uri),
         uris=[without_password(uri) for uri in servers.all_uris],
+        relays=[RELAY_ID, *servers.relays],
         epoch=servers.epoch,
         state=capture.state.value,
         problem=status.problem,
@@ -97,6 +101,7 @@ def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
         relay_log=None if status.relay_log is None else relay_log_view(status.relay_log),
         catch_ups=[catch_up_view(one, catch_up_readers(relay, name)) for one in status.catch_ups],
         log=log_view(status.log),
+        role=None if status.role is None else role_view(status.role),
         delay_s=capture.known_delay_s,
         events=capture.events,
         windows=capture.windows,
@@ -210,6 +215,17 @@ def archive_view(archive: ArchiveStatus) -> ArchiveView:
         waiting_segments=archive.waiting,
         problem=archive.problem,
         since=archive.since,
+    )
+
+
+def role_view(role: RoleStatus) -> RoleView:
+    """Return which relay captures."""
+    return RoleView(
+        is_active=role.is_active,
+        owner=role.owner or None,
+        term=role.term,
+        ttl_s=role.ttl_s,
+        problem=role.problem,
     )
 
 

@@ -54,10 +54,6 @@ JITTER = 0.2  # of the wait for the next try, which it only shortens
 HEARD_WITHIN_S = 4.0
 
 
-class _SearchEndedError(Exception):
-    """A search of the log was ended, because capture is to stop or to pause."""
-
-
 class Capture:
     """Reads one physical source into one ring, on its own thread.
 
@@ -81,10 +77,8 @@ class Capture:
         on_stop: Callable[[], None] = lambda: None,
         servers: Servers | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._open_source, self._ring = settings, open_source, ring
         self.servers = Servers(settings) if servers is None else servers
-        self._open_source = open_source
-        self._ring = ring
         self._encoder, self._max_scn = encoder, max_scn
         self._on_append, self._flush_s, self._clock = on_append, flush_s, clock
         self._on_problem, self._large_rows = on_problem, large_rows
@@ -101,7 +95,7 @@ class Capture:
         self._delay_s, self._wait_s = 0.0, settings.reconnect_min_s
         self._warnings: tuple[str, ...] = ()
         self._search: LogSearch | None = None  # for which the source waits
-        self._was_opened = self._is_unfinished = False
+        self._was_opened = self._is_unfinished = self._is_next_try = False
         self._thread: threading.Thread | None = None
         self._coalescing = Coalescing(settings.coalesce_ms / 1000)
         self._unsaved = ""  # why the last save of MaxSCN failed
@@ -167,6 +161,12 @@ class Capture:
         thread.join(timeout_s)
         return not thread.is_alive()
 
+    def try_now(self) -> None:
+        """Wait no longer for the next try: there is something else to read. Thread-safe."""
+        with self._changed:
+            self._is_next_try, self._wait_s = True, self._settings.reconnect_min_s
+            self._changed.notify_all()
+
     @property
     def is_to_rest(self) -> bool:
         """Whether it is to stop or to pause, and must not wait for anything else."""
@@ -192,8 +192,8 @@ class Capture:
                     self._capture()
                 else:
                     self._rest(State.PAUSED)
-            except (_SearchEndedError, WaitEndedError):
-                continue  # another state is wanted
+            except WaitEndedError:
+                continue  # another state is wanted, or another source
             except Exception as error:
                 self.place.failed()
                 self._handle(error)
@@ -223,8 +223,7 @@ class Capture:
 
     def _give_up(self, error: Exception) -> None:
         """Enter the error state and wait for `start` or `stop`."""
-        name = self._settings.name
-        text = str(error)
+        name, text = self._settings.name, str(error)
         if isinstance(error, DatabusError):
             log.error("capture of %s stopped: %s", name, error, extra=self._about(error))
         else:
@@ -246,14 +245,14 @@ class Capture:
         """Read until another state is wanted; then close the source and save MaxSCN."""
         self._errors.connecting()
         self.place.connecting()
-        source = self._open_source(self.servers.settings)
+        source = self._open_source(self.servers.choose(lambda: self.is_to_rest))
         for reader in (source, self._encoder):
             reader.leave_out([self._settings.names.table_of(name) for name in self._stops.stops])
         source.write_with(self._encoder)
         source.tell_searches(self._note_search)
         source.write_into(self._ring)
         try:
-            begin = self.servers.begin(source, self._ring.max_scn, self._max_scn.load())
+            begin = self.servers.begin(source, self._ring, self._max_scn.load())
             # Before `open`, which compares the log with these marks.
             self._expect_log(source)
             self.place.begin(begin, max(self._ring.max_scn, self._max_scn.load() or -1))
@@ -288,7 +287,7 @@ class Capture:
         """Show the progress of a search of the log; end the search if another state is wanted."""
         self._heard_at_s, self._search = self._clock.monotonic_s(), search
         if search is not None and self._wanted is not State.RUNNING:
-            raise _SearchEndedError
+            raise WaitEndedError
 
     def _note_proof(self, *, is_at_end: bool) -> None:
         """Enter the running state at the first read that proves the connection."""
@@ -307,7 +306,7 @@ class Capture:
 
     def _expect_log(self, source: Source) -> None:
         """Pass the stored log marks to the source, the newest last."""
-        marks = stored_marks(self._ring, self._max_scn.mark())
+        marks = self.servers.marks(stored_marks(self._ring, self._max_scn.mark()))
         self._mark = marks[-1] if marks else None
         source.expect(marks)
 
@@ -497,4 +496,5 @@ class Capture:
         self._note(State.UNREACHABLE if is_away else State.RETRYING, text, wait_s)
         self._wait_s = min(self._settings.reconnect_max_s, 2 * self._wait_s)
         with self._changed:
-            self._changed.wait_for(lambda: self._wanted is not State.RUNNING, wait_s)
+            self._changed.wait_for(lambda: self.is_to_rest or self._is_next_try, wait_s)
+            self._is_next_try = False

@@ -30,6 +30,9 @@ class CaptureRing(Protocol):
         """Return the stored log marks."""
         ...
 
+    def restart_after(self, scn: int) -> None:
+        """Empty the ring, so that it begins after `scn`; raise RingError."""
+
     def append(self, windows: Sequence[EncodedWindow]) -> None:
         """Append whole windows; raise RingError."""
 

@@ -17,10 +17,12 @@ from secrets import token_hex
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.log_setup import about
+from databus.relay.capture.capture_ring import CaptureRing
 from databus.relay.capture.epoch_table import EpochTable
 from databus.relay.capture.overlap.overlap_search import OverlapSearch
 from databus.relay.capture.peers.asking import asker
 from databus.relay.capture.peers.peers import Peers
+from databus.relay.capture.standby.role import Role
 from databus.relay.clock import SYSTEM_CLOCK, Clock
 from databus.relay.sources.epochs import (
     Epoch,
@@ -35,6 +37,7 @@ from databus.relay.sources.source import Captured, Source
 from databus.relay.sources.upstream.identity import merged_epochs
 from databus.relay.sources.uri import without_password
 from databus.schemas.errors import SourceUnavailableError
+from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import binlog_position
 from databus.schemas.windows import WindowBatch, WindowPiece
 
@@ -60,22 +63,23 @@ class Servers:
         gtids_after: Callable[[int], Sequence[str] | None] = _none_known,
         clock: Clock = SYSTEM_CLOCK,
         overlap: OverlapSearch | None = None,
+        role: Role | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self.role = settings, role
         self._overlap = overlap
         self._is_followed = table is not None
         self.table = EpochTable() if table is None else table
         self._gtids_after = gtids_after
         self._clock = clock
         newest = self.table.newest
-        self._uri = settings.uri if newest is None else newest.uri
-        if self._uri not in settings.uris:
-            self._uri = settings.uri
+        uri = None if newest is None else self.own_uri(without_password(newest.uri))
+        self._uri = settings.uri if uri is None else uri
         self._is_known = newest is not None
         self._gone_since_s: float | None = None
         self._refused_since_s: dict[str, float] = {}
         self._tried: set[str] = set()  # and failed, since a server was last read
         self._is_whole = False  # all that was read was taken
+        self.relays: tuple[str, ...] = ()  # through which the database is read
         self.peers: Peers | None = None
         if table is not None and settings.epoch_peers:
             relay_id = token_hex(8)
@@ -89,8 +93,14 @@ class Servers:
 
     @property
     def settings(self) -> PhysicalSourceSettings:
-        """The settings for the server to connect to."""
-        return self._settings.at(self._uri)
+        """The settings for the server to connect to, or for the relay that captures."""
+        upstream = None if self.role is None else self.role.upstream
+        return self._settings.at(self._uri) if upstream is None else upstream
+
+    @property
+    def database(self) -> PhysicalSourceSettings:
+        """The settings for the server whose log is captured, with the newest epoch."""
+        return self._settings.at(self._uri).model_copy(update={"epoch": self.epoch})
 
     @property
     def all_uris(self) -> tuple[str, ...]:
@@ -99,7 +109,7 @@ class Servers:
 
     @property
     def current(self) -> PhysicalSourceSettings:
-        """The settings for that server, with the newest epoch."""
+        """The settings for what is connected to, with the newest epoch."""
         return self.settings.model_copy(update={"epoch": self.epoch})
 
     @property
@@ -123,9 +133,22 @@ class Servers:
         self._uri = uri
         self._forget()
 
-    def begin(self, source: Source, ring_scn: int, saved_scn: int | None) -> int | None:
+    def choose(self, is_to_rest: Callable[[], bool]) -> PhysicalSourceSettings:
+        """Return the settings to connect with now; raise as `Role.settle`."""
+        if self.role is not None and self.role.settle(is_to_rest):
+            newest = self.table.newest  # where the relay before has read last
+            uri = None if newest is None else self.own_uri(without_password(newest.uri))
+            if uri is not None:
+                self.switch(uri)
+        return self.settings
+
+    def marks(self, stored: list[LogMark]) -> list[LogMark]:
+        """Return the marks by which the source that is read proves to be the one before."""
+        return stored if self.role is None else self.role.marks(stored)
+
+    def begin(self, source: Source, ring: CaptureRing, saved_scn: int | None) -> int | None:
         """Tell a source what it must know of the servers; return the SCN to begin after."""
-        self._is_whole = False
+        self._is_whole, ring_scn = False, ring.max_scn
         self._is_known = self._is_known or ring_scn >= 0
         lineage = self.lineage(ring_scn)
         if self._is_followed:
@@ -139,7 +162,13 @@ class Servers:
         # Otherwise those without watched rows in between would never count as executed.
         if known and executed is not None and lineage.executed is not None:
             known.append(executed.scn)
-        return min(known, default=None)
+        if self.role is not None:
+            known = self.role.begin_scn(known)
+        begin = min(known, default=None)
+        if self.role is not None and self.role.is_active and begin is not None and ring_scn < 0:
+            # The relay before has saved it: nothing is missing before the first window to come.
+            ring.restart_after(begin)
+        return begin
 
     def lineage(self, ring_scn: int) -> Lineage:
         """Return what a source must know when the ring ends at an SCN."""
@@ -156,7 +185,11 @@ class Servers:
         """Read from a source; what it reads counts as delivered only once all of it was taken."""
         # It may have read transactions that an error keeps from being handed over.
         self._is_whole = False
-        return source.read()
+        captured = source.read()
+        if self.role is not None:
+            self.role.check()  # it may have been long since
+        self.relays = source.relays
+        return captured
 
     @contextmanager
     def taking(self, source: Source, captured: Sequence[Captured], ring_scn: int) -> Iterator[None]:
@@ -165,10 +198,13 @@ class Servers:
         if serving is not None and captured:
             self._enter(serving, captured[0], ring_scn)
         if source.epochs is not None and captured:
-            most = binlog_position(max(_scn_of(captured[-1]), 0)).epoch
+            # A batch may go from one epoch to the next.
+            most = binlog_position(max(_last_scn_of(captured[-1]), 0)).epoch
             self.table.adopt(merged_epochs(self.table.epochs, source.epochs, most))
         yield
         self._is_whole = True
+        if self.role is not None:
+            self.role.follow(ring_scn)
 
     def note(self, source: Source, read_scn: int | None, ring_scn: int) -> None:
         """Note what was delivered, if all that was read was taken, and the ring has no more."""
@@ -186,6 +222,8 @@ class Servers:
         """Note that the server is read."""
         self._is_known = True
         self._forget()
+        if self.role is not None:
+            self.role.proved()
 
     def failed(self, error: Exception) -> Exception:
         """Choose the next server if this one is gone for long; return the error as capture sees it.
@@ -203,7 +241,7 @@ class Servers:
             if uri is not None and uri != self._uri:
                 self.switch(uri)
                 return error
-        now_s, uri = self._clock.monotonic_s(), self._uri
+        now_s, uri = self._clock.monotonic_s(), self.settings.uri
         if self._gone_since_s is None:
             self._gone_since_s = now_s
         since_s = self._gone_since_s
@@ -211,17 +249,24 @@ class Servers:
             since_s = self._refused_since_s.setdefault(uri, now_s)
         # At a first start there is nothing to wait for.
         if now_s - since_s >= self._settings.switch_after_s or not self._is_known:
-            self._tried.add(uri)
+            # A relay that is gone for a while may have what follows.
+            if isinstance(error, ServerRefusedError) or not self._settings.is_relay:
+                self._tried.add(uri)
             self._next(error)
-            if isinstance(error, ServerRefusedError) and self._tried >= {*self._settings.uris}:
+            uris = {uri} if self._stands_by else {*self._settings.uris}
+            if isinstance(error, ServerRefusedError) and self._tried >= uris:
                 return error
         if isinstance(error, ServerRefusedError):
             return SourceUnavailableError(str(error))
         return error
 
+    @property
+    def _stands_by(self) -> bool:
+        return self.role is not None and self.role.upstream is not None
+
     def _next(self, error: Exception) -> None:
         uris = self._settings.uris
-        if len(uris) == 1:
+        if len(uris) == 1 or self._stands_by:
             return
         self._uri = uris[(uris.index(self._uri) + 1) % len(uris)]
         name = self._settings.name
@@ -260,6 +305,10 @@ class Servers:
         log.info(text, self.name, serving.number, server, where, scn, extra=known)
         if self.peers is not None:
             self.peers.begun()
+
+
+def _last_scn_of(item: Captured) -> int:
+    return item.last_scn if isinstance(item, WindowBatch) else _scn_of(item)
 
 
 def _scn_of(item: Captured) -> int:

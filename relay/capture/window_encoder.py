@@ -37,7 +37,7 @@ from databus.schemas.errors import (
     SchemaError,
     UnknownSourceError,
 )
-from databus.schemas.event.control import ddl_event, end_of_period
+from databus.schemas.event.control import ddl_event, dml_event, end_of_period
 from databus.schemas.event.event import WHOLE_TABLE_KEY, Event, Opcode, Part
 from databus.schemas.event.keys import key_maker
 from databus.schemas.event.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
@@ -345,7 +345,8 @@ class WindowEncoder:
                 made[version.source] = version.schema_id.hex()
         sources = tuple(map(self._names.name_of, change.sources))
         database, statement = change.database, change.statement
-        return ddl_event(scn, timestamp_ns, PARTITION_ID, sources, database, statement, made)
+        make = dml_event if change.is_dml else ddl_event
+        return make(scn, timestamp_ns, PARTITION_ID, sources, database, statement, made)
 
     def _src_id(self, table: Table) -> int:
         if table.source not in self._src_ids:

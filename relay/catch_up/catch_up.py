@@ -241,6 +241,9 @@ class CatchUp:
     def _prepare(self) -> LogMark | None:
         """Find out whether the source's log has the place; return the identity of that log."""
         main, mark = self._main, self._main.newest_mark()
+        if mark is None:  # capture notes it a moment after the first window
+            self._ended.wait(LOOK_EVERY_S)
+            mark = main.newest_mark()
         make_folder(self._folder)
         wanted = RereadRequest(self.asked_scn, mark, self.name, main.data_dir, self._folder)
         self.begin_scn = main.reread.prepare(self.server, wanted)

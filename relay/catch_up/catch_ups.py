@@ -19,6 +19,7 @@ from databus.relay.catch_up.junction import bound_of, lacks
 from databus.relay.catch_up.read_ahead import ReadAhead
 from databus.relay.catch_up.reader import CatchUpReader
 from databus.relay.catch_up.status import Catching, CatchUpState, CatchUpStatus
+from databus.relay.log.archive.away import SegmentAwayError
 from databus.relay.log.history import HistoryReader
 from databus.relay.log.layout import UNKNOWN_SCN
 from databus.relay.ring.event_selector import Position
@@ -99,7 +100,7 @@ class CatchUps:
             if is_in_hole:
                 raise RelayLogError(f"{settings.name}: its log is being opened; ask again later")
             return None
-        if not is_in_hole and not lacks(self._history.extent(), (scn, offset)):
+        if not is_in_hole and not self._lacks((scn, offset)):
             return None
         hole_until = max((hole.until_scn for hole in holes), default=UNKNOWN_SCN)
         self._update()
@@ -180,6 +181,21 @@ class CatchUps:
         hole = self._main.spans.of(src_ids).hole
         own = [hole] if hole is not None and not hole.is_before(place) else []
         return own + [one for one in self._damages if one.has(place)]
+
+    def _lacks(self, place: Position) -> bool:
+        """Return whether the relay no longer holds, or has never read, what comes after a place."""
+        extent = self._history.extent()
+        if lacks(extent, place):
+            return True
+        if place[0] != extent.min_scn or place[1] < 0:
+            return False
+        try:
+            self._history.find(*place)  # it may be inside the window after which capture began
+        except (DamagedWindowsError, SegmentAwayError):
+            return False  # found out by whoever reads it
+        except ScnNotFoundError:
+            return True
+        return False
 
     def _failure_at(self, scn: int) -> _Failure | None:
         """Return why what comes after an SCN could not be read lately, if it could not."""

@@ -2,7 +2,8 @@
 
 The *bound* is the newest SCN that the relay no longer holds. A reader behind it reads on in the
 relay's own history, so a catch-up hands out no window from the bound on before the windows that
-both have are proved to be equal, by their digests.
+both have are proved to be equal, by their digests. An empty window that the relay's history begins
+with says nothing of the source's window with that SCN: capture that begins at `latest` makes one.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def compare(
         last_scn = max(bound, min(expected[-1].scn, read.max_scn))
     if read.max_scn < last_scn:
         return None
-    after_scn = bound if held.prev_scn >= 0 else bound - 1
+    # Capture of a source begins with an empty window: the place where it began, behind windows
+    # that it never read. Only where it has rows was the oldest window read.
+    is_bound_read = held.prev_scn < 0 and bool(with_rows) and with_rows[0].scn == bound
+    after_scn = bound - 1 if is_bound_read else bound
     position = read.find(after_scn, WINDOW_DONE)
     found: list[WindowDigest] = []
     if position is not None:

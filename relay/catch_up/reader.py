@@ -229,7 +229,7 @@ class CatchUpReader:
         return end
 
     def has_optional(self, position: int, windows: bytes) -> bool:
-        """Return whether whole windows contain a DDL event or a truncate."""
+        """Return whether whole windows contain a statement or a truncate."""
         history = self._checked()
         return history is not None and history.has_optional(position, windows)
 

@@ -17,7 +17,7 @@ class ServerRead:
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        self._settings = capture.servers.current
+        self._settings = capture.servers.database
 
     @property
     def settings(self) -> PhysicalSourceSettings:
@@ -28,7 +28,7 @@ class ServerRead:
     def look(self) -> None:
         """Take note of the server that is read now, if one is."""
         if self._capture.place.is_proved:
-            self._settings = self._capture.servers.current
+            self._settings = self._capture.servers.database
 
     @property
     def is_newest(self) -> bool:

@@ -19,6 +19,7 @@ from databus.conf.settings import (
     BootstrapSettings,
     ClientSettings,
     HttpSettings,
+    ListedServerSettings,
     MaxScnSettings,
     PhysicalSourceSettings,
     RelaySettings,
@@ -39,6 +40,7 @@ from databus.doctor.checks import (
     verdict_line,
     warning,
 )
+from databus.doctor.coordinator import SUBJECT, check_coordinator
 from databus.doctor.machine import (
     MACHINE,
     Growth,
@@ -57,7 +59,8 @@ from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
 from databus.relay.captured_spans import SPANS_SUFFIX, load_stops
 from databus.relay.log.archive.store import ArchiveStore, shown
 from databus.relay.log.directory import Found, find_segments, log_folder
-from databus.relay.relay import LOCK_FILE, MAX_SCN_DATABASE
+from databus.relay.opening import MAX_SCN_DATABASE
+from databus.relay.relay import LOCK_FILE
 from databus.relay.sources.kind import check_source
 from databus.schemas.errors import DatabusError, RelayLogError, RingError, SettingsError
 
@@ -80,8 +83,9 @@ def doctor(files: tuple[Path, ...], is_json: bool) -> None:
     """Check settings and everything that they name, and say what to do.
 
     Checks ports, folders and disks, file permissions, certificates, packages,
-    databases (grants, variables, log, clock) and the servers to read from.
-    Changes nothing. Exits with 1 if something will not work.
+    databases (grants, variables, log, clock), the coordinator, and the servers
+    to read from. Changes nothing, but that a coordinator then has a record
+    `doctor`. Exits with 1 if something will not work.
 
     Example: `databus doctor -c relay.toml`
     """
@@ -112,6 +116,10 @@ def _print(place: str, checks: list[Check]) -> None:
 
 PRODUCING = "-producing"  # suffix of a store's lock file
 _CHECKPOINTS_BYTES = 1 << 20
+_NO_RELAY = (
+    "it lists no relay, and `relays` names none: give a relay the same `coordinator`, and start "
+    "it; `databus servers list` shows who is listed"
+)
 _BLOCK_BYTES = 512  # unit of `st_blocks`
 
 
@@ -142,6 +150,7 @@ def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
     is_running = bool(holder_of(settings.data_dir / LOCK_FILE))
     yield check_port(settings.http, "relay", is_running=is_running)
     yield from check_http(settings.http, machine)
+    yield from check_listing(settings, machine)
     rings = [
         (settings.data_dir / f"{p.name}.ring", p.ring_bytes) for p in settings.physical_sources
     ]
@@ -223,6 +232,7 @@ def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[C
     is_running = any(holder_of(Path(f"{path}{PRODUCING}")) for path in stores)
     yield check_port(settings.http, "bootstrap", is_running=is_running)
     yield from check_http(settings.http, machine)
+    yield from check_listing(settings, machine)
     missing = sum(max(0, settings.log_retention_bytes - _allocated_bytes(p)) for p in stores)
     growth = Growth(missing, f"the logs of {len(stores)} stores", is_sure=False)
     yield from check_folder("data_dir", settings.data_dir, growth, machine)
@@ -238,8 +248,17 @@ def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[C
 def check_client(settings: ClientSettings, machine: Machine) -> Iterator[Check]:
     """Check a client's servers, secrets and checkpoint folder."""
     yield from check_access(settings.access, machine)
-    yield from check_servers("relays", settings.relays, settings.access, (), machine)
-    servers = settings.bootstrap_servers
+    relays, servers = settings.relays, settings.bootstrap_servers
+    if settings.coordinator:
+        writes = bool(settings.group)
+        checks, listed = check_coordinator(settings.coordinator, machine, writes=writes)
+        yield from checks
+        if not relays:
+            relays = tuple(one.url for one in listed if one.kind == "relay")
+            servers = (*servers, *(one.url for one in listed if one.kind == "bootstrap"))
+            if not relays and not has_errors(checks):
+                yield error(SUBJECT, _NO_RELAY)
+    yield from check_servers("relays", relays, settings.access, (), machine)
     if servers:
         yield from check_servers("bootstrap_servers", servers, settings.access, (), machine)
     else:
@@ -254,6 +273,13 @@ def check_client(settings: ClientSettings, machine: Machine) -> Iterator[Check]:
     else:
         growth = Growth(_CHECKPOINTS_BYTES, "checkpoints")
         yield from check_folder("checkpoint_dir", settings.checkpoint_dir, growth, machine)
+
+
+def check_listing(settings: ListedServerSettings, machine: Machine) -> Iterator[Check]:
+    """Check the coordinator in which a server lists itself, if there is one."""
+    if settings.coordinator:
+        checks, _ = check_coordinator(settings.coordinator, machine, writes=True)
+        yield from checks
 
 
 def check_http(http: HttpSettings, machine: Machine) -> Iterator[Check]:

@@ -30,7 +30,7 @@ def source() -> None:
 @click.option("--relay", default=DEFAULT_RELAY, show_default=True, help="URL of the relay.")
 @access_options
 def list_sources(relay: str, token_file: Path | None, tls_ca: Path | None) -> None:
-    """List the physical sources of a running relay: state, epoch, server, and what is wrong.
+    """List the physical sources of a running relay: state, epoch, server, role, and what is wrong.
 
     Example: `databus source list --relay http://127.0.0.1:11115`
     """
@@ -42,7 +42,8 @@ def list_sources(relay: str, token_file: Path | None, tls_ca: Path | None) -> No
         raise ServerError(server.url, f"its answer is not valid: {error}") from None
     for one in sources:
         problem = f": {one.problem}" if one.problem else ""
-        click.echo(f"{one.name}  {one.state}  epoch {one.epoch}  {one.uri}{problem}")
+        role = "" if one.role is None else f"  {one.role.words}"
+        click.echo(f"{one.name}  {one.state}  epoch {one.epoch}  {one.uri}{role}{problem}")
 
 
 @source.command()

@@ -19,7 +19,9 @@ from rich.live import Live
 
 from databus.cli.api_client import ApiClient, access_options, named_server
 from databus.relay.admin.models import Clients, PhysicalSources, Problems, RelayView
+from databus.relay.cli.top_cluster import ClusterPicture
 from databus.relay.cli.top_view import Picture, draw
+from databus.relay.cluster.models import Chains, GroupsView, LeasesView, ServersView
 from databus.schemas.errors import ServerError
 
 DEFAULT_RELAY = "http://127.0.0.1:11115"
@@ -51,7 +53,9 @@ def top(
     that is not in the ring yet; `may pause` is how long a consumer may be away
     before its next window is overwritten. Of a client, `left` is the share of
     the ring left until then (100 % at the newest window), and `lost in` the
-    time.
+    time. Where there is a coordinator or a relay above, groups, servers and
+    leases are shown, too: `owned` partitions, and those that `moved` within a
+    day; `depth` is how many relays are between a server and the database.
 
     Example: `databus top --relay http://127.0.0.1:11115`, or
     `databus top --once | head -4`.
@@ -81,12 +85,28 @@ def picture_of(server: ApiClient) -> Picture:
             ).physical_sources,
             clients=Clients.model_validate(server.get_json("/api/v1/clients")).clients,
             problems=Problems.model_validate(server.get_json("/api/v1/problems")).problems,
+            cluster=_cluster_of(server),
         )
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         problem = f"sends an answer that this version cannot read ({place}: {first['msg']})"
         raise ServerError(server.url, problem) from None
+
+
+def _cluster_of(server: ApiClient) -> ClusterPicture | None:
+    try:
+        chains = Chains.model_validate(server.get_json("/api/v1/chain"))
+    except ServerError as error:
+        if " 404 " in str(error):
+            return None  # a relay of an earlier version
+        raise
+    return ClusterPicture(
+        GroupsView.model_validate(server.get_json("/api/v1/groups")),
+        LeasesView.model_validate(server.get_json("/api/v1/leases")),
+        ServersView.model_validate(server.get_json("/api/v1/servers")),
+        chains,
+    )
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from databus.relay.admin.models import (
     RelayView,
     Trouble,
 )
+from databus.relay.cli.top_cluster import ClusterPicture, draw_cluster, lines_of
 
 PROBLEMS_SHOWN = 5
 ERRORS_SHOWN = 3  # of clients
@@ -68,6 +69,7 @@ class Picture:
     sources: Sequence[PhysicalSourceView]
     clients: Sequence[ClientView]
     problems: Sequence[Problem]
+    cluster: ClusterPicture | None = None  # of earlier versions nothing is known
 
 
 def draw(url: str, picture: Picture | None, trouble: str = "", height: int = 0) -> RenderableType:
@@ -84,11 +86,20 @@ def draw(url: str, picture: Picture | None, trouble: str = "", height: int = 0) 
     parts.append(_head(url, picture))
     parts += [_trouble(trouble, picture.at_s) for trouble in picture.relay.troubles]
     parts += ["", _sources(picture.sources, style), *_logs(picture.sources, picture.at_s)]
-    parts += _warnings(picture.sources)
+    parts += _roles_and_warnings(picture.sources)
+    cluster = draw_cluster(picture.cluster, picture.at_s, style)
+    parts += cluster
     problems = picture.problems[:PROBLEMS_SHOWN]
     logs = sum(source.relay_log is not None for source in picture.sources)
+    roles = sum(source.role is not None for source in picture.sources)
     lines = (
-        len(picture.sources) + logs + len(problems) + 3 * len(picture.relay.troubles) + _FRAME_LINES
+        len(picture.sources)
+        + logs
+        + roles
+        + len(problems)
+        + 3 * len(picture.relay.troubles)
+        + _FRAME_LINES
+        + lines_of(cluster)
     )
     # The rest of the screen is for clients, but always for a few of them.
     most = max(LEAST_CLIENTS_SHOWN, height - lines) if height else len(picture.clients)
@@ -181,9 +192,11 @@ def _archive_words(archive: ArchiveView | None, now_s: float) -> str:
     return f"; archive reaches back {reach}, {size_text(archive.size_bytes)}"
 
 
-def _warnings(sources: Sequence[PhysicalSourceView]) -> list[RenderableType]:
+def _roles_and_warnings(sources: Sequence[PhysicalSourceView]) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for source in sources:
+        if source.role is not None:
+            lines.append(_cut(f"{source.name}: {source.role.words}", "dim"))
         if source.log.warning:
             lines.append(_cut(f"{source.name}: {source.log.warning}", "yellow"))
         if source.drain is not None:

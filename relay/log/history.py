@@ -285,7 +285,7 @@ class HistoryReader:
             return max(0, self._bounded(position, self._reader.rest_of_frame(position - shift)))
 
     def has_optional(self, position: int, windows: bytes) -> bool:
-        """Return whether whole windows contain a DDL event or a truncate."""
+        """Return whether whole windows contain a statement or a truncate."""
         if position >= self._ring.head:
             return self._ring.has_optional(position, windows)
         return has_optional(windows)

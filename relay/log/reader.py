@@ -149,6 +149,8 @@ class LogReader:
         segment = segments[bisect_right(segments, scn, key=_first_scn_of) - 1]
         if scn >= segment.end.scn and not has_rest:
             return segment.end.position
+        if has_rest and scn == self.min_scn and self._begins_unread():
+            raise ScnNotFoundError(scn, self.min_scn)
         return self._find_in(self._use(segment), scn, window_offset if has_rest else WINDOW_DONE)
 
     def find_time(self, timestamp_ns: int) -> int | None:
@@ -336,11 +338,21 @@ class LogReader:
         return rest_of_frame(self._use_at(position), position) if position < self.tail else 0
 
     def has_optional(self, _position: int, windows: bytes) -> bool:
-        """Return whether whole windows contain a DDL event or a truncate."""
+        """Return whether whole windows contain a statement or a truncate."""
         return has_optional(windows)
 
     def remember_end(self, scn: int, position: int) -> None:
         """Do nothing: the index leads to every window."""
+
+    def _begins_unread(self) -> bool:
+        """Return whether the oldest window stands for one after which capture began."""
+        if self.prev_scn != UNKNOWN_SCN:
+            return False
+        base, frame = self._load(self.head)
+        try:
+            return next(steps(frame, self.head - base, frame.capacity_bytes)).is_eop
+        except ProtocolError as error:
+            raise self._damaged(base) from error
 
     def _find_in(self, opened: OpenSegment, scn: int, window_offset: int) -> int:
         """Return the position after (scn, window_offset), which the segment has."""

@@ -6,8 +6,9 @@ bytes sent to it, its last report. A client that was silent for an hour is forgo
 there are too many, the one that was silent longest.
 
 A client's position is where it would continue after a crash: after its last checkpoint, as
-its report says. What it has requested may stay in its buffer for hours, and is lost with
-its process. The position of its requests counts only if a client sends no reports.
+its report says, or as the relay keeps it for the clients of another protocol. What it has
+requested may stay in its buffer for hours, and is lost with its process. The position of its
+requests counts only if nothing says its checkpoint.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ class Stream:
 class Client:
     """One client; times are of the clock that is passed in.
 
-    `kept` has the positions in its report, except those in a bootstrap.
+    `kept` has the positions in its report, except those in a bootstrap. With `is_kept_here` they
+    are those that the relay itself keeps; then `last_seen_s` is -inf before its first request.
     """
 
     caller: Caller
@@ -127,6 +129,7 @@ class Client:
     served: RateCounter = field(default_factory=RateCounter)
     streams: dict[StreamKey, Stream] = field(default_factory=dict)
     kept: dict[KeptKey, Stream] = field(default_factory=dict)
+    is_kept_here: bool = False
     last_error: str = ""
     last_error_s: float | None = None
     report: ClientReport | None = None
@@ -146,13 +149,13 @@ class Client:
         """Return whether its last report is still valid."""
         return now_s < self._report_ends_s
 
-    def lives_by_its_report(self, now_s: float) -> bool:
-        """Return whether its report determines its position: it is valid, or came last.
+    def lives_by_its_checkpoints(self, now_s: float) -> bool:
+        """Return whether `kept` determines its position: its report is valid, or came last.
 
         A client that sends requests after its report has expired has stopped reporting.
         """
-        if self.report is None:
-            return False
+        if self.is_kept_here or self.report is None:
+            return self.is_kept_here
         return self.has_fresh_report(now_s) or self._last_asked_s < self._report_ends_s
 
     @property
@@ -193,7 +196,7 @@ class Client:
             for key, stream in self.streams.items()
             if newest_s - stream.asked_s <= _STREAM_OVER_S
         ]
-        kept = self.kept.items() if self.lives_by_its_report(now_s) else ()
+        kept = self.kept.items() if self.lives_by_its_checkpoints(now_s) else ()
         return _furthest_behind(asked) | _furthest_behind(kept)
 
     def began_in(self, physical_source: str, src_ids: frozenset[int]) -> int | None:
@@ -303,10 +306,26 @@ class ClientTable:
         client.report, client.reported_s = report, now_s
         return client
 
+    def keep(self, caller: Caller, now_s: float) -> Client:
+        """Return a client whose checkpoints the relay keeps, whether it was heard of or not."""
+        client = self._clients.get(caller.id)
+        if client is None:
+            client = self._seen(caller, now_s)
+            client.last_seen_s = float("-inf")
+        client.is_kept_here = True
+        return client
+
+    def keep_no_more(self, client_id: str) -> None:
+        """Forget the checkpoints of a client that has unsubscribed, or is served elsewhere."""
+        client = self._clients.get(client_id)
+        if client is not None:
+            client.is_kept_here, client.kept = False, {}
+
     def tick(self, now_s: float) -> None:
         """Once a second: sample the positions, and forget clients that were silent too long."""
         for client in list(self._clients.values()):
-            if client.open_requests == 0 and now_s - client.last_seen_s > FORGOTTEN_AFTER_S:
+            is_silent = now_s - client.last_seen_s > FORGOTTEN_AFTER_S
+            if is_silent and client.open_requests == 0 and not client.is_kept_here:
                 del self._clients[client.caller.id]
                 continue
             client.served.tick(now_s, client.served_bytes)

@@ -48,7 +48,8 @@ class LargeRows:
     def _text(self, src_id: int, size_bytes: int) -> str:
         name = self._name_of(src_id) if src_id >= 0 else "a control event"
         return (
-            f"{name}: a row of {size_bytes} bytes was captured, and no consumer can read it, or "
-            f"past it: http.max_response_bytes is {self._most_bytes}; raise it in the relay's "
-            "settings and restart, and also max_window_bytes of the consumers if it is lower"
+            f"{name}: a row of {size_bytes} bytes was captured, and no consumer over HTTP can read "
+            f"it, or past it: http.max_response_bytes is {self._most_bytes}; raise it in the "
+            "relay's settings and restart, and also max_window_bytes of the consumers if it is "
+            "lower"
         )

@@ -585,12 +585,16 @@ cdef Verdict _judge_row(
     return FINE if _is_wanted(rule, row_hash) else TURNED_AWAY
 
 
+cdef inline bint _is_statement(int32_t src_id) noexcept nogil:
+    return src_id == DDL_SRC_ID or src_id == DML_SRC_ID
+
+
 cdef inline Verdict _judge(
     const Lap* lap, int64_t at, const Header* header, Plan plan
 ) noexcept nogil:
     cdef uint16_t entry
     if header.src_id < 0:
-        return FINE if header.src_id != DDL_SRC_ID or plan._wants_ddl else TURNED_AWAY
+        return FINE if not _is_statement(header.src_id) or plan._wants_ddl else TURNED_AWAY
     if not header.bits & HAS_PAYLOAD and not plan._wants_truncates:
         return TURNED_AWAY
     if header.src_id > plan._most_src_id:
@@ -1029,13 +1033,13 @@ def find_run(bytes marks not None, Py_ssize_t number, int64_t newest, int64_t li
 
 
 def find_optional(bytes windows not None):
-    """Return the offset of the first DDL event or truncate in whole windows; -1 without one."""
+    """Return the offset of the first statement or truncate in whole windows; -1 without one."""
     cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(windows)
     cdef int64_t left = PyBytes_GET_SIZE(windows), length
     cdef int32_t src_id
     while left >= SMALLEST_BYTES:
         src_id = <int32_t>_u4(at + SRC_ID_AT)
-        if src_id == DDL_SRC_ID or (src_id >= 0 and not _u2(at + ATTRIBUTES_AT) & HAS_PAYLOAD):
+        if _is_statement(src_id) or (src_id >= 0 and not _u2(at + ATTRIBUTES_AT) & HAS_PAYLOAD):
             return PyBytes_GET_SIZE(windows) - left
         length = _u4(at + LENGTH_AT)
         if length < SMALLEST_BYTES:

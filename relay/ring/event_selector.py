@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from databus.schemas.errors import InvalidParameterError, ProtocolError
-from databus.schemas.event.event import DDL_SRC_ID, NO_SCHEMA_ID, Opcode
+from databus.schemas.event.event import NO_SCHEMA_ID, STATEMENT_SRC_IDS, Opcode
 from databus.schemas.event.layout import BYTE_KEY, HAS_PAYLOAD, OPCODE_MASK, V2_BEGIN
 from databus.schemas.event.metadata import METADATA_DIGEST
 from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, decode, peek, peek_key
@@ -99,7 +99,7 @@ class EventSelector:
     def passes(self, data: bytes, at: int, event: Peek) -> bool:
         """Return whether the event at `at` is wanted; `event` holds its fixed fields."""
         if event.src_id < 0:
-            return event.src_id != DDL_SRC_ID or self._wants_ddl
+            return event.src_id not in STATEMENT_SRC_IDS or self._wants_ddl
         if not self._wants_truncates and _is_truncate(event):
             return False
         if self._src_ids is not None and event.src_id not in self._src_ids:
@@ -160,13 +160,13 @@ class EventSelector:
 
 
 def has_optional(windows: bytes) -> bool:
-    """Return whether whole windows contain a DDL event or a truncate."""
+    """Return whether whole windows contain a statement or a truncate."""
     if find_optional is not None:
         return find_optional(windows) >= 0
     at, end = 0, len(windows) - SMALLEST_BYTES
     while at <= end:
         event = peek(windows, at)
-        if event.src_id == DDL_SRC_ID or (event.src_id >= 0 and _is_truncate(event)):
+        if event.src_id in STATEMENT_SRC_IDS or (event.src_id >= 0 and _is_truncate(event)):
             return True
         if event.length < SMALLEST_BYTES:
             raise ProtocolError("no event begins here", at)

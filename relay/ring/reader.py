@@ -140,14 +140,12 @@ class RingReader:
     @property
     def head(self) -> int:
         """Position of the oldest window, where a flexible checkpoint starts."""
-        head: int = self._cells[HEAD]
-        return head
+        return int(self._cells[HEAD])
 
     @property
     def tail(self) -> int:
         """Position where the newest window ends."""
-        tail: int = self._cells[TAIL]
-        return tail
+        return int(self._cells[TAIL])
 
     @property
     def min_scn(self) -> int:
@@ -161,11 +159,7 @@ class RingReader:
 
     @property
     def prev_scn(self) -> int:
-        """Newest SCN no longer held, or never held; -1 if unknown.
-
-        If nothing was ever evicted, it is the SCN after which capture started: 0 for the
-        beginning of the source.
-        """
+        """Newest SCN no longer held, or after which capture began (0: all is held); -1: unknown."""
         return self.extent().prev_scn
 
     @property
@@ -182,8 +176,7 @@ class RingReader:
     @property
     def latest_timestamp_ns(self) -> int:
         """Timestamp of the newest window; 0 if there never was one."""
-        timestamp_ns: int = self._cells[NEWEST_TIMESTAMP]
-        return timestamp_ns
+        return int(self._cells[NEWEST_TIMESTAMP])
 
     def extent(self) -> Extent:
         """Return a consistent snapshot of the ring's bounds."""
@@ -214,8 +207,7 @@ class RingReader:
         for _ in range(3):
             tail = cells[TAIL]
             scn = self._file.scn(NEWEST_SCN)
-            # The writer changes tail's complement first and tail last: while
-            # they match, what was read in between belongs to this tail.
+            # The complement is changed first, tail last: while they match, it is of this tail.
             if cells[TAIL + 1] ^ tail == MASK:
                 return scn, tail
         return self._walk_to_newest()
@@ -238,6 +230,8 @@ class RingReader:
             if begin is None or begin.position == extent.tail:
                 return None if begin is None else extent.tail
             try:
+                if self._is_unread(extent, scn, window_offset):
+                    raise ScnNotFoundError(scn, extent.min_scn)
                 found = self._walk(begin, extent.tail, scn, window_offset)
             except ProtocolError as error:
                 self._explain(error, begin.position)
@@ -400,7 +394,7 @@ class RingReader:
                 return end
 
     def has_optional(self, position: int, windows: bytes) -> bool:
-        """Return whether whole windows read at `position` contain a DDL event or a truncate.
+        """Return whether whole windows read at `position` contain a statement or a truncate.
 
         A range found without them is remembered, so later requests do not scan it again.
         """
@@ -418,6 +412,11 @@ class RingReader:
     def remember_end(self, scn: int, position: int) -> None:
         """Remember that window `scn` ends at `position`, where its reader continues."""
         self._remember(scn, Place(position, _PAST_EVERY_EVENT))
+
+    def _is_unread(self, extent: Extent, scn: int, window_offset: int) -> bool:
+        """Return whether a point is inside the window after which capture began: an empty one."""
+        is_oldest = window_offset >= 0 and scn == extent.min_scn and extent.prev_scn == UNKNOWN_SCN
+        return is_oldest and next(steps(self._file, extent.head, extent.tail)).is_eop
 
     def _begin_walk(self, extent: Extent, scn: int, window_offset: int) -> Place | None:
         """Return the place from which to walk to the point; None if it is ahead of the ring."""

@@ -81,6 +81,8 @@ class PassingHandler(ApiHandler):
             except BaseException:
                 upstream.close()
                 await asyncio.wait((reading,))
+                if not reading.cancelled():
+                    reading.exception()  # what it ended with is no news, and not to be logged
                 raise
         except (StreamClosedError, OSError):
             upstream.close()

@@ -172,13 +172,20 @@ class ServingProcesses:
     def status(self) -> dict[str, Any]:
         """Return how many there are, and what is wrong, as JSON values."""
         running = [one for one in self._children if self._is_serving(one)]
-        problems = dict.fromkeys(one.problem for one in self._children if one.problem)
+        problems = [text for one in self._children if (text := self._warning(one))]
         return {
             "wanted": self._count,
             "running": len(running),
             "restarts": self.restarts,
             "warning": "; ".join(problems),
         }
+
+    def _warning(self, child: Child) -> str:
+        """Return what is wrong with a process; one that ended once and serves again is well."""
+        if not child.problem or not self._is_serving(child):
+            return child.problem
+        again = f"; it serves again, after {child.failures} ends one soon after the other"
+        return f"{child.problem}{again}" if child.failures > 1 else ""
 
     def _share(self, limit: int) -> int:
         """Return the part of a limit that one process has."""
@@ -303,8 +310,8 @@ class ServingProcesses:
         child.failures += 1
         child.start_at_s = now_s + wait_s
         self.restarts += 1
-        child.problem = f"serving process {child.number + 1} {how}; it is started again"
-        log.warning("%s after %g s", child.problem, wait_s)
+        child.problem = f"serving process {child.number + 1} {how}"
+        log.warning("%s; it is started again after %g s", child.problem, wait_s)
 
 
 def _new_news() -> int:

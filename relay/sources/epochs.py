@@ -109,7 +109,7 @@ class ServerRefusedError(SourceStoppedError):
 
 
 class EpochWaitError(SourceUnavailableError):
-    """Capture waits for other relays of the source to agree on an epoch."""
+    """Capture waits for other relays of the source, as for them to agree on an epoch."""
 
 
 def longest_wait_s(error: Exception, wait_s: float) -> float:

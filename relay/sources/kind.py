@@ -121,6 +121,11 @@ class SourceKind:
     digest: str = ""
 
 
+def history_path(settings: PhysicalSourceSettings, data_dir: Path) -> Path:
+    """Return the file with the definitions of a source's tables over time, if its kind has one."""
+    return data_dir / f"{settings.name}.history"
+
+
 def kind_of(uri: str) -> SourceKind:
     """Return the kind that a URI's scheme names; raises SettingsError when there is none."""
     scheme = parse_uri(uri).scheme

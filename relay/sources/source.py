@@ -91,12 +91,17 @@ class TableAltered:
 
 @dataclass(frozen=True, slots=True)
 class TableDefined:
-    """A DDL statement on sources, as the server logged it, and the altered tables."""
+    """A DDL statement on sources, as the server logged it, and the altered tables.
+
+    With `is_dml` it is a DML statement that the log has instead of its rows: it altered the values
+    of the tables' rows.
+    """
 
     sources: tuple[str, ...]
     database: str
     statement: str
     altered: tuple[TableAltered, ...] = field(default=(), compare=False)
+    is_dml: bool = False
 
 
 Change = RowChange | TableEmptied | TableDefined
@@ -369,6 +374,11 @@ class Source(ABC):
     def silence_s(self) -> float:
         """For how long the database has not been heard of, as of the last `read`."""
         return 0.0
+
+    @property
+    def relays(self) -> tuple[str, ...]:
+        """The ids of the relays through which the database is read, as of the last `read`."""
+        return ()
 
     def mark_of(self, scn: int) -> LogMark | None:  # noqa: ARG002
         """Return what the log is at an SCN that was handed over; None when that is not known.

@@ -1,7 +1,7 @@
 """Control events: what is said in the stream about the stream.
 
 Long key 0, no schema, the value UTF-8 text or empty. They pass every filter.
-A DDL event is one of its window, in its place among the rows; it is sent only
+A statement, DDL or DML, is one of its window, in its place among the rows; it is sent only
 to those who ask for such events.
 """
 
@@ -16,6 +16,7 @@ from databus.schemas.errors import ProtocolError
 from databus.schemas.event.event import (
     CHECKPOINT_SRC_ID,
     DDL_SRC_ID,
+    DML_SRC_ID,
     EOP_SRC_ID,
     ERROR_SRC_IDS,
     NO_SCHEMA_ID,
@@ -26,16 +27,18 @@ from databus.schemas.event.event import (
 )
 
 
-class DdlStatement(NamedTuple):
-    """What a DDL event tells: the sources whose tables it is about, and the statement.
+class LoggedStatement(NamedTuple):
+    """What the event of a statement tells: the sources whose tables it is about, and the statement.
 
-    `schemas` has the schema ids, in hexadecimal digits, of the versions that it made.
+    `schemas` has the schema ids, in hexadecimal digits, of the versions that it made. With `is_dml`
+    it changed rows of the sources, and nobody but the database knows which.
     """
 
     sources: tuple[str, ...]
     database: str  # the session's default one, "" = none
     statement: str
     schemas: Mapping[str, str] = {}
+    is_dml: bool = False
 
 
 def end_of_period(scn: int, timestamp_ns: int, partition_id: int = 0) -> Event:
@@ -80,35 +83,56 @@ def ddl_event(
     schemas: Mapping[str, str] | None = None,
 ) -> Event:
     """Return the event that tells of a DDL statement in the window `scn`."""
-    fields: dict[str, Any] = {"sources": list(sources)}
-    fields |= {"database": database, "statement": statement}
-    if schemas:
-        fields["schemas"] = dict(schemas)
+    told = LoggedStatement(tuple(sources), database, statement, schemas or {})
+    return _statement_event(DDL_SRC_ID, scn, timestamp_ns, partition_id, told)
+
+
+def dml_event(
+    scn: int,
+    timestamp_ns: int,
+    partition_id: int,
+    sources: Iterable[str],
+    database: str,
+    statement: str,
+    schemas: Mapping[str, str] | None = None,
+) -> Event:
+    """Return the event of a DML statement in the window `scn`, whose rows the log does not have."""
+    told = LoggedStatement(tuple(sources), database, statement, schemas or {}, is_dml=True)
+    return _statement_event(DML_SRC_ID, scn, timestamp_ns, partition_id, told)
+
+
+def _statement_event(
+    src_id: int, scn: int, timestamp_ns: int, partition_id: int, told: LoggedStatement
+) -> Event:
+    fields: dict[str, Any] = {"sources": list(told.sources)}
+    fields |= {"database": told.database, "statement": told.statement}
+    if told.schemas:
+        fields["schemas"] = dict(told.schemas)
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
     value = Part(text.encode("utf-8", "replace"), NO_SCHEMA_ID)
-    return Event(scn, timestamp_ns, DDL_SRC_ID, partition_id, 0, Opcode.CONTROL, value, None)
+    return Event(scn, timestamp_ns, src_id, partition_id, 0, Opcode.CONTROL, value, None)
 
 
-def ddl_of(event: Event) -> DdlStatement:
-    """Return what a DDL event tells; raises ProtocolError for another event or a bad value."""
-    if event.src_id != DDL_SRC_ID:
-        raise ProtocolError(f"an event of src_id {event.src_id} tells of no DDL statement")
-    return read_ddl(event.value)
+def statement_of(event: Event) -> LoggedStatement:
+    """Return the statement of an event; raises ProtocolError for another event or a bad value."""
+    if not event.is_statement:
+        raise ProtocolError(f"an event of src_id {event.src_id} tells of no statement")
+    return read_statement(event.value)._replace(is_dml=event.is_dml)
 
 
-def read_ddl(value: bytes) -> DdlStatement:
-    """Read the value of a DDL event; raises ProtocolError when it is not one."""
+def read_statement(value: bytes) -> LoggedStatement:
+    """Read the value of a DDL or DML event; raises ProtocolError when it is not one."""
     try:
         fields = json.loads(value)
         sources, database, statement = fields["sources"], fields["database"], fields["statement"]
         schemas = dict(fields.get("schemas", {}))
     except (ValueError, RecursionError, LookupError, TypeError) as error:
-        raise ProtocolError(f"not the value of a DDL event: {error!r}") from error
+        raise ProtocolError(f"not the value of a statement's event: {error!r}") from error
     made = (text for pair in schemas.items() for text in pair)
     texts = (database, statement, *sources, *made) if isinstance(sources, list) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ProtocolError("not the value of a DDL event: it is to be texts")
-    return DdlStatement(tuple(sources), database, statement, schemas)
+        raise ProtocolError("not the value of a statement's event: it is to be texts")
+    return LoggedStatement(tuple(sources), database, statement, schemas)
 
 
 def _control(src_id: int, timestamp_ns: int, text: str) -> Event:

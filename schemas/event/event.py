@@ -13,7 +13,10 @@ EOP_SRC_ID = -2
 CHECKPOINT_SRC_ID = -3
 ERROR_SRC_IDS = range(-49, -3)  # -49 … -4
 SCN_REGRESS_SRC_ID = -51
-DDL_SRC_ID = -60  # not in Databus; sent on request only
+# Not in Databus; sent on request only.
+DDL_SRC_ID = -60
+DML_SRC_ID = -61
+STATEMENT_SRC_IDS = (DDL_SRC_ID, DML_SRC_ID)
 
 WHOLE_TABLE_KEY = b""  # of an event about all rows of a table
 
@@ -83,6 +86,16 @@ class Event(NamedTuple):
     def is_ddl(self) -> bool:
         """Whether its value is a DDL statement."""
         return self.src_id == DDL_SRC_ID
+
+    @property
+    def is_dml(self) -> bool:
+        """Whether its value is a DML statement, which the log has instead of its rows."""
+        return self.src_id == DML_SRC_ID
+
+    @property
+    def is_statement(self) -> bool:
+        """Whether its value is a statement."""
+        return self.src_id in STATEMENT_SRC_IDS
 
     @property
     def is_truncate(self) -> bool:

@@ -57,3 +57,4 @@ cdef enum:
 cdef enum:
     EOP_SRC_ID = -2
     DDL_SRC_ID = -60
+    DML_SRC_ID = -61

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.crc import event_crc, former_crc
-from databus.schemas.event.event import DDL_SRC_ID
+from databus.schemas.event.event import STATEMENT_SRC_IDS
 from databus.schemas.event.layout import (
     DIGEST_KIND_MASK,
     HAS_METADATA,
@@ -29,7 +29,7 @@ _CRCS = struct_of(V2.header_crc, V2.body_crc, V2.length, V2.attributes, V2.src_i
 _HEADER_CRC = struct_of(V2.header_crc, begin=V2.header_crc.offset)
 _BODY_CRC = struct_of(V2.body_crc, begin=V2.body_crc.offset)
 _PART = struct_of(PART.length, PART.attributes)
-_ID = re.compile(rb'"([0-9a-f]{32})"')  # in the text of a DDL event
+_ID = re.compile(rb'"([0-9a-f]{32})"')  # in the text of a statement
 
 
 def restamped(event: Buffer, ids: Mapping[bytes, bytes]) -> bytes:
@@ -74,13 +74,13 @@ def _cut(events: Buffer) -> Iterator[Buffer]:
 
 
 def _with_ids(body: bytes, bits: int, src_id: int, ids: Mapping[bytes, bytes]) -> bytes:
-    """Return the body with today's schema ids: its payload's, and those in a DDL event's text."""
+    """Return the body with today's schema ids: its payload's, and those in a statement's text."""
     at = _data_of(body, 0)[1] if bits & HAS_METADATA else 0
     digest_at = at + PART.md5.offset
     data_at, end = _data_of(body, at)
     if end != len(body):
         raise ProtocolError(f"{len(body) - end} bytes after the last part", end)
-    if src_id == DDL_SRC_ID:
+    if src_id in STATEMENT_SRC_IDS:
         text = _ID.sub(lambda found: b'"%s"' % _now(found[1], ids), body[data_at:])
         return body[:data_at] + text
     digest = body[digest_at:data_at]

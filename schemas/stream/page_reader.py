@@ -92,6 +92,6 @@ class PageReader:
         rows.begin()
         return page
 
-    def take_ddl(self, event: Event, offset: int) -> NoReturn:
-        """Refuse a DDL event."""
+    def take_statement(self, event: Event, offset: int) -> NoReturn:
+        """Refuse a statement."""
         raise ProtocolError(f"an event of src_id {event.src_id} in a page", offset)

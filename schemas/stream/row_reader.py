@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event.control import DdlStatement, ddl_of
+from databus.schemas.event.control import LoggedStatement, statement_of
 from databus.schemas.event.crc import event_crc
 from databus.schemas.event.event import (
     EOP_SRC_ID,
@@ -75,8 +75,8 @@ _NO_BODY = (HEADER_BYTES, 0)  # the event's length and its body's CRC
 class RowWindow(NamedTuple):
     """The sent rows of one transaction.
 
-    `ddl` has the DDL statements, each with the number of `events` before it. `unknown` has the
-    (src_id, schema digest) pairs that are not in the reader's `known`.
+    `statements` are each with the number of `events` before it. `unknown` has the (src_id, schema
+    digest) pairs that are not in the reader's `known`.
     """
 
     scn: int
@@ -84,7 +84,7 @@ class RowWindow(NamedTuple):
     events: Sequence[RowEvent]  # a tuple, or PackedRows
     size_bytes: int  # on the wire, the end-of-period event included
     unknown: frozenset[tuple[int, bytes]] = frozenset()
-    ddl: tuple[tuple[int, DdlStatement], ...] = ()
+    statements: tuple[tuple[int, LoggedStatement], ...] = ()
 
 
 Ended = TypeVar("Ended")
@@ -107,8 +107,8 @@ class EndRules(Protocol[_Ended_co]):
         """Return the result of another control event."""
         ...
 
-    def take_ddl(self, event: Event, offset: int) -> None:
-        """Take a DDL event between rows."""
+    def take_statement(self, event: Event, offset: int) -> None:
+        """Take a statement between rows."""
         ...
 
 
@@ -152,19 +152,19 @@ class RowCollector(Generic[Ended]):
 
     @property
     def pending_events(self) -> int:
-        """Number of collected events, including DDL events."""
-        return self._rows + len(self.ddl)
+        """Number of collected events, including statements."""
+        return self._rows + len(self.statements)
 
     @property
     def pending_scn(self) -> int | None:
         """SCN of the last collected event, or None."""
-        return self.scn if self.events or self.ddl else None
+        return self.scn if self.events or self.statements else None
 
-    def add_ddl(self, event: Event) -> None:
-        """Add a DDL event at its place between the rows."""
+    def add_statement(self, event: Event) -> None:
+        """Add a statement at its place between the rows."""
         if event.scn != self.scn:
             self._begin_scn(event.scn)
-        self.ddl.append((self._rows, ddl_of(event)))
+        self.statements.append((self._rows, statement_of(event)))
 
     @property
     def _rows(self) -> int:
@@ -175,7 +175,7 @@ class RowCollector(Generic[Ended]):
         """Forget the collected rows, after the rules have returned them."""
         # `RowEvent`s, and the `PackedRun`s of the compiled reader.
         self.events: list[Any] = []
-        self.ddl: list[tuple[int, DdlStatement]] = []
+        self.statements: list[tuple[int, LoggedStatement]] = []
         self.unknown: frozenset[tuple[int, bytes]] = frozenset()
         self.scn = -1  # of the last event
         self.is_mixed = False  # with events of several SCNs
@@ -234,7 +234,7 @@ class RowCollector(Generic[Ended]):
                 next_offset = self._take_other(data, offset, begin, ready)
                 if next_offset is None:
                     break
-                begin = begin if self.events or self.ddl else next_offset
+                begin = begin if self.events or self.statements else next_offset
                 offset, last_src_id = next_offset, -1
                 continue
             if scn != self.scn or digest != last_digest or src_id != last_src_id:
@@ -253,7 +253,7 @@ class RowCollector(Generic[Ended]):
     @property
     def _has_plain_windows(self) -> bool:
         """Whether the open window, if it ends now, is of rows of known schemas only."""
-        return self._rules.has_windows and not (self.ddl or self.unknown or self.is_mixed)
+        return self._rules.has_windows and not (self.statements or self.unknown or self.is_mixed)
 
     def _take_windows(
         self, data: bytes, offset: int, begin: int, ready: list[Any]
@@ -291,8 +291,8 @@ class RowCollector(Generic[Ended]):
             if not self.framer.is_cut(data, offset):
                 raise
             return None
-        if event.is_ddl:
-            self._rules.take_ddl(event, offset)
+        if event.is_statement:
+            self._rules.take_statement(event, offset)
         elif event.is_eop:
             self.framer.count(offset - begin, offset)
             ready.append(self._rules.end_window(event.scn, event.timestamp_ns, offset))
@@ -340,7 +340,7 @@ class RowReader:
 
     @property
     def pending_events(self) -> int:
-        """Number of events of the incomplete window, including DDL events."""
+        """Number of events of the incomplete window, including statements."""
         return self._rows.pending_events
 
     @property
@@ -372,10 +372,12 @@ class RowReader:
     def end_window(self, scn: int, timestamp_ns: int, offset: int) -> RowWindow:
         """Return the window; raises ProtocolError if it has events of another one."""
         rows = self._rows
-        if (rows.events or rows.ddl) and (rows.is_mixed or scn != rows.scn):
+        if (rows.events or rows.statements) and (rows.is_mixed or scn != rows.scn):
             raise ProtocolError(f"events of other windows in window {scn}", offset)
         events, size_bytes = sealed(rows.events), rows.framer.window_bytes
-        ended = RowWindow(scn, timestamp_ns, events, size_bytes, rows.unknown, tuple(rows.ddl))
+        ended = RowWindow(
+            scn, timestamp_ns, events, size_bytes, rows.unknown, tuple(rows.statements)
+        )
         rows.begin()
         return ended
 
@@ -386,9 +388,9 @@ class RowReader:
         rows.begin()
         return ended
 
-    def take_ddl(self, event: Event, offset: int) -> None:  # noqa: ARG002 - see EndRules
-        """Add a DDL event at its place between the rows."""
-        self._rows.add_ddl(event)
+    def take_statement(self, event: Event, offset: int) -> None:  # noqa: ARG002 - see EndRules
+        """Add a statement at its place between the rows."""
+        self._rows.add_statement(event)
 
 
 class _NotPlainError(Exception):

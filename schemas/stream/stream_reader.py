@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
-from databus.schemas.event.event import DDL_SRC_ID, Event
+from databus.schemas.event.event import STATEMENT_SRC_IDS, Event
 from databus.schemas.event.layout import V2_VERSION
 from databus.schemas.stream.event_framer import EventFramer
 
@@ -22,7 +22,7 @@ decode_v2 = event_v2.decode
 class Window(NamedTuple):
     """The sent events of one transaction, without the end-of-period event.
 
-    They include DDL events if those were requested.
+    They include statements if those were requested.
     """
 
     scn: int
@@ -129,7 +129,7 @@ class StreamReader:
                     raise
                 break
             offset = next_offset
-            if event[2] >= 0 or event[2] == DDL_SRC_ID:
+            if event[2] >= 0 or event[2] in STATEMENT_SRC_IDS:
                 if event[0] != scn:
                     self._is_mixed = bool(events)
                     self._scn = scn = event[0]

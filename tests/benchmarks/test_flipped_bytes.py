@@ -12,7 +12,7 @@ from benchmarks.flipped_bytes.files import make_files
 from benchmarks.flipped_bytes.run import KINDS, WRONG, Rounds, do_rounds
 from databus.bootstrap.store import log_table, snapshot_pages
 from databus.bootstrap.store.watch import StoreWatch
-from databus.client.checkpoints import kept as checkpoints
+from databus.groups import kept_checkpoint as checkpoints
 from databus.registry import sqlite_store
 from databus.registry.sqlite_store import SqliteStore
 from databus.relay.ring import recovery as ring_recovery

@@ -17,7 +17,7 @@ from benchmarks.latency import (
 )
 from benchmarks.shared import traced_relay
 from databus.relay.ring.ring import Ring
-from databus.relay.serving.databus.stream import StreamJob
+from databus.relay.serving.reading.stream import StreamJob
 from tests.relay.ring.model import batch_of, make_window
 
 MS = 1_000_000

@@ -87,7 +87,9 @@ class Altered:
 
     def table(self, source: str) -> list[dict[str, Any]]:
         """Return the rows that a table has, as the scan reads them."""
-        scan = open_scan(self.settings.physical_sources[0])
+        # Of this table alone: a scan asks the server about each of its tables when it is opened.
+        alone = {"sources": (source,)}
+        scan = open_scan(self.settings.physical_sources[0].model_copy(update=alone))
         scan.open()
         try:
             return [dict(row) for chunk in scan.chunks(source, 10_000) for row in chunk.rows]

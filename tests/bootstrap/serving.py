@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from databus.bootstrap.pair import MakeWorker, Pair
+from databus.bootstrap.ownership.workers import MakeWorker
+from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.relay_monitor import RelayMonitor
 from databus.bootstrap.service import make_service
+from databus.bootstrap.store.file import WriteLease
 from databus.client.puller.transport import Transport
 from databus.conf.loading import build_settings
 from databus.conf.settings import (
@@ -38,8 +40,15 @@ def pair_settings(folder: Path, **changes: Any) -> BootstrapSettings:
 class FakeWorker:
     """A producer or a seeding that does nothing but have a problem when the test says so."""
 
-    def __init__(self, settings: BootstrapSettings, physical: PhysicalSourceSettings) -> None:
+    def __init__(
+        self,
+        settings: BootstrapSettings,
+        physical: PhysicalSourceSettings,
+        *,
+        lease: WriteLease | None = None,
+    ) -> None:
         self.name = physical.name
+        self.lease = lease
         self.problem = ""
         self.is_running = False
         self.is_paused = False
@@ -67,8 +76,9 @@ class ServedStore:
         make_producer: MakeWorker | None = None,
         http: Mapping[str, Any] | None = None,
         persons: int = 10,
+        **changes: Any,
     ) -> None:
-        settings = pair_settings(folder, http={"port": 0} | dict(http or {}))
+        settings = pair_settings(folder, http={"port": 0} | dict(http or {}), **changes)
         self.filled: FilledStore = make_filled(settings.data_dir / "shop.db", persons)
         self.pair = Pair(settings, make_producer)
         # There is no relay, and nobody asks one: that would be a trouble of its own.

@@ -79,6 +79,34 @@ def test_a_store_is_shown_with_its_sources(served: ServedStore) -> None:
     assert (pair["isHealthy"], pair["isReady"], pair["role"]) == (False, False, "admin")
 
 
+def test_the_lease_of_a_store_is_shown_and_pauses_are_for_its_owner(tmp_path: Path) -> None:
+    owner = ServedStore(tmp_path, FakeWorker, fill_lease_s=10.0)
+    try:
+        shop = "physicalSources/shop"
+        wait_until(lambda: json_of(owner.url, shop)["lease"]["role"] == "active", "an owner")
+        lease = json_of(owner.url, shop)["lease"]
+        assert (lease["term"], lease["problem"], lease["owner"] != "") == (1, "", True)
+        assert json_of(owner.url, f"{shop}/pause", "POST")["state"] == "paused"
+        standby = Pair(owner.pair.settings, FakeWorker)
+        server = ServiceThread(make_service(standby))
+        try:
+            wait_until(lambda: json_of(server.url, shop)["lease"]["owner"] != "", "its owner")
+            shown = json_of(server.url, shop)
+            assert shown["lease"] == lease | {"role": "standby"}
+            assert (shown["state"], shown["producer"]) == ("absent", None)
+            assert ask(server.url, "POST", f"/api/v1/{shop}/pause")[0] == 400
+            status = json.loads(ask(server.url, "GET", "/bootstrapStatus")[1])
+            assert status["physicalSources"]["shop"]["lease"]["role"] == "standby"
+            metrics = ask(server.url, "GET", "/metrics")[1].decode()
+            who = '{physical_source="shop"}'
+            assert f"databus_bootstrap_is_active{who} 0.0" in metrics
+            assert f"databus_bootstrap_lease_term{who} 1.0" in metrics
+        finally:
+            server.close()
+    finally:
+        owner.close()
+
+
 def test_who_is_served_is_shown_with_what_he_was_sent(served: ServedStore) -> None:
     answer = served.get(
         "/bootstrap",

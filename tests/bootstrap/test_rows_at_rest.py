@@ -61,22 +61,23 @@ def test_rows_at_rest_are_what_the_source_has_after_every_form_of_alter(
         keyless = {source for source, text in names.items() if text == "DROP PRIMARY KEY"}
         late = pair.late()
         wait_until(lambda: early.scn >= late.scn, "the early consumer", lambda: early.problems)
+        tables = {source: pair.table(source) for source in names}
         wrong = {
-            (reader, text): (list(keeper.rows[source].values()), pair.table(source))
+            (reader, text): (list(keeper.rows[source].values()), tables[source])
             for reader, keeper in (("late", late), ("early", early))
             for source, text in names.items()
             if reader == "late" or text not in to_be_read
-            if not same(list(keeper.rows[source].values()), pair.table(source))
+            if not same(list(keeper.rows[source].values()), tables[source])
         }
         assert not wrong
         for source, text in names.items():
             if text in told:
-                in_table = [*pair.table(source), *late.rows[source].values()]
+                in_table = [*tables[source], *late.rows[source].values()]
                 for row in pair.logged(source, seeded[source]).values():
                     assert sum(same([row], [other]) for other in in_table) == 2, text
             options = {"mode": "table", "sources": source, "bootstrapServers": pair.url}
             if source not in keyless:
-                assert same(read(options).to_pylist(), pair.table(source)), names[source]
+                assert same(read(options).to_pylist(), tables[source]), names[source]
         assert {names[source] for source in again} == {*to_be_read, *KEY_CHAINS}
         assert [found.source for found in pair.verify() if not found.is_same] == []
 

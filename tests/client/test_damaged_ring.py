@@ -16,7 +16,7 @@ from tests.relay.ring.test_check import flip, old_byte
 
 __all__ = ["database"]
 
-ROWS = 300
+ROWS, PART = 300, 50
 TAIL = (sys.executable, "-m", "databus.cli.main", "tail")
 
 
@@ -25,12 +25,14 @@ def ring(database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.Monke
     """A ring of which a restart looks at the end only, and a byte in the middle is another."""
     monkeypatch.setattr(ring_recovery, "_CHECKED_BYTES", 1)
     with RunningRelay(tmp_path, ring_bytes=1 << 18) as relay:
-        insert(database, 1, ROWS, "tea" * 50)
         client = make_client(relay, start="earliest")
         with client:
             windows = client.windows(SOURCE)
-            while next(windows).events[-1].key != ROWS:
-                pass
+            # Rows that come between two polls share a window: so part after part is read.
+            for first in range(1, ROWS, PART):
+                insert(database, first, PART, "tea" * 50)
+                while next(windows).events[-1].key != first + PART - 1:
+                    pass
     path = tmp_path / "relay" / "shop.ring"
     flip(path, old_byte(path, 0.5))
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,11 @@ import pytest
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.machines.states import Lifecycle
-from databus.client.membership import halted
+from databus.client.membership.membership import Membership
+from databus.client.membership.partition_checkpoints import PartitionCheckpoints
 from databus.conf.loading import build_settings
 from databus.conf.settings import ClientSettings
+from databus.groups import reading
 from databus.leases.places import open_records
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import MAX_PARTITION_COLUMNS, MAX_PARTITIONS, ModFilter, key_hash
@@ -344,6 +347,35 @@ def test_a_process_that_leaves_in_the_middle_gives_nothing_twice(
     assert seen.counts() == Counter(range(1, 201))
 
 
+def test_partitions_that_come_while_a_stream_is_prepared_are_read_soon(
+    database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a slow store: one comes after another, and the first stream is not begun in time."""
+    acquire, begin = Membership.acquire, PartitionCheckpoints.begin
+    seen, is_first = Seen(), threading.Event()
+
+    def slow(self: Membership, partition: int) -> int | None:
+        time.sleep(0.25)
+        return acquire(self, partition)
+
+    def late(self: PartitionCheckpoints, *arguments: Any) -> None:
+        if not is_first.is_set():
+            is_first.set()
+            patiently(lambda: len(owned_by(client)) == PARTITIONS)
+            time.sleep(0.5)
+        begin(self, *arguments)
+
+    monkeypatch.setattr(Membership, "acquire", slow)
+    monkeypatch.setattr(PartitionCheckpoints, "begin", late)
+    with RunningRelay(tmp_path) as relay:
+        insert(database, 1, 100)
+        client = member(relay, tmp_path)
+        joined(client, Noting("a", seen))
+        patiently(lambda: len(seen.keys) >= 100)
+        client.stop()
+    assert seen.counts() == Counter(range(1, 101))
+
+
 def test_two_registrations_of_one_client_need_names_to_be_two_groups(
     database: sqlite3.Connection, tmp_path: Path
 ) -> None:
@@ -406,4 +438,4 @@ class WholeTransactions(Consumer):
 
 def read_group(folder: Path) -> list[str]:
     records = open_records(f"file:{folder / 'state'}")
-    return [one.process for one in halted.read_group(records, "billing").members.values()]
+    return [one.process for one in reading.read_group(records, "billing").members.values()]

@@ -130,6 +130,25 @@ def test_every_wrong_key_is_named_at_once() -> None:
         physical_source(epoch=-1, ring_byte=1)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        (
+            {"physical_sources": [SHOP | {"ring": 1}]},
+            "ring is not a setting; did you mean ring_bytes?",
+        ),
+        ({"http": {"prt": 1}}, "http.prt is not a setting; did you mean port?"),
+        ({"coordinater": "x"}, "coordinater is not a setting; did you mean coordinator?"),
+    ],
+)
+def test_a_setting_that_is_misspelt_gets_the_right_spelling(
+    wrong: dict[str, Any], meant: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        build_settings({"data_dir": "d", "physical_sources": [SHOP]} | wrong, RelaySettings)
+    assert meant in str(caught.value)
+
+
 def test_the_value_of_an_unknown_key_is_not_repeated() -> None:
     with pytest.raises(SettingsError) as caught:
         physical_source(password="hunter2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -11,10 +12,14 @@ from tests.docs.terminal import Reader
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    """Somebody with an empty folder; all that they start ends with the test."""
-    made = Reader(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
+def reader() -> Iterator[Reader]:
+    """Somebody with an empty folder; all that they start ends with the test.
+
+    It is on a disk: `databus doctor` warns of a folder in memory, where other tests have theirs.
+    """
+    with TemporaryDirectory(prefix="databus-page-", dir="/var/tmp") as folder:
+        made = Reader(Path(folder))
+        try:
+            yield made
+        finally:
+            made.close()

@@ -18,7 +18,7 @@ from databus.client.monitoring.metrics import make_metrics as client_metrics
 from databus.client.spark.monitoring.metrics import QueryStats, make_metrics as spark_metrics
 from databus.conf.settings import BootstrapHttpSettings, ClientHttpSettings, HttpSettings
 from databus.relay.service import make_service as make_relay
-from tests.bootstrap.serving import ServedStore
+from tests.bootstrap.serving import FakeWorker, ServedStore
 from tests.docs.markdown import (
     block_for,
 )
@@ -98,7 +98,8 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
 
 def _of_relay_and_client(folder: Path) -> Exposed:
     shop = {"name": "shop", "uri": "fake:", "sources": ["shop.person", "shop.orders"], "log": {}}
-    served = ServedRelay(folder, physical_sources=[shop])
+    served = ServedRelay(folder, physical_sources=[shop], coordinator=f"file:{folder}")
+    service = make_relay(served.relay)
     try:
         served.put(*(transaction(scn, insert(scn)) for scn in (10, 20)))
         client = DatabusClient([served.url], report_every_s=0.01)
@@ -106,13 +107,14 @@ def _of_relay_and_client(folder: Path) -> Exposed:
         with client:
             wait_until(lambda: "databus_client_behind_bytes" in shown_by(client_metrics(client)))
             of_client = shown_by(client_metrics(client))
-            return {**of_client, **shown_by(make_relay(served.relay).metrics)}
+            return {**of_client, **shown_by(service.metrics)}
     finally:
         served.close()
+        service.stop(1.0)
 
 
 def _of_bootstrap(folder: Path) -> Exposed:
-    served = ServedStore(folder)
+    served = ServedStore(folder, FakeWorker, fill_lease_s=10.0)
     try:
         return shown_by(make_pair(served.pair).metrics)
     finally:
@@ -167,7 +169,7 @@ def test_every_metric_of_a_daemon_can_be_seen_or_is_left_out_on_purpose(exposed:
 LEFT_OUT = re.compile(
     r"_scn$|_(?:sum|count)$|callback_seconds$|_windows_total|_batches_total|_starts_total|_batch_id"
     r"|_batch_rows|last_batch_timestamp|in_snapshot|_pages_total|_page_bytes_total|_retries_total"
-    r"|events_per_second|connection_state|client_phase|behind_seconds|owned_partitions"
+    r"|events_per_second|connection_state|client_phase|behind_seconds|owned_partitions|lease_term|relay_captures"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -36,7 +36,9 @@ from databus.relay.admin.models import (
     Trouble,
 )
 from databus.relay.admin.page import page_routes
+from databus.relay.cluster.models import Chains, GroupsView, GroupView, LeasesView, ServersView
 from databus.schemas.errors import UnknownSourceError
+from tests.page.fake_cluster import ALONE
 from tests.relay.fakes import ServiceThread
 
 API = "/api/v1"
@@ -203,6 +205,7 @@ class FakeRelay:
         self.problems: list[Problem] = []
         self.troubles: list[Trouble] = []  # the worst first
         self.schemas = [make_schemas()]
+        self.cluster: Mapping[str, Any] = ALONE
         self.history = make_history
         self.failure: Exception | None = None
         self.asked: list[tuple[str, Any]] = []
@@ -260,6 +263,11 @@ class FakeRelay:
             self._get("/clients", Clients, lambda _: Clients(clients=self.clients)),
             self._get("/problems", Problems, lambda _: Problems(problems=self.problems)),
             self._get("/schemas", Schemas, lambda _: Schemas(sources=self.schemas)),
+            self._get("/groups", GroupsView, lambda _: self.cluster["groups"]),
+            self._get("/groups/{name}", GroupView, self._group),
+            self._get("/leases", LeasesView, lambda _: self.cluster["leases"]),
+            self._get("/servers", ServersView, lambda _: self.cluster["servers"]),
+            self._get("/chain", Chains, lambda _: self.cluster["chain"]),
             Endpoint("GET", f"{one}/history", "", History, self._history, query=HistoryQuery),
             Endpoint("GET", f"{one}/rows", "", Rows, self._rows, query=RowsQuery),
             self._post("pause", state="paused"),
@@ -285,6 +293,11 @@ class FakeRelay:
 
         path = f"{API}/physicalSources/{{name}}/{verb}"
         return Endpoint("POST", path, "", PhysicalSourceView, do, Role.ADMIN, body=body)
+
+    def _group(self, call: Call) -> BaseModel:
+        self.asked.append(("group", call.path["name"]))
+        found: BaseModel = self.cluster["group"]
+        return found
 
     def _history(self, call: Call) -> Awaitable[BaseModel]:
         return _now(self.history(call.path["name"], call.query.seconds))

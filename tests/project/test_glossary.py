@@ -80,6 +80,9 @@ def test_a_word_counts_however_it_is_written(text: str) -> None:
 def test_a_pattern_is_valid_and_finds_no_word_of_the_glossary(word: Word) -> None:
     pattern = re.compile(word.pattern)
     assert [entry.word for entry in ENTRIES if pattern.search(entry.word)] == []
+    # What asks for something not to be there would find less without the borders of words.
+    assert "(?" not in word.pattern
+    assert r"\B" not in word.pattern
 
 
 def test_a_home_made_word_is_found_in_text_and_in_file_names() -> None:

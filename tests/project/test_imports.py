@@ -25,7 +25,11 @@ HOMES = {
     "fastavro": ["schemas/*.py"],
     "h11": ["client/puller/response_parser.py", "client/puller/transport.py"],
     "http.client": ["databus/daemon/http/client.py"],
-    "kazoo": ["databus/leases/zookeeper_*.py", "databus/servers/zookeeper_directory.py"],
+    "kazoo": [
+        "databus/leases/zookeeper_*.py",
+        "databus/servers/zookeeper_directory.py",
+        "relay/serving/canal/consuming/zookeeper_*.py",
+    ],
     "pymysql": ["relay/sources/mysql/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],
     "pyarrow": [
@@ -55,7 +59,11 @@ IMPURE = frozenset(
     | {"subprocess", "tempfile", "threading", "time", "urllib.request"}
 )
 PURE = ["schemas/*.py", "client/machines/*.py", "client/dispatcher/callbacks.py"]
-PURE += ["client/group/*.py", "relay/serving/databus/stream.py"]
+PURE += ["client/group/*.py", "databus/groups/assignment.py", "databus/groups/generations.py"]
+PURE += [
+    "databus/groups/group_record.py",
+    "relay/serving/reading/stream.py",
+]
 PURE += ["relay/capture/peers/agreement.py", "relay/sources/epochs.py"]
 
 FILES = [path for path in python_files(ROOT) if path.parts[0] in PACKAGED]

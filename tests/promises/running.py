@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from urllib.parse import urlencode
 
 from databus.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
+from databus.daemon.tls import client_context
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint
@@ -43,7 +45,8 @@ class Answer:
 class RunningRelay:
     """`databus relay run` as a process of its own, on a port that stays the same.
 
-    `physical` are its physical sources' settings; `options` the other settings.
+    `physical` are its physical sources' settings; `options` the other settings. With `tls_ca` it
+    is asked with TLS.
     """
 
     def __init__(
@@ -53,18 +56,21 @@ class RunningRelay:
         name: str = "relay",
         prefix: Sequence[str] = (),
         http: Mapping[str, Any] | None = None,
+        module: str = "databus.cli.main",
+        tls_ca: Path | None = None,
         **options: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.port = (http or {}).get("port") or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self._tls = None if tls_ca is None else client_context(tls_ca)
+        self.url = f"{'http' if tls_ca is None else 'https'}://127.0.0.1:{self.port}"
         self.data_dir = folder / f"{name}-data"
         self._file = folder / f"{name}.toml"
         self._physical = list(physical)
         self._options = {"data_dir": str(self.data_dir)} | options
         self._http = {**(http or {}), "port": self.port}
-        command = python_module("databus.cli.main", "relay", "run", "-v", "-c", self._file)
+        command = python_module(module, "relay", "run", "-v", "-c", self._file)
         self.child = Child(name, [*prefix, *command], folder)
 
     @property
@@ -117,12 +123,18 @@ class RunningRelay:
         parameters: Mapping[str, Any],
     ) -> Answer:
         query = f"?{urlencode(parameters)}" if parameters else ""
-        with contextlib.closing(
-            http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        ) as connection:
+        with contextlib.closing(self.connection()) as connection:
             connection.request(method, path + query, headers=dict(headers or {}))
             with connection.getresponse() as response:
                 return Answer(response.status, response.headers, response.read())
+
+    def connection(self) -> http.client.HTTPConnection:
+        """Return a connection, which is not open yet."""
+        if self._tls is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=PATIENCE_S, context=self._tls
+        )
 
     def stream(self, checkpoint: Checkpoint | None = None, **parameters: Any) -> Answer:
         """Ask for events of every source."""
@@ -407,6 +419,19 @@ def mysql_source(database: Database, folder: Path, **more: Any) -> dict[str, Any
 def sources_of(database: Database) -> list[str]:
     """Return the sources that the tables of a database are."""
     return [f"{database.name}.orders", f"{database.name}.people"]
+
+
+@contextmanager
+def meanwhile(run: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Call `run` on a thread; set the event that it is given, and wait for it, at the end."""
+    ended = threading.Event()
+    thread = threading.Thread(target=run, args=(ended,))
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def wait_until(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from databus.client import DatabusClient
+from databus.client.consumer import Consumer, DataEvent
 from databus.leases.errors import LeaseError
+from databus.servers.entry import ServerEntry
 from databus.servers.places import open_directory
 from tests.promises.running import Remembering, RunningRelay, Shop, consuming, running, wait_until
 from tests.zookeeper_server import PrivateZookeeper
@@ -46,12 +51,14 @@ def make_relay(shop: Shop, tmp_path: Path, coordinator: str) -> Iterator[MakeRel
             relay.child.kill()
 
 
+def entries(coordinator: str) -> Sequence[ServerEntry]:
+    with contextlib.closing(open_directory(coordinator)) as directory:
+        return directory.entries()
+
+
 def found(coordinator: str) -> set[str]:
-    directory = open_directory(coordinator)
-    try:
-        return {entry.url for entry in directory.entries()}
-    finally:
-        directory.close()
+    """Return the URLs of those that offer something."""
+    return {entry.url for entry in entries(coordinator) if entry.physical_sources}
 
 
 def wait_for(coordinator: str, *relays: RunningRelay) -> None:
@@ -64,13 +71,26 @@ def server_of(client: DatabusClient) -> str | None:
     return registration.relay
 
 
-def following(coordinator: str, consumer: Remembering, room: str = "") -> DatabusClient:
+class Collecting(Consumer):
+    """Collects the keys of rows."""
+
+    def __init__(self) -> None:
+        self.keys: set[object] = set()
+
+    def on_data_event(self, event: DataEvent) -> None:
+        self.keys.add(event.key)
+
+
+def following(
+    coordinator: str, consumer: Consumer, room: str = "", **options: Any
+) -> DatabusClient:
     client = DatabusClient(
         coordinator=coordinator,
         room=room,
         wait_ms=300,
         back_off={"first_s": 0.02, "max_s": 0.2},
         request_timeout_s=3.0,
+        **options,
     )
     client.register(consumer, ["shop.orders"])
     return client
@@ -118,6 +138,39 @@ def test_a_relay_of_the_same_room_is_read_from_first(
         with following(coordinator, consumer, room) as client:
             wait_until(lambda: len(consumer.scns) == 1)  # noqa: B023
             assert server_of(client) == relay.url
+
+
+def test_each_process_of_a_group_reads_from_its_own_room_and_from_another_when_that_is_gone(
+    shop: Shop, coordinator: str, make_relay: MakeRelay
+) -> None:
+    relays = {room: make_relay(f"in-{room}", room) for room in ("attic", "cellar")}
+    wait_for(coordinator, *relays.values())
+    # On a slow machine partitions may move, and windows are read again for them.
+    consumers = {room: Collecting() for room in relays}
+    clients = {
+        room: following(coordinator, consumers[room], room, group="billing", group_ttl_s=5.0)
+        for room in relays
+    }
+
+    def came() -> int:
+        return len(consumers["attic"].keys | consumers["cellar"].keys)
+
+    with ExitStack() as ended:
+        for client in clients.values():
+            ended.enter_context(client)
+        wait_until(
+            lambda: all(len(one.registrations[0].partitions) == 16 for one in clients.values()),
+            patience_s=90.0,
+        )
+        shop.insert(*range(1, 40))
+        wait_until(lambda: came() == 39, patience_s=90.0)
+        for room, relay in relays.items():
+            assert server_of(clients[room]) == relay.url
+        relays["attic"].child.kill()
+        shop.insert(*range(40, 80))
+        wait_until(lambda: came() == 79, patience_s=90.0)
+        assert server_of(clients["attic"]) == relays["cellar"].url
+    assert len(consumers["attic"].keys) > 20
 
 
 def test_a_relay_that_is_frozen_is_left_and_comes_back(
@@ -182,8 +235,10 @@ def test_a_drained_physical_source_is_not_offered_any_more(
     wait_for(coordinator, relay)
     relay.post("/api/v1/physicalSources/shop/drain")
     wait_for(coordinator)
+    assert [entry.draining for entry in entries(coordinator)] == [("shop",)]
     relay.post("/api/v1/physicalSources/shop/resume")
     wait_for(coordinator, relay)
+    assert [entry.draining for entry in entries(coordinator)] == [()]
 
 
 def test_relays_that_are_named_are_used_whatever_is_listed(

@@ -67,6 +67,11 @@ def one_by_one(shop: Shop, relay: RunningRelay, *ids: int, note: str) -> None:
         wait_until(lambda b=before: relay.max_scn() > b, "the window")  # type: ignore[misc]
 
 
+def is_marked(folder: Path) -> bool:
+    """Return whether a checkpoint is kept there with a window that its relay had."""
+    return any("databus_log_scn" in path.read_text() for path in folder.glob("*.json"))
+
+
 def read_first(
     relay: RunningRelay, shop: Shop, consumer: Remembering, kept: dict[str, Path]
 ) -> None:
@@ -156,6 +161,33 @@ def test_a_client_of_a_server_is_not_sent_windows_of_another_of_its_databases_lo
             wait_until(lambda: client.error is not None, "the refusal")
             assert isinstance(client.error, OtherLogError)
     assert notes(consumer) == {"one"}
+
+
+@pytest.mark.mariadb
+def test_a_client_that_was_sent_no_row_is_not_sent_those_behind_its_place_in_another_log(
+    database: Database, tmp_path: Path
+) -> None:
+    """Its checkpoint has a window of a source that it does not read."""
+    sources, kept = [f"{database.name}.people"], {"checkpoint_dir": tmp_path / "kept"}
+    consumer = Remembering()
+    with running(RunningRelay(tmp_path / "a", mysql_source(database, tmp_path))) as relay:
+        relay.start()
+        with consuming([relay.url], sources, consumer, **kept):
+            database.run("INSERT INTO orders (id, note) VALUES (1, 'one')")
+            wait_until(lambda: is_marked(tmp_path / "kept"), "a checkpoint with a mark")
+        newest = relay.max_scn()
+    database.run("RESET MASTER")
+    with running(RunningRelay(tmp_path / "b", mysql_source(database, tmp_path))) as relay:
+        relay.start()
+        database.run("INSERT INTO people VALUES ('lost?', 'x', '1970-01-01')")
+        note = "t"
+        while relay.max_scn() <= newest + 1000:
+            note += "t"
+            database.run(f"REPLACE INTO orders (id, note) VALUES ({len(note)}, '{note}')")
+        with consuming([relay.url], sources, consumer, **kept) as client:
+            wait_until(lambda: client.error is not None, "the refusal")
+            assert isinstance(client.error, OtherLogError)
+    assert consumer.events == []
 
 
 def test_a_pair_whose_source_was_begun_anew_says_so_and_mixes_nothing(

@@ -23,11 +23,14 @@ from tests.promises.running import (
     RunningRelay,
     Shop,
     consuming,
+    running,
     stream_requests,
     wait_until,
 )
 
 ROWS = 2000
+# The wanted tables, one that is left out, and two whose names a pattern would take in by mistake.
+TABLES = ("order_1", "order_2", "order_tmp", "order_", "border_1")
 
 
 @pytest.fixture
@@ -182,3 +185,19 @@ def test_a_relay_killed_again_and_again_is_streamed_from_without_a_gap(
         assert client.is_healthy
     assert [e.row["id"] for e in seen.events] == sorted(shop.rows())
     assert seen.scns == list(relay.windows())
+
+
+def test_the_tables_that_are_named_come_and_none_of_a_like_name(shop: Shop, tmp_path: Path) -> None:
+    for table in TABLES:
+        shop.connection.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY)")
+    sources = [f"shop.{table}" for table in TABLES]
+    seen = Remembering()
+    with running(RunningRelay(tmp_path, shop.settings(sources=sources))) as relay:
+        relay.start()
+        with consuming([relay.url], sources[:2], seen, start="earliest"):
+            for number in (1, 2):
+                for table in TABLES:
+                    shop.connection.execute(f"INSERT INTO {table} VALUES ({number})")
+            wait_until(lambda: seen.scn >= relay.max_scn() and len(seen.events) >= 4, "the rows")
+    found = sorted((event.source, event.key) for event in seen.events)
+    assert found == [(source, number) for source in sources[:2] for number in (1, 2)]

@@ -6,9 +6,10 @@ import asyncio
 import http.client
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from databus.conf.loading import build_settings
@@ -33,6 +34,8 @@ from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 from databus.schemas.windows import NO_SCN, WindowBatch, WindowPiece
+
+Answered = TypeVar("Answered")
 
 PERSON = Table(
     "shop.person",
@@ -207,7 +210,8 @@ class ServedRelay:
             open_log_probe=lambda _settings: log_probe,
             reread_of=lambda _settings: reread if is_reread else None,
         )
-        self.server = ServiceThread(make_service(self.relay))
+        self.service = make_service(self.relay)
+        self.server = ServiceThread(self.service)
         self.url = self.server.url
 
     def _open_source(self, settings: PhysicalSourceSettings) -> FakeSource:
@@ -296,6 +300,20 @@ class ServiceThread:
             self._ready.set()
 
         await serve(service, self._until, listening)
+
+    def begin(self, work: Coroutine[Any, Any, Answered]) -> Future[Answered]:
+        """Run a coroutine on the service's loop."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, Answered]) -> Answered:
+        """Run a coroutine there to its end."""
+        return self.begin(work).result(10)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function there, soon."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(function)
 
     def open_connections(self) -> int:
         return self._server.open_connections

@@ -19,7 +19,7 @@ from databus.relay.ring.ring import Ring
 from databus.relay.sources.source import RowChange, TableDefined, Transaction
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import RingError
-from databus.schemas.event.control import ddl_of
+from databus.schemas.event.control import statement_of
 from databus.schemas.event.event import DDL_SRC_ID
 from databus.schemas.event.metadata import Op
 from databus.schemas.stream.stream_reader import walk
@@ -218,7 +218,7 @@ def test_statements_about_the_table_are_left_out_and_those_about_others_are_not(
         of_both(9),
     )
     answer = ask(relay, 6, "shop.person", ddl="true")
-    statements = [ddl_of(e) for e in walk(answer.body) if e.src_id == DDL_SRC_ID]
+    statements = [statement_of(e) for e in walk(answer.body) if e.src_id == DDL_SRC_ID]
     assert [one.statement[:6] for one in statements] == ["RENAME"]
 
 

@@ -194,7 +194,7 @@ class EventBatches:
     # -- control events ---------------------------------------------------------------------
 
     def _take_control(self, event: Event, after: int) -> None:
-        if event.is_ddl:
+        if event.is_statement:
             self._note_scn(event.scn)
         elif event.is_eop:
             if self._scn is not None and (self._is_mixed or self._scn != event.scn):

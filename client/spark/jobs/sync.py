@@ -29,7 +29,8 @@ from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.jobs.load import load
 from databus.client.spark.monitoring.progress import batch_stats
 from databus.client.spark.options import parse_options
-from databus.client.spark.source.change_stream import make_measure_client
+from databus.client.spark.source.change_stream import known_schemas, make_measure_client
+from databus.client.spark.targets.following import check_reload
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.conf.named_places import Word
 from databus.conf.settings import BackOffSettings
@@ -43,6 +44,7 @@ from databus.schemas.errors import (
 log = logging.getLogger(__name__)
 
 LOOK_S = 1
+CHECK_EVERY = 10  # looks, whether a statement without rows was logged
 STORE_WAIT_S = 5
 MOST_RESTARTS = 10
 
@@ -148,8 +150,15 @@ class _Job:
         """Run queries, one after another, until one ends normally or `stop` is set."""
         while not stop.is_set():
             try:
+                self._check_reload()
                 query = self._start()
                 self._follow(query, stop)
+            except ReloadNeededError as error:
+                if not self._options["bootstrapServers"]:
+                    raise
+                self._reload = error
+                self._load_again(stop)
+                continue
             except PySparkException as error:
                 if self._other_target is not None:
                     raise self._other_target from error
@@ -188,6 +197,17 @@ class _Job:
     @property
     def _reload_app(self) -> str:
         return f"reload:{self._source}"
+
+    def _check_reload(self) -> None:
+        """Raise ReloadNeededError if the rows must be read again, whether or not changes follow."""
+        try:
+            (versions,) = known_schemas(parse_options(self._options)).values()
+            physical = self._physical()
+        except DatabusError as error:
+            # A query says so, too, and is restarted then.
+            log.debug("%s: the schemas could not be asked for: %s", self._source, error)
+            return
+        check_reload(self._target, self._source, [one.text for one in versions], physical)
 
     def _is_reload(self, failure: Failure) -> bool:
         """Return whether a query ended because rows must be read again, and they can be."""
@@ -265,11 +285,15 @@ class _Job:
         self._progress = replace(now, rows=rows, batches=now.batches + 1, scns=scns)
 
     def _follow(self, query: StreamingQuery, stop: threading.Event) -> None:
+        looks = 0
         try:
             while not query.awaitTermination(LOOK_S):
                 self._report_progress(query)
                 if stop.is_set():
                     break
+                looks += 1
+                if looks % CHECK_EVERY == 0:
+                    self._check_reload()
             self._report_progress(query)
         finally:
             query.stop()

@@ -92,7 +92,7 @@ def _fields(data: bytes | bytearray, at: int) -> tuple[int, int, int]:
 def _is_end(data: bytes | bytearray, at: int) -> bool:
     """Return whether a control event ends its window; raises ProtocolError for other ones."""
     event, _ = decode_event(data, at)
-    if event.is_eop or event.is_ddl:
+    if event.is_eop or event.is_statement:
         return event.is_eop
     text = event.value.decode("utf-8", "replace")
     raise ProtocolError(f"the server sent control event {event.src_id}: {text}", at)

@@ -153,7 +153,7 @@ def changes_type(options: Mapping[str, str]) -> StructType:
     Raises SettingsError, UnknownSourceError, SchemaError, ServerError.
     """
     parsed = parse_options(options)
-    found = _schemas(parsed)
+    found = known_schemas(parsed)
     for source, versions in found.items():
         if not versions:
             raise SchemaNotFoundError(f"the relay has no schema of source {source} yet")
@@ -181,7 +181,7 @@ def read_changes(
         yield from range_reader(options).read(one, target)
 
 
-def _schemas(options: SourceOptions) -> Mapping[str, list[WriterSchema]]:
+def known_schemas(options: SourceOptions) -> Mapping[str, list[WriterSchema]]:
     """Return all versions of the sources' schemas, from the relays or else from the archive."""
     if options.archive is not None and not options.relays:
         return find_log(options).schemas

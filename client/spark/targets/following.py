@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,6 +30,7 @@ from databus.client.spark.targets.reshaping import constant, find, reshaping
 from databus.client.spark.targets.target import Target
 from databus.schemas.avro_meta import column_of, record_meta
 from databus.schemas.errors import ReloadNeededError, RestartNeededError
+from databus.schemas.scn import MAX_SCN
 from databus.schemas.table_change import Kind, Step, Versions, change_of
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class SchemaFollower:
         ReloadNeededError, and errors of the target.
         """
         self._check_known()
-        held, known = target.schema(), self._noted(target)
+        held, known = target.schema(), _noted(target, self._source)
         # Without a note the table has the columns of its position.
         noted = target.positions().get(self._physical()) if known is None else known
         until = self._until(noted)
@@ -113,12 +114,6 @@ class SchemaFollower:
 
     def _physical(self) -> str:
         return str(pc.struct_field(self._batch[META], "physical_source")[0].as_py())
-
-    def _noted(self, target: Target) -> int | None:
-        """Return the SCN whose version the table has; None if that is not recorded."""
-        notes = (shape_note(self._source), f"{_RELOAD}{self._source}")
-        found = [scn for scn in map(target.applied, notes) if scn is not None]
-        return max(found, default=None)
 
     def _newest_of(self, batch: pa.Table) -> int | None:
         meta = batch[META]
@@ -191,6 +186,32 @@ class SchemaFollower:
 def shape_note(source: str) -> str:
     """Return the app id under which the SCN of a table's columns is recorded."""
     return f"{_NOTE}{source}"
+
+
+def _noted(target: Target, source: str) -> int | None:
+    """Return the SCN whose version the table has; None if that is not recorded."""
+    notes = (shape_note(source), f"{_RELOAD}{source}")
+    found = [scn for scn in map(target.applied, notes) if scn is not None]
+    return max(found, default=None)
+
+
+def check_reload(
+    target: Target, source: str, texts: Iterable[str], physical: Collection[str]
+) -> None:
+    """Raise ReloadNeededError if a version tells that the target's rows must be read again.
+
+    Changes tell it too, but there may be none after the statement that made the version.
+    """
+    noted = _noted(target, source)
+    if noted is None:
+        noted = max((target.positions().get(name, 0) for name in physical), default=0)
+    if not noted:
+        return  # nothing is in it yet, or a load is not finished
+    versions = Versions(texts)
+    text = versions.at(noted)
+    for step in [] if text is None else versions.since(text, noted, MAX_SCN):
+        if step.needs_reload:
+            raise reload_needed(source, target.uri, step)
 
 
 def reload_needed(source: str, uri: str, step: Step) -> ReloadNeededError:

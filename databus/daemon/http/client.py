@@ -8,7 +8,7 @@ sent to the named server only.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import (
     HTTPConnection,
@@ -19,17 +19,21 @@ from http.client import (
 )
 from io import BufferedReader
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from databus import __version__
-from databus.daemon.http.decoding import ZSTD, decode_body, is_zstd
+from databus.daemon.http.chunked_body import ChunkedBody, MalformedResponseError
+from databus.daemon.http.decoding import ZSTD, BodyDecoder, decode_body, is_zstd
 from databus.schemas.errors import UnauthorizedError
 
 # What `HttpClient.get` raises when there is no whole response.
 FAILURES = (OSError, HTTPException, ValueError)
 _ROOM = bytes(1 << 20)  # added to a body whose size is not known yet
+_READ_BYTES = 64 << 10  # of a body that is read as it comes
+_LAST_CHUNK = b"0\r\n\r\n"
 _MAX_TRAILERS_BYTES = 64 << 10
+Answer = TypeVar("Answer")
 _LAST_LINES = (b"\r\n", b"\n")  # of headers and of trailers
 
 
@@ -104,13 +108,29 @@ class HttpClient:
         Raises one of FAILURES without a whole response, and the errors of the credentials. If the
         server has closed the persistent connection meanwhile, the request is repeated once.
         """
+        return self._get(path, parameters, lambda opened: opened.read())
+
+    def open(self, path: str, parameters: Mapping[str, str] = MappingProxyType({})) -> OpenResponse:
+        """Return the response to GET as soon as its headers have come: the rest is to be read.
+
+        Errors and repetition are those of `get`. No other request may be made before its end.
+        """
+        return self._get(path, parameters, lambda opened: opened)
+
+    def _get(
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        read: Callable[[OpenResponse], Answer],
+    ) -> Answer:
         target = urlsplit(self._url).path.rstrip("/") + path
         if parameters:
             target = f"{target}?{urlencode(parameters)}"
         was_kept = self._connection is not None
         while True:
             try:
-                response = self._exchange("GET", target)
+                opened = self._open("GET", target)
+                answer = read(opened)
             except FAILURES as error:
                 self.close()
                 self._is_plain = True
@@ -118,10 +138,10 @@ class HttpClient:
                     raise
                 was_kept = False
                 continue
-            if response.status == UnauthorizedError.status:
+            if opened.status == UnauthorizedError.status:
                 self.close()  # the next connection reads the token again
             self._is_plain = not self._takes_zstd
-            return response
+            return answer
 
     def post(self, path: str, body: bytes) -> Response:
         """Return the response to POST with a JSON body, which is sent once.
@@ -129,12 +149,12 @@ class HttpClient:
         Raises one of FAILURES without a whole response, and the errors of the credentials.
         """
         try:
-            return self._exchange("POST", urlsplit(self._url).path.rstrip("/") + path, body)
+            return self._open("POST", urlsplit(self._url).path.rstrip("/") + path, body).read()
         except FAILURES:
             self.close()
             raise
 
-    def _exchange(self, method: str, target: str, body: bytes | None = None) -> Response:
+    def _open(self, method: str, target: str, body: bytes | None = None) -> OpenResponse:
         connection = self._connection = self._connection or self._connect()
         sent = {**self._headers, **self._shown}
         if not self._is_plain:
@@ -142,17 +162,7 @@ class HttpClient:
         if body is not None:
             sent["Content-Type"] = "application/json"
         connection.request(method, target, body, sent)
-        response = connection.getresponse()
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        answer = _read_body(response, self._max_bytes)
-        if is_zstd(headers):
-            answer = decode_body(answer, self._max_bytes)
-        if isinstance(response, _StrictResponse):
-            headers |= response.trailers
-        if response.will_close:
-            # Otherwise http.client reconnects by itself, with the wrong time-out.
-            self.close()
-        return Response(response.status, response.reason, headers, answer)
+        return OpenResponse(self, connection.getresponse(), self._max_bytes)
 
     def _connect(self) -> HTTPConnection:
         url = urlsplit(self._url)
@@ -171,6 +181,75 @@ class HttpClient:
         connection.connect()
         connection.sock.settimeout(self._response_timeout_s)
         return connection
+
+
+class OpenResponse:
+    """A response whose headers have come: see `HttpClient.open`. Header names are lower case."""
+
+    def __init__(self, client: HttpClient, response: HTTPResponse, max_bytes: int) -> None:
+        self._client, self._response, self._max_bytes = client, response, max_bytes
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        self._chunks = ChunkedBody()
+        self._end = b""  # what has come behind the last part
+        self._part = bytearray()
+        self._decoder = BodyDecoder(self._part.extend, max_bytes) if is_zstd(self.headers) else None
+        self._read_bytes = 0
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the body comes in chunks."""
+        return bool(self._response.chunked)
+
+    def read(self) -> Response:
+        """Return it whole; raises one of FAILURES."""
+        response, headers = self._response, self.headers
+        answer = _read_body(response, self._max_bytes)
+        if self._decoder is not None:
+            answer = decode_body(answer, self._max_bytes)
+        if isinstance(response, _StrictResponse):
+            headers |= response.trailers
+        if response.will_close:
+            # Otherwise http.client reconnects by itself, with the wrong time-out.
+            self._client.close()
+        return Response(response.status, response.reason, headers, answer)
+
+    def next_part(self) -> bytearray:
+        """Return the whole chunks that have come, waiting for one; none at the end of the body.
+
+        Raises one of FAILURES, and closes the connection then.
+        """
+        try:
+            while self._response.fp is not None and not (self._part and self._chunks.is_between):
+                self._receive()
+        except (*FAILURES, MalformedResponseError) as error:
+            self._client.close()
+            if isinstance(error, MalformedResponseError):
+                raise HTTPException(str(error)) from error
+            raise
+        found = bytearray(self._part)
+        self._part.clear()
+        return found
+
+    def _receive(self) -> None:
+        data = self._response.fp.read1(_READ_BYTES)
+        self._read_bytes += len(data)
+        if not data or self._read_bytes > self._max_bytes:
+            raise IncompleteRead(b"")
+        if not self._end:
+            part, self._end = self._chunks.receive(data)
+            if self._decoder is None:
+                self._part += part
+            else:
+                self._decoder.receive(part)
+        else:
+            self._end += data
+        if self._end == _LAST_CHUNK:
+            self._response.close()
+            if self._response.will_close:
+                self._client.close()
+        elif not _LAST_CHUNK.startswith(self._end):
+            raise MalformedResponseError("something else than the next chunk of a body")
 
 
 class _Lines:

@@ -12,7 +12,7 @@ from zstandard import ZstdDecompressor, ZstdError
 
 ZSTD = "zstd"
 _MOST_WINDOW_BYTES = 8 << 20  # RFC 9659: larger ones need not be accepted in HTTP
-_PIECE_BYTES = 128 << 10  # a block of zstd, so that none is held back
+_PIECE_BYTES = 256 << 10  # two of the largest blocks of zstd: see `BodyDecoder.receive`
 
 
 class DecodingError(ValueError):
@@ -31,9 +31,16 @@ class BodyDecoder:
         self._writer = decompressor.stream_writer(self, write_size=_PIECE_BYTES)  # type: ignore[arg-type]
 
     def receive(self, data: bytes | bytearray) -> None:
-        """Decode the next bytes of the body; raise DecodingError."""
+        """Decode the next bytes of the body; raise DecodingError.
+
+        All that they decode to is passed on. The writer asks for no output any more once all of
+        its input was taken, and a block of output may be left then. So the last byte, without
+        which the last block cannot be decoded, comes alone, and finds room for both blocks.
+        """
         try:
-            self._writer.write(data)
+            with memoryview(data) as view:
+                for part in (view[:-1], view[-1:]):
+                    self._writer.write(part)
         except ZstdError as error:
             raise DecodingError(f"its body is not sound: {error}") from error
 

@@ -15,7 +15,7 @@ import contextlib
 import gzip
 import json
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -244,14 +244,18 @@ class ApiHandler(RequestHandler):
         else:
             await self._sender.send((begin, part, end))
 
-    def send_part_at_once(self, part: bytes) -> bool:
+    def send_part_at_once(
+        self, part: bytes, encode: Callable[[bytes], bytes] | None = None
+    ) -> bool:
         """Send a small part, not the first one, without waiting; else return False, nothing sent.
 
+        `encode` is called once it is known that the part can be sent.
         What the socket does not take is kept, and no other part is sent this way until it is gone.
         """
         stream: Any = self.request.connection.stream  # type: ignore[union-attr]
         if len(part) > FIRST_BYTES or self._sender.is_gone or stream.writing():
             return False
+        part = part if encode is None else encode(part)
         frame = memoryview(b"%x\r\n%b\r\n" % (len(part), part))
         sent_bytes = send_at_once(stream, [frame])
         if sent_bytes < len(frame):

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -206,14 +207,20 @@ def api_routes(
 def with_document(
     endpoints: Sequence[Endpoint], title: str, description: str, path: str = DOCUMENT_PATH
 ) -> list[Endpoint]:
-    """Return the endpoints and one more, which answers with the document of all of them."""
+    """Return the endpoints and one more, which answers with the document of all of them.
+
+    The document is made when it is first asked for: to make it takes as long as a tenth of a start.
+    """
+
+    @cache
+    def document() -> Document:
+        return Document(openapi(found, title, description))
 
     async def show(_call: Call) -> Document:
-        return document
+        return document()
 
     summary = "This document"
     found = [*endpoints, Endpoint("GET", path, summary, Document, show, role=Role.NOBODY)]
-    document = Document(openapi(found, title, description))
     return found
 
 

@@ -29,7 +29,7 @@ function factsOf(id, client) {
     ["Filters", client.filters || "none"],
     ["Place", placeWords(client)],
     ["First seen", ago(client.firstSeenAt)],
-    ["Last seen", ago(client.lastSeenAt)],
+    ["Last seen", client.lastSeenAt === null ? "not since the relay's start" : ago(client.lastSeenAt)],
     ["Requests", count(client.requests)],
     ["Served", bytes(client.servedBytes)],
     ["Last error", client.lastError || "none"],
@@ -41,7 +41,7 @@ function factsOf(id, client) {
 
 function placeWords({ positions }) {
   if (!positions.length) return NONE;
-  return positions.some(({ by }) => by === "kept") ? "after its newest checkpoint, as it reports" : "what it asked for last: it reports no checkpoint";
+  return positions.some(({ by }) => by === "kept") ? "after its newest checkpoint" : "what it asked for last: it reports no checkpoint";
 }
 
 function makeRegistration({ name }) {

@@ -3,6 +3,7 @@
 import { GoneError, RefusedError, TokenError, get, token } from "./api.js";
 import { beat } from "./beat.js";
 import { makeClients } from "./clients.js";
+import { makeCluster } from "./cluster.js";
 import { makeMap } from "./map.js";
 import { makeProblems } from "./problems.js";
 import { makeRows } from "./rows.js";
@@ -13,6 +14,7 @@ import { makeTokenDialog } from "./token_dialog.js";
 
 const BEAT_MS = 1000;
 const SCHEMAS_EVERY = 10; // beats
+const CLUSTER_EVERY = 2;
 const FIRST_REASON = "This relay requires a token.";
 
 const find = (id) => document.getElementById(id);
@@ -24,6 +26,7 @@ const dialog = makeTokenDialog(() => {
 const parts = {
   map: makeMap(find("map-body")),
   clients: makeClients(find("consumers-summary"), find("consumers-body")),
+  cluster: makeCluster(find),
   sources: makeSources(find("sources-body"), find("spans")),
   rows: makeRows(find("rows-body"), find("rows-controls")),
   schemas: makeSchemas(find("schemas-body")),
@@ -45,7 +48,7 @@ async function once() {
     parts.clients.update(clients);
     parts.problems.update(problems);
     parts.rows.update(physicalSources);
-    await Promise.all([parts.sources.refresh(), parts.rows.refresh(), schemas()]);
+    await Promise.all([parts.sources.refresh(), parts.rows.refresh(), schemas(), cluster()]);
     beats += 1;
   } catch (error) {
     tell(error);
@@ -54,6 +57,10 @@ async function once() {
 
 async function schemas() {
   if (beats % SCHEMAS_EVERY === 0) parts.schemas.update((await get("schemas")).sources);
+}
+
+async function cluster() {
+  if (beats % CLUSTER_EVERY === 0) await parts.cluster.refresh();
 }
 
 function tell(error) {

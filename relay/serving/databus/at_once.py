@@ -28,9 +28,9 @@ from databus.relay.log.history import HistoryReader
 from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.parameters import StreamRequest, StreamRequests
-from databus.relay.serving.databus.request_tracker import RequestTracker, stream_key
-from databus.relay.serving.databus.response_headers import response_headers
-from databus.relay.serving.databus.stream import StreamJob, StreamResponse
+from databus.relay.serving.databus.response_headers import mark_header, response_headers
+from databus.relay.serving.reading.request_tracker import RequestTracker, stream_key
+from databus.relay.serving.reading.stream import StreamJob, StreamResponse
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.protocol import Header, Parameter
 from databus.schemas.rendering import choose_render
@@ -104,6 +104,8 @@ def answer_at_once(
     parameters = event_parameters_of(request, limits)
     requests: StreamRequests = arguments["requests"]
     wanted = requests.parse(parameters)
+    if wanted.is_compressed:
+        return None
     job, *others = make_jobs(wanted, relay, takes_stored=accepts_zstd(encodings))
     if wanted.is_together or others or not job.copies_bytes:
         return None
@@ -121,7 +123,8 @@ def answer_at_once(
         return None
     body = response.body if response.stored is None else response.stored.file
     sent_bytes = len(body) if isinstance(body, bytes) else body.size_bytes
-    head = head_of(request, wanted.form.content_type, response_headers(response), sent_bytes)
+    headers = response_headers(response) | mark_header(response, wanted, relay)
+    head = head_of(request, wanted.form.content_type, headers, sent_bytes)
     parts = (head, body, CHUNK_END)
     return StreamAnswer(relay, caller, filters, job, parts, response.size_bytes)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from databus.relay.serving.databus.request_tracker import RequestTracker
-from databus.relay.serving.databus.stream import StreamJob, StreamResponse
+from databus.relay.serving.reading.request_tracker import RequestTracker
+from databus.relay.serving.reading.stream import StreamJob, StreamResponse
 from databus.schemas.errors import DatabusError
 
 

@@ -8,17 +8,17 @@ passing it to a thread.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
+from databus.daemon.http.encoding import BodyEncoder, encode_body
+from databus.daemon.http.handlers import FIRST_BYTES
 from databus.daemon.http.requests import accepts_gzip, accepts_zstd
-from databus.relay.catch_up.reader import CatchUpReader
-from databus.relay.log.archive.away import once_here
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.at_once import answer_at_once, caller_of_request, make_jobs
@@ -29,7 +29,6 @@ from databus.relay.serving.databus.known_schemas import (
     reaches_end,
     respond_past,
 )
-from databus.relay.serving.databus.multi_source_stream import MultiSourceJob, MultiSourceResponse
 from databus.relay.serving.databus.parameters import (
     StreamRequest,
     StreamRequests,
@@ -37,20 +36,21 @@ from databus.relay.serving.databus.parameters import (
 )
 from databus.relay.serving.databus.planning_handlers import MeasureHandler, SegmentsHandler
 from databus.relay.serving.databus.relay_handler import RelayHandler
-from databus.relay.serving.databus.request_tracker import RequestTracker
-from databus.relay.serving.databus.response_headers import response_headers
-from databus.relay.serving.databus.stream import StreamJob, StreamResponse
+from databus.relay.serving.databus.response_headers import mark_header, response_headers
+from databus.relay.serving.reading.multi_source_stream import MultiSourceJob, MultiSourceResponse
+from databus.relay.serving.reading.reading import Reading, start_job
+from databus.relay.serving.reading.request_tracker import RequestTracker
+from databus.relay.serving.reading.stream import StreamJob, StreamResponse
 from databus.schemas.errors import (
-    DamagedWindowsError,
     DatabusError,
     InvalidParameterError,
-    ScnNotFoundError,
     UnknownCommandError,
 )
 from databus.schemas.event.metadata import with_metadata_schemas
 from databus.schemas.parameters import parse_protocol_version
 from databus.schemas.protocol import Header, Parameter
 
+LEAST_COMPRESSED_BYTES = 512  # of an answer that does not go on
 PARTITION = "0"
 CONTROLS = ("pause", "unpause", "start", "shutdown")  # admin actions on capture
 SERVICES = ("saveMetaState", "runGC")  # admin actions on the relay
@@ -105,15 +105,13 @@ class StreamHandler(RelayHandler):
         """Take the relay to serve."""
         super().initialize(limits, relay, requests)
         self._is_disconnected = False
-        self._is_in_catch_up = False  # the answer comes from the source's own log
-        self._held: asyncio.Future[None] | None = None  # completes when there is something to do
+        self._reading = Reading(relay)
 
     def on_connection_close(self) -> None:
         """End a held request whose client has disconnected."""
         super().on_connection_close()
         self._is_disconnected = True
-        if self._held is not None:
-            _complete(self._held)
+        self._reading.disconnect()
 
     async def answer(self, *_path: str) -> None:
         """Answer with events and the position to continue from."""
@@ -125,12 +123,18 @@ class StreamHandler(RelayHandler):
             response, is_last = await self._respond_with_known(request)
             if self._is_disconnected:
                 return
+            for name, value in mark_header(response, request, self.relay).items():
+                self.set_header(name, value)
             # A new connection makes LinkedIn's client register again, which sends it the schemas.
             if is_last:
                 self.set_header("Connection", "close")
             elif isinstance(response, StreamResponse) and self._may_go_on(request, response):
                 await self._follow(request, response, end)
                 return
+            body = response.body
+            if len(body) >= LEAST_COMPRESSED_BYTES and self._is_compressed(request):
+                body = await self._in_thread(encode_body, body)
+                self.set_header("Content-Encoding", "zstd")
             for name, value in response_headers(response).items():
                 self.set_header(name, value)
             # Before the send, which may fail: what was read may have reached the client.
@@ -140,7 +144,7 @@ class StreamHandler(RelayHandler):
                 await self.send_file(stored.file, request.form.content_type)
             else:
                 self._tracker.serves(len(response.body))
-                await self.send(response.body, request.form.content_type)
+                await self.send(body, request.form.content_type)
             if is_last:
                 await self.close_connection()
 
@@ -161,41 +165,18 @@ class StreamHandler(RelayHandler):
 
     async def _respond(self, request: StreamRequest) -> Response:
         takes_stored = accepts_zstd(self.request.headers.get("Accept-Encoding", ""))
-        jobs = make_jobs(request, self.relay, takes_stored=takes_stored)
-        end = time.monotonic() + request.wait_ms / 1000
-        while True:
-            self._is_in_catch_up = any(isinstance(job.reader, CatchUpReader) for job in jobs)
-            # Before reading the ring, so that no window is missed in between.
-            with self._subscribed(jobs) as news:
-                try:
-                    response = await self.in_time(self._read(jobs, request))
-                except ScnNotFoundError as error:
-                    # Overwritten meanwhile, or damaged: another rung may have it.
-                    if isinstance(error, DamagedWindowsError):
-                        self._note_damage(error, jobs)
-                    before = jobs
-                    jobs = make_jobs(request, self.relay, takes_stored=takes_stored)
-                    if [job.reader for job in jobs] == [job.reader for job in before]:
-                        raise
-                    continue
-                left_s = end - time.monotonic()
-                if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
-                    return response
-                await self._hold(news, left_s)
-                if self._is_disconnected:
-                    return response
-
-    def _note_damage(self, error: DamagedWindowsError, jobs: Iterable[StreamJob]) -> None:
-        for job in jobs:
-            if job.selection.physical_source == error.physical_source:
-                source = self.relay.physical_source(error.physical_source)
-                source.note_damage(error, job.selection)
+        return await self._reading.read(
+            partial(make_jobs, request, self.relay, takes_stored=takes_stored),
+            lambda jobs: self.in_time(self._read(jobs, request)),
+            request.wait_ms / 1000,
+        )
 
     def _may_go_on(self, request: StreamRequest, response: StreamResponse) -> bool:
         """Return whether the response may be followed by the windows to come."""
         is_packed = accepts_gzip(self.request.headers.get("Accept-Encoding", ""))
         has_frames = self.request.version == "HTTP/1.1" and not is_packed
-        may_follow = request.may_follow and not self.versions_sent and not self._is_in_catch_up
+        may_follow = request.may_follow and not self.versions_sent
+        may_follow = may_follow and not self._reading.is_in_catch_up
         may_follow = may_follow and not response.is_followed_by_stored
         return may_follow and has_frames and response.has_whole_windows
 
@@ -207,24 +188,31 @@ class StreamHandler(RelayHandler):
         (job,) = make_jobs(request, self.relay, from_ring=True)
         source = self.relay.physical_source(job.selection.physical_source)
         tail, size_bytes, response = lambda: source.reader.tail, request.form.size_bytes, first
-        follower = Follower(job, tail, self._tracker, size_bytes, self.send_part_at_once)
+        encoder = BodyEncoder() if self._is_compressed(request) else None
+        encode = None if encoder is None else encoder.encode
+        send_at_once = partial(self.send_part_at_once, encode=encode)
+        follower = Follower(job, tail, self._tracker, size_bytes, send_at_once)
+        if encoder is not None:
+            self.set_header("Content-Encoding", "zstd")
 
         def listen() -> asyncio.Future[None]:
             # While the task does something else, the windows are left to it.
             return source.notifier.add(
                 src_ids=job.selection.src_ids,
-                at_once=lambda: self._held is not None and follower.send_at_once(),
+                at_once=lambda: self._reading.is_held and follower.send_at_once(),
             )
 
         news = listen()
         try:
             while True:
-                if response.body:
+                if body := response.body:
                     follower.serves(response)
-                    await self.send_part(response.body, request.form.content_type)
+                    if encode is not None:
+                        body = await self._in_thread(encode, body)
+                    await self.send_part(body, request.form.content_type)
                     follower.goes_on(response)
                 if follower.is_at_end:
-                    await self._hold(news, end - time.monotonic())
+                    await self._reading.hold(news, end - time.monotonic())
                 if self._is_disconnected or self.relay.is_closing or time.monotonic() >= end:
                     break
                 if news.done():  # again before reading, so that no window is missed
@@ -235,7 +223,20 @@ class StreamHandler(RelayHandler):
                 response = following
         finally:
             source.notifier.remove(news)
+        if encoder is not None:
+            await self.send_part(encoder.end(), request.form.content_type)
         await self.end_parts()
+
+    def _is_compressed(self, request: StreamRequest) -> bool:
+        encodings = self.request.headers.get("Accept-Encoding", "")
+        return request.is_compressed and accepts_zstd(encodings) and not accepts_gzip(encodings)
+
+    async def _in_thread(self, encode: Callable[[bytes], bytes], body: bytes) -> bytes:
+        """Return what a function makes of a body; beside the loop, if that takes time."""
+        if len(body) <= FIRST_BYTES:
+            return encode(body)
+        loop = asyncio.get_running_loop()
+        return await self.in_time(loop.run_in_executor(None, encode, body))
 
     async def _read_on(self, job: StreamJob, size_bytes: int) -> StreamResponse | None:
         """Return the next windows, or none yet; None if something else is to be answered."""
@@ -247,48 +248,13 @@ class StreamHandler(RelayHandler):
             return None
         return response if response.is_caught_up or response.has_whole_windows else None
 
-    @contextlib.contextmanager
-    def _subscribed(self, jobs: Iterable[StreamJob]) -> Iterator[asyncio.Future[None]]:
-        """Yield a future that completes when there are new windows for one of the jobs."""
-        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        with contextlib.ExitStack() as subscribed:
-            for job in jobs:
-                source, reader = (
-                    self.relay.physical_source(job.selection.physical_source),
-                    job.reader,
-                )
-                read = reader if isinstance(reader, CatchUpReader) else source
-                subscribed.enter_context(read.notifier.subscribe(news, job.selection.src_ids))
-            yield news
-
     async def _read(self, jobs: Sequence[StreamJob], request: StreamRequest) -> Response:
         """Read the rings, queueing with other requests."""
         job: Job = jobs[0]
         if request.is_together:
             job = MultiSourceJob(jobs, request.form.size_bytes)
-        await self.fair_queue.take()
-        try:
-            await once_here(job.start)
-        finally:
-            # Also if it raises: the client and its position are shown in any case.
-            self._tracker.looks(jobs)
+        await start_job(self.fair_queue, self._tracker, jobs, job.start)
         return await self.in_steps(job.step)
-
-    async def _hold(self, news: asyncio.Future[None], left_s: float) -> None:
-        """Wait for news, at most `left_s`; not for a client that disconnects."""
-        timer = asyncio.get_running_loop().call_later(left_s, _complete, news)
-        self._held = news
-        try:
-            with self.relay.traffic.holding():
-                await news
-        finally:
-            self._held = None
-            timer.cancel()
-
-
-def _complete(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class PhysicalSourcesHandler(RelayHandler):

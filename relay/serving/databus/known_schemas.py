@@ -14,9 +14,9 @@ from dataclasses import replace
 from databus.relay.relay import Relay
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.selection import Selection
-from databus.relay.serving.databus.multi_source_stream import MultiSourceResponse
 from databus.relay.serving.databus.parameters import StreamRequest
-from databus.relay.serving.databus.stream import StreamResponse
+from databus.relay.serving.reading.multi_source_stream import MultiSourceResponse
+from databus.relay.serving.reading.stream import StreamResponse
 from databus.schemas.scn import MAX_SCN
 
 Ends = Mapping[str, int]  # the SCN of the last window that may be sent, by physical source

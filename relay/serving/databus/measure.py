@@ -25,8 +25,8 @@ from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
 from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.parameters import MeasureRequest
-from databus.relay.serving.databus.stream import COMPILED_STEP_BYTES, STEP_BYTES
-from databus.relay.serving.databus.window_reader import Finder, find_first
+from databus.relay.serving.reading.stream import COMPILED_STEP_BYTES, STEP_BYTES
+from databus.relay.serving.reading.window_reader import Finder, find_first
 from databus.relay.span import Span
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError

@@ -34,7 +34,8 @@ class StreamRequest:
 
     `is_together`: it has `checkPointMult`, so the position to continue from is sent per
     physical source, however many there are. `may_follow`: the answer may go on with windows
-    that come while it is sent, until `wait_ms` is over.
+    that come while it is sent, until `wait_ms` is over. `is_compressed`: the client wants
+    windows compressed with zstd, also those that do not lie on disk.
     """
 
     selections: tuple[Selection, ...]
@@ -42,6 +43,7 @@ class StreamRequest:
     wait_ms: int = 0
     is_together: bool = False
     may_follow: bool = False
+    is_compressed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ def parse_stream_request(
     has_end = selections[0].until_scn != MAX_SCN
     wants_more = parse_bool(parameters, Parameter.FOLLOW) and wait_ms > 0
     may_follow = wants_more and not is_together and not has_end
-    return StreamRequest(selections, form, wait_ms, is_together, may_follow)
+    is_compressed = parse_bool(parameters, Parameter.COMPRESS)
+    return StreamRequest(selections, form, wait_ms, is_together, may_follow, is_compressed)
 
 
 class StreamRequests:

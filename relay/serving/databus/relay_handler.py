@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from databus.conf.settings import HttpSettings
 from databus.daemon.http.handlers import CommandHandler
-from databus.relay.log.archive.away import SegmentAwayError
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.parameters import StreamRequests
+from databus.relay.serving.reading.reading import in_steps
 
 Answer = TypeVar("Answer")
 
@@ -31,14 +30,4 @@ class RelayHandler(CommandHandler):
 
     async def in_steps(self, step: Callable[[], Answer | None]) -> Answer:
         """Run all steps, queueing with other requests after each."""
-        while True:
-            began = time.perf_counter()
-            try:
-                answer = step()
-            except SegmentAwayError as away:
-                await away.until_here()
-                continue
-            self.fair_queue.spent(time.perf_counter() - began)
-            if answer is not None:
-                return answer
-            await self.fair_queue.take()
+        return await in_steps(self.fair_queue, step)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from databus.relay.ring.event_selector import Position
-from databus.relay.serving.databus.multi_source_stream import MultiSourceResponse
-from databus.relay.serving.databus.stream import StreamResponse
+from databus.relay.relay import Relay
+from databus.relay.ring.event_selector import WINDOW_DONE, Position
+from databus.relay.serving.databus.parameters import StreamRequest
+from databus.relay.serving.reading.marks import mark_up_to
+from databus.relay.serving.reading.multi_source_stream import MultiSourceResponse
+from databus.relay.serving.reading.stream import StreamResponse
+from databus.schemas.event.v2 import peek
 from databus.schemas.protocol import Header
 
 
@@ -23,6 +27,36 @@ def response_headers(response: StreamResponse | MultiSourceResponse) -> dict[str
     if isinstance(response, StreamResponse) and response.stored is not None:
         headers["Content-Encoding"] = "zstd"
     return headers
+
+
+def mark_header(
+    response: StreamResponse | MultiSourceResponse, request: StreamRequest, relay: Relay
+) -> dict[str, str]:
+    """Return the mark for a consumer that moves on without rows; those would be marks themselves.
+
+    None is sent for several physical sources, nor with events in another form: the search costs
+    more than a small answer, and only clients of this project keep it.
+    """
+    selection, *others = request.selections
+    if others or not isinstance(response, StreamResponse) or response.is_ahead:
+        return {}
+    scn, offset = response.resume or (-1, 0)
+    is_whole = scn >= 0 and offset == WINDOW_DONE and response.stored is None
+    if not is_whole or not request.form.is_version_2_binary or _has_rows(response.body):
+        return {}
+    reader = relay.physical_source(selection.physical_source).reader
+    mark = mark_up_to(reader, scn, selection.src_ids)
+    return {} if mark is None else {Header.MARK: f"{mark[0]},{mark[1]}"}
+
+
+def _has_rows(body: bytes) -> bool:
+    at = 0
+    while at < len(body):
+        event = peek(body, at)
+        if event.src_id >= 0:
+            return True
+        at += event.length
+    return False
 
 
 def _resume_text(resume: Position | Mapping[str, Position]) -> str:

@@ -16,6 +16,7 @@ from databus.relay.sources.kind import (
     RepairRequest,
     RereadRequest,
     SourceKind,
+    history_path,
 )
 from databus.schemas.errors import UnknownSourceError
 from databus.schemas.table import Table
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
     from databus.relay.sources.mysql.scan.tables import MysqlTableScan
     from databus.relay.sources.mysql.server.log_probe import MysqlLogProbe
     from databus.relay.sources.mysql.source import MysqlSource
-
-
-def history_path(settings: PhysicalSourceSettings, data_dir: Path) -> Path:
-    """Return the file that holds the definitions of a source's tables over time."""
-    return data_dir / f"{settings.name}.history"
 
 
 def _open(settings: PhysicalSourceSettings, data_dir: Path | None) -> MysqlSource:

@@ -367,35 +367,35 @@ class MysqlSource(Source):
         filtered = filter_problems(self._sources, facts.filters, fold_case=fold_case)
         self._stop_on(filtered or [replication_problem(variables, facts.replication)])
         dialect = dialect_of(catalog, self._settings, is_mariadb=is_mariadb)
-        files = _files_of(catalog)
+        files, open_dump = _files_of(catalog), self._open_dump_to_scan(is_mariadb)
         # MariaDB has no server_uuid.
         self._same_log.server = variables.get("server_uuid") or variables.get("server_id", "")
-        open_dump = self._open_dump_to_scan(is_mariadb)
         succession = self._take_turn(catalog, files, after_scn)
         start, identities = self._start(after_scn, files, is_mariadb)
         is_first = identities is None  # there is no earlier log to compare with
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
-        rules = rules_of(variables, dialect)
-        epoch, tell = self._settings.epoch, self._tell_search
+        rules, settings = rules_of(variables, dialect), self._settings
+        epoch, tell = settings.epoch, self._tell_search
         scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, tell)
-        self._tables = WatchedTables(
+        tables = self._tables = WatchedTables(
             names,
             rules,
             self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0]),
             scan,
-            allow_cascades=self._settings.allow_cascades,
-            config=self._settings.file,
+            allow_cascades=settings.allow_cascades,
+            delivers_dml=settings.on_statement == "deliver",
+            config=settings.file,
             ask=partial(versions_after, catalog, names, scan),
             left_out=self._left_out,
         )
-        hours, tables = self._settings.purge_warning_hours, self._tables
-        self._findings = findings_of(facts, tables.tables(), str(start), hours)
+        hours, at = settings.purge_warning_hours, str(start)
+        self._findings = findings_of(facts, tables.tables(), at, hours)
         in_log = PreparedInLog(tables, dialect, epoch, catalog.log_files, open_dump)
         self._assembler = self._make_assembler(
-            self._tables,
+            tables,
             dialect,
             epoch=epoch,
-            acknowledged=self._settings.acknowledged_scns,
+            acknowledged=settings.acknowledged_scns,
             # Else a reconnect before the first change would look for `start` again, elsewhere.
             announces_start=is_first and not start.gtids,
             has_gaps=bool(start.gtids),

@@ -16,7 +16,7 @@ class UpstreamState(NamedTuple):
 
     What it holds comes after `after_scn`. `newest_at` is when its newest window was committed, in
     seconds since 1970; `behind_s` and `behind_bytes` are how far its own log is ahead of it, None
-    if that is not known.
+    if that is not known. `relays` are the ids of that relay and of those through which it reads.
     """
 
     state: str
@@ -28,6 +28,7 @@ class UpstreamState(NamedTuple):
     behind_s: float | None = None
     behind_bytes: int | None = None
     warning: str = ""
+    relays: tuple[str, ...] = ()
 
 
 class StreamAnswer(NamedTuple):
@@ -88,6 +89,7 @@ def read_state(value: Any) -> UpstreamState:
         source_log["behindS"],
         source_log["behindBytes"],
         str(source_log["warning"]),
+        tuple(map(str, value.get("relays", ()))),
     )
 
 

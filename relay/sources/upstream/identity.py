@@ -10,9 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
+from secrets import token_hex
 
 from databus.relay.sources.epochs import Epoch
 from databus.relay.sources.source import SourceSchema
+
+# Of this process: two relays that read each other would both look well, and nothing would come.
+RELAY_ID = token_hex(8)
 
 
 def sources_problem(own: Mapping[str, int], theirs: Mapping[str, int]) -> str:

@@ -23,7 +23,7 @@ def _open(settings: PhysicalSourceSettings, data_dir: Path | None) -> UpstreamSo
 
 
 def _source_ids(settings: PhysicalSourceSettings) -> Mapping[str, int]:
-    problems = []
+    problems, others = [], []
     for uri in settings.uris:
         with closing(Upstream(settings.at(uri))) as upstream:
             try:
@@ -35,7 +35,12 @@ def _source_ids(settings: PhysicalSourceSettings) -> Mapping[str, int]:
                 continue
         if isinstance(found, Mapping):
             return found
-        problems.append(f"relay {upstream.url} has no physical source {settings.name}")
+        others.append(f"relay {upstream.url} has {', '.join(found) or 'none'}")
+    if others:
+        raise SettingsError(
+            f"{settings.name}: {'; '.join(others)}, but no physical source {settings.name}. The "
+            "names must be equal: change `name`, or `uri`"
+        )
     raise SettingsError(
         f"{settings.name}: at its first start a relay takes the ids of its sources from the relay "
         f"that it reads: {'; '.join(problems)}. Start that one first, or write the `id` of each "

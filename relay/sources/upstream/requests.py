@@ -1,4 +1,7 @@
-"""The requests to another relay, over one connection. Thin: the answers are read in `answers.py`.
+"""The requests to another relay. Thin: the answers are read in `answers.py`.
+
+Windows come over one connection, and all else over another: an answer with windows goes on while
+schemas are asked for that those windows have.
 
 What fails is told as capture takes it: a relay that does not answer, or is in trouble, is asked
 again; one that does not have what is needed is refused, and the next of the list is asked.
@@ -16,7 +19,14 @@ from urllib.parse import quote
 
 from databus.conf.settings import PhysicalSourceSettings, ServerAccessSettings
 from databus.daemon.credentials import ServerAccess
-from databus.daemon.http.client import FAILURES, HttpClient, Response, printable
+from databus.daemon.http.client import (
+    FAILURES,
+    HttpClient,
+    OpenResponse,
+    Response,
+    printable,
+)
+from databus.daemon.tls import explain_tls
 from databus.relay.sources.epochs import ServerRefusedError
 from databus.relay.sources.upstream.answers import StreamAnswer, read_stream
 from databus.schemas.error_headers import read_error
@@ -51,6 +61,13 @@ def url_of(uri: str) -> str:
     return url.rstrip("/")
 
 
+def _silent_s(settings: PhysicalSourceSettings) -> float:
+    """Return for how long an answer is waited for: a relay that stands by must soon take over."""
+    if settings.capture_lease_s is None:
+        return _SILENT_S
+    return min(_SILENT_S, max(1.0, settings.capture_lease_s / 4))
+
+
 class Upstream:
     """One relay that is read. `scn` is named in errors: that of the newest window here."""
 
@@ -59,19 +76,25 @@ class Upstream:
         access = ServerAccessSettings(
             token_file=settings.upstream_token_file, tls_ca=settings.upstream_tls_ca
         )
-        self._client = HttpClient(
-            self.url,
-            ServerAccess(access),
-            connect_timeout_s=_CONNECT_S,
-            response_timeout_s=_SILENT_S,
-            max_bytes=_MOST_BYTES,
-            headers={Header.CLIENT_ID: f"relay-{self.name}-{socket.gethostname()}"},
-            takes_zstd=True,
+        self._client, self._windows = (
+            HttpClient(
+                self.url,
+                ServerAccess(access),
+                connect_timeout_s=min(_CONNECT_S, _silent_s(settings)),
+                response_timeout_s=_silent_s(settings),
+                max_bytes=_MOST_BYTES,
+                headers={Header.CLIENT_ID: f"relay-{self.name}-{socket.gethostname()}"},
+                takes_zstd=True,
+            )
+            for _ in range(2)
         )
+        self._followed: OpenResponse | None = None
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        self._followed = None
         self._client.close()
+        self._windows.close()
 
     def path(self, rest: str = "") -> str:
         """Return the path of the physical source in the API."""
@@ -87,13 +110,33 @@ class Upstream:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self.unavailable(f"its answer to {path} is not understood: {error!r}") from error
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether the last answer to `/stream` goes on, with windows as they come."""
+        return self._followed is not None
+
     def stream(self, parameters: Mapping[str, str]) -> StreamAnswer:
-        """Return an answer to `/stream`; raises SourceError."""
-        response = self._ask("/stream", parameters)
+        """Return an answer to `/stream`, or the begin of one that goes on; raises SourceError."""
+        self._followed = None
+        opened = self._asked(lambda: self._windows.open("/stream", parameters))
+        self._check(opened.status, opened.headers)
+        if opened.is_chunked and Header.RESUME not in opened.headers:
+            self._followed = opened
+            return StreamAnswer(self.next_part(), None, None, False)
+        response = self._asked(opened.read)
+        self._check(response.status, response.headers)
         try:
             return read_stream(bytes(response.body), response.headers)
         except ValueError as error:
             raise self.unavailable(f"a header of /stream is malformed: {error}") from error
+
+    def next_part(self) -> bytes:
+        """Return the next windows of an answer that goes on; none at its end."""
+        followed = self._followed
+        body = b"" if followed is None else bytes(self._asked(followed.next_part))
+        if not body:
+            self._followed = None
+        return body
 
     def unavailable(self, problem: str) -> SourceUnavailableError:
         """Return the error of a relay that may be read later."""
@@ -104,17 +147,26 @@ class Upstream:
         return ServerRefusedError(self.name, self.scn, f"relay {self.url}: {problem}")
 
     def _ask(self, path: str, parameters: Mapping[str, str]) -> Response:
-        try:
-            response = self._client.get(path, parameters)
-        except FAILURES as error:
-            raise self.unavailable(f"does not answer: {printable(error)}") from error
-        except DatabusError as error:
-            raise self.unavailable(str(error)) from error
-        told = read_error(self.url, self.scn, response.status, response.headers)
-        if told is not None:
-            self._client.close()
-            raise self._seen(told) from told
+        response = self._asked(lambda: self._client.get(path, parameters))
+        self._check(response.status, response.headers)
         return response
+
+    def _asked(self, ask: Callable[[], Answer]) -> Answer:
+        try:
+            return ask()
+        except FAILURES as error:
+            self.close()
+            told = explain_tls(error, "upstream_tls_ca") or f"does not answer: {printable(error)}"
+            raise self.unavailable(told) from error
+        except DatabusError as error:
+            self.close()
+            raise self.unavailable(str(error)) from error
+
+    def _check(self, status: int, headers: Mapping[str, str]) -> None:
+        told = read_error(self.url, self.scn, status, headers)
+        if told is not None:
+            self.close()
+            raise self._seen(told) from told
 
     def _seen(self, error: DatabusError) -> SourceError:
         """Return an error of the other relay as capture takes it."""

@@ -28,6 +28,7 @@ from databus.relay.sources.upstream.answers import (
     read_state,
 )
 from databus.relay.sources.upstream.identity import (
+    RELAY_ID,
     epochs_problem,
     schemas_problem,
     sources_problem,
@@ -70,6 +71,7 @@ class UpstreamSource(Source):
         self._epochs: tuple[Epoch, ...] = ()
         self._epoch = -1  # up to which `_epochs` is known to be whole
         self._state_at_s = 0.0
+        self._relays: tuple[str, ...] = ()
 
     def expect(self, marks: Sequence[LogMark]) -> None:
         """Take the windows with rows that were taken over, by which their log is known again."""
@@ -123,6 +125,9 @@ class UpstreamSource(Source):
     def read(self) -> Sequence[Captured]:
         """Return the next windows; waits for half a second for the first."""
         self._is_at_end = False
+        if self._upstream.is_followed:
+            body = self._upstream.next_part()
+            return self._take(StreamAnswer(body, None, None, False)) if body else []
         answer = self._upstream.stream(self._parameters())
         if answer.is_ahead:
             raise self._upstream.unavailable(f"it has not reached scn {self._cutter.scn} yet")
@@ -134,6 +139,9 @@ class UpstreamSource(Source):
             self._check_state()
             self._is_at_end = not self._cutter.is_inside
             return []
+        return self._take(answer)
+
+    def _take(self, answer: StreamAnswer) -> Sequence[Captured]:
         try:
             found = self._cut(answer)
         except ProtocolError as error:
@@ -147,12 +155,17 @@ class UpstreamSource(Source):
         """Whether the other relay has said that it has nothing more."""
         return self._is_at_end
 
+    @property
+    def relays(self) -> tuple[str, ...]:
+        """The other relay, and those through which it reads."""
+        return self._relays
+
     def mark_of(self, scn: int) -> LogMark | None:
         """Return the newest window with rows as the identity of the log at an SCN."""
         mark = self._cutter.mark
         if mark is None or scn < mark[0]:
             return None
-        return LogMark(scn, json.dumps({"window": mark[0], "timestamp_ns": mark[1]}))
+        return mark_of_window(scn, *mark)
 
     def close(self) -> None:
         """Close the connection."""
@@ -225,7 +238,10 @@ class UpstreamSource(Source):
             Parameter.DDL: "true",
             Parameter.TRUNCATE: "true",
             Parameter.WAIT_MS: str(WAIT_MS),
+            Parameter.FOLLOW: "true",
         }
+        if self._settings.upstream_compression == "zstd":
+            parameters[Parameter.COMPRESS] = "true"
         if self._is_from_latest:
             parameters[Parameter.FROM_LATEST] = "true"
         return parameters
@@ -239,13 +255,11 @@ class UpstreamSource(Source):
         return found if mark is None else replace(found, mark_scn=mark[0], mark_ts_ns=mark[1])
 
     def _take_place(self, answer: StreamAnswer) -> None:
-        """Go on where the answer ends; only a relay of this project says where that is."""
+        """Go on where the answer ends: what does not say it has whole windows."""
         resume = answer.resume
-        if resume is None:
-            if answer.body:
-                raise self._upstream.refused("it is no relay of this project or version")
-            return
-        if resume[0] >= 0:
+        if answer.body and resume is None:
+            resume = self._cutter.scn, WINDOW_DONE
+        if resume is not None and resume[0] >= 0:
             self._at, self._is_from_latest = resume, False
             if resume[1] == WINDOW_DONE:
                 self._cutter.scn = max(self._cutter.scn, resume[0])
@@ -269,7 +283,7 @@ class UpstreamSource(Source):
                     f"up to window {last_scn} there are rows of source {src_id} with schema "
                     f"{digest.hex()}, which its registry does not have"
                 )
-        elif any(window.ddl for window in windows):
+        elif any(window.statements for window in windows):
             self._take_schemas()
         self._take_epochs(last_scn)
         return self._cutter.take(body, windows)
@@ -302,10 +316,25 @@ class UpstreamSource(Source):
         if now_s - self._state_at_s < _STATE_EVERY_S:
             return
         state = self._upstream.get(self._upstream.path(), read_state)
+        self._relays = state.relays
+        if RELAY_ID in state.relays:
+            raise self._upstream.unavailable(
+                "it reads this relay, itself or through others: one of them must read the database"
+            )
         if not state.is_connected:
             problem = state.problem or "its source was not heard from"
             raise self._upstream.unavailable(f"there, capture is {state.state}: {problem}")
         self._state_at_s = now_s
+
+
+def mark_of_window(scn: int, window: int, timestamp_ns: int) -> LogMark:
+    """Return the mark of a log at an SCN: the newest window with rows up to there, and its time."""
+    return LogMark(scn, json.dumps({"window": window, "timestamp_ns": timestamp_ns}))
+
+
+def is_mark_of_window(mark: LogMark) -> bool:
+    """Whether a mark is of windows that were taken over, not of a database's log."""
+    return _window_of(mark) is not None
 
 
 def _window_of(mark: LogMark) -> tuple[int, int] | None:

@@ -26,7 +26,7 @@ from databus.bootstrap.store import (
     snapshot_table,
 )
 from databus.bootstrap.store.file import joins_bytes
-from databus.bootstrap.store.filter_sql import EVERY_KEY
+from databus.bootstrap.store.filter_sql import EVERY_KEY, RowFilter
 from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.bootstrap.store.values import SnapshotBody, SnapshotMeasure
@@ -127,10 +127,12 @@ def expected(
 ) -> tuple[bytes, SnapshotMeasure]:
     """Return the events that fit, and how far they reach, with a loop over all rows."""
     rows, last_id, is_last, events = 0, snapshot_range.after_id, True, b""
+    wanted = snapshot_range.wanted
+    assert not isinstance(wanted, RowFilter)
     for row_id, key, scn, deleted_ns, event in connection.execute(
         "select id, key, scn, deleted_ns, event from snapshot_1 order by id"
     ).fetchall():
-        is_wanted = snapshot_range.wanted is None or snapshot_range.wanted.matches(key)
+        is_wanted = wanted is None or wanted.matches(key)
         is_known = deleted_ns == 0 or scn > snapshot_range.deleted_after_scn
         is_within = snapshot_range.after_id < row_id <= snapshot_range.until_id
         if not (is_wanted and is_known and is_within):

@@ -126,9 +126,6 @@ def test_a_filter_of_another_kind_is_refused() -> None:
 
     with pytest.raises(InvalidParameterError, match="MOD, RANGE, HASH or NONE"):
         condition_of(Odd())
-    by_column = PartitionFilter(7, frozenset((0,)), ("city",))
-    with pytest.raises(InvalidParameterError, match="by the primary key only"):
-        condition_of(by_column)
 
 
 @pytest.mark.parametrize(

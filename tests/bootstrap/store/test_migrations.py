@@ -14,7 +14,6 @@ import pytest
 
 from databus.bootstrap.store import migrations
 from databus.bootstrap.store.check import check_store
-from databus.bootstrap.store.migrations import MIGRATIONS
 from databus.bootstrap.store.store import Store
 from databus.schemas.errors import BootstrapError, StoreDamagedError
 from databus.schemas.event.v2 import decode
@@ -55,7 +54,8 @@ def make_former(path: Path) -> None:
         database.create_function("former", 1, lambda event: _former_event(event, ids))
         for table in ("snapshot_1", "log_1", "snapshot_2", "log_2"):
             database.execute(f"update {table} set event = former(event)")
-        database.execute(f"pragma user_version = {len(MIGRATIONS) - 1}")
+        database.execute("alter table store drop column term")
+        database.execute("pragma user_version = 4")
 
 
 def _former_event(data: bytes, ids: Mapping[bytes, bytes]) -> bytes:

@@ -577,6 +577,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(filled: FilledStore) -
             ("sources", "partial_scn"),
             ("sources", "crc"),
             ("store", "crc"),
+            ("store", "term"),
             ("schema_versions", "change_scn"),
         ):
             connection.execute(f"alter table {table} drop column {column}")
@@ -659,7 +660,9 @@ def test_a_store_that_somebody_has_locked_is_told(tmp_path: Path) -> None:
         closing(sqlite3.connect(path, isolation_level=None)) as other,
     ):
         other.execute("begin immediate")
-        with pytest.raises(BootstrapError, match=r"shop\.db.*at scn 5.*held its lock"):
+        with pytest.raises(
+            BootstrapError, match=r"shop\.db.*at scn 5.*another process holds its lock"
+        ):
             store.apply_window(5, 1, [])
         other.execute("rollback")
         assert store.apply_window(5, 1, [])

@@ -19,6 +19,7 @@ from databus.cli.main import main
 from databus.client.checkpoints.store import FileCheckpoints
 from databus.client.consumer import Op
 from databus.demo.processes import free_port
+from databus.schemas.event.control import dml_event
 from databus.schemas.event.metadata import EventMetadata, Notes, encode_metadata, metadata_part
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import change, emptied, orders, wait_until
@@ -90,6 +91,20 @@ def test_tail_shows_that_a_table_was_emptied(relay: FakeRelay) -> None:
     assert " 6 truncate shop.orders" in tail(relay, "--from", "5", "--count", "1").output
     shown = json.loads(tail(relay, "--from", "5", "--count", "1", "--json").output)
     assert (shown["op"], shown["key"], shown["row"]) == ("truncate", "", {})
+
+
+def test_tail_shows_a_statement_that_was_logged_without_its_rows(relay: FakeRelay) -> None:
+    relay.append([dml_event(6, 6, 0, ["shop.orders"], "shop", "DELETE FROM orders")])
+    shown = tail(relay, "--from", "5", "--count", "1").output
+    assert " 6 rows unknown shop.orders DELETE FROM orders" in shown
+    assert json.loads(tail(relay, "--from", "5", "--count", "1", "--json").output) == {
+        "op": "statement",
+        "sources": ["shop.orders"],
+        "database": "shop",
+        "statement": "DELETE FROM orders",
+        "scn": 6,
+        "timestamp_ns": 1006,
+    }
 
 
 def test_tail_says_in_json_what_was_not_logged(relay: FakeRelay) -> None:

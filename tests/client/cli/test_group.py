@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -22,6 +23,8 @@ from databus.cli.main import main
 from databus.client.cli.processes import without_processes
 from databus.client.membership import halted
 from databus.leases.places import open_leases
+from databus.servers.entry import HeldSource, ServerEntry
+from databus.servers.places import open_directory
 from tests.client.test_group_registration import (
     PARTITIONS,
     SOURCE,
@@ -74,6 +77,13 @@ def test_a_group_is_listed_and_shown_with_owners_and_positions(
         table = group(tmp_path, "show", "billing").output
         assert "50" in table
         assert "ago" in table
+        (process,) = found["processes"]
+        assert {(one["owner"], one["term"] > 0) for one in found["positions"]} == {(process, True)}
+        patiently(lambda: bool(shown(tmp_path)["moves"]))
+        (move,) = shown(tmp_path)["moves"]
+        assert (move["from"], move["to"]) == ("", process)
+        assert move["partitions"] == list(range(PARTITIONS))
+        assert f"nobody → {process}" in " ".join(group(tmp_path, "show", "billing").output.split())
         client.stop()
     (listed,) = json.loads(group(tmp_path, "list", "--json").output)
     assert (listed["processes"], listed["partitions"]) == ([], PARTITIONS)
@@ -106,7 +116,7 @@ def test_a_group_that_is_resized_while_it_reads_gets_every_row_once(
     assert shown(tmp_path)["generation"] == len(numbers)
 
 
-def test_a_group_that_is_reset_gets_its_rows_again(
+def test_a_group_that_is_reset_gets_its_rows_again_and_none_is_left_out_that_is_to_come(
     database: sqlite3.Connection, tmp_path: Path
 ) -> None:
     seen = Seen()
@@ -118,7 +128,20 @@ def test_a_group_that_is_reset_gets_its_rows_again(
         assert reset.exit_code == 0, reset.output
         patiently(lambda: len(seen.keys) == 40)
         client.stop()
-    assert seen.counts() == Counter(dict.fromkeys(range(1, 21), 2))
+        assert seen.counts() == Counter(dict.fromkeys(range(1, 21), 2))
+        unknown = group(tmp_path, "reset", "billing", "--to", "21")
+        assert unknown.exit_code == 1
+        assert "up to 20, and no relay is listed" in unknown.output.replace("\n", " ")
+        ahead = ("reset", "billing", "--to", "21", "--relay", relay.url)
+        refused = group(tmp_path, *ahead)
+        assert refused.exit_code == 1
+        assert "the newest window is 20" in refused.output
+        assert group(tmp_path, "reset", "billing", "--to", "10").exit_code == 0
+        entry = ServerEntry("a", "relay", relay.url, "", 0, {"shop": HeldSource((SOURCE,), -1, 20)})
+        with closing(open_directory(f"file:{tmp_path / 'state'}")) as directory:
+            directory.put(entry)
+            assert "the newest window is 20" in group(tmp_path, *ahead[:4]).output
+            assert group(tmp_path, *ahead[:3], "20").exit_code == 0
     refused = group(tmp_path, "reset", "billing", "--to", "latest")
     assert refused.exit_code == 1
     assert "give an SCN" in refused.output

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
+from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result, StatementEvent
 from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.puller.buffer_items import Phase
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
-from databus.schemas.event.control import ddl_event
+from databus.schemas.event.control import ddl_event, dml_event
 from databus.schemas.event.event import Event
 from tests.client.shop import FakeClock, customer, order, read
 
@@ -493,6 +493,10 @@ def ddl(scn: int, statement: str, *sources: str) -> Event:
     return ddl_event(scn, 1000 + scn, 0, sources or ("shop.orders",), "shop", statement)
 
 
+def dml(scn: int, statement: str) -> Event:
+    return dml_event(scn, 1000 + scn, 0, ("shop.orders",), "shop", statement)
+
+
 class ReportAnswer(Consumer):
     """Writes down rows' keys and DDL statements."""
 
@@ -545,6 +549,28 @@ def test_ddl_stands_where_it_was_among_the_rows() -> None:
     ]
     assert plain.told == [1, 2, "end of shop.orders", 3, 4, "end of shop.customers"]
     assert [event.index for event in DataWindow(item).events] == [0, 1, 2, 3]
+
+
+class ToldOfStatements(ToldOfDdl):
+    """Wants DML that was logged without its rows, too."""
+
+    def on_statement(self, event: StatementEvent) -> None:
+        self.told.append(("rows unknown", event.statement, event.scn))
+
+
+def test_dml_without_its_rows_is_marked_and_stands_where_it_was() -> None:
+    item = read(7, order(7, 1), ddl(7, "ALTER"), dml(7, "DELETE"), order(7, 2), dml(7, "UPDATE"))
+    plain, with_ddl, wanting = ReportAnswer(), ToldOfDdl(), ToldOfStatements()
+    assert make_dispatch(plain, with_ddl, wanting).deliver(item) == (Result.SUCCESS, None)
+    end = "end of shop.orders"
+    assert plain.told == [1, 2, end]
+    assert with_ddl.told == [1, end, "ALTER", 2, end]
+    delete, update = (("rows unknown", text, 7) for text in ("DELETE", "UPDATE"))
+    assert wanting.told == [1, end, "ALTER", delete, 2, end, update]
+    window = DataWindow(item)
+    assert [told.statement for told in window.statements] == ["ALTER", "DELETE", "UPDATE"]
+    kinds = [DataEvent, DdlEvent, StatementEvent, DataEvent, StatementEvent]
+    assert [type(change) for change in window.changes] == kinds
 
 
 def test_a_window_of_ddl_alone_is_empty_to_who_does_not_want_it() -> None:

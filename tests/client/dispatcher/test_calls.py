@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
-from databus.client.consumer import DdlEvent, Result
+from databus.client.consumer import DdlEvent, Result, StatementEvent
 from databus.client.dispatcher._calls import Caller
 from databus.client.dispatcher.calls import Callbacks, FailedError, Failure, PythonCaller
 from databus.client.dispatcher.data_window import Group
 
 BUDGET_S = 1e6
 DDL = DdlEvent(("shop.orders",), "shop", "ALTER TABLE orders", 7, 9)
-GROUPS: list[Group] = [("shop.orders", ["a", "b"]), (None, [DDL]), ("shop.customers", ["c"])]
+DML = StatementEvent(*DDL)
+GROUPS: list[Group] = [
+    *(("shop.orders", ["a", "b"]), (None, [DDL])),
+    *(("shop.customers", ["c"]), (None, [DML])),
+]
 ANSWERS = (
     *(None, Result.SUCCESS, Result.CHECKPOINT, Result.SKIP_CHECKPOINT),
     *(Result.ERROR, Result.ERROR_FATAL, "done", ValueError("no")),

@@ -119,6 +119,19 @@ def explode(*_arguments: object) -> Result:
     raise OSError("disk full")
 
 
+def test_an_error_that_comes_while_it_is_stopped_does_not_keep_it() -> None:
+    made: list[Running] = []
+
+    def stop_and_fail(*_arguments: object) -> Result:
+        made[0].dispatcher.stop()
+        return Result.ERROR_FATAL
+
+    made.append(Running(Recorder(on_data_event=stop_and_fail)))
+    made[0].buffer.put([read(5, order(5))])
+    assert made[0].dispatcher.join(10)
+    assert made[0].errors
+
+
 def test_a_failing_on_stop_consumption_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     one = Running(Recorder(on_stop_consumption=explode))
     with caplog.at_level(logging.ERROR):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databus.client.dispatcher.data_window import add_ddl, group_events
+from databus.client.dispatcher.data_window import add_statements, group_events
 from databus.client.dispatcher.session import selected
 from databus.client.group.share import Share
 from databus.schemas.event.control import ddl_event
@@ -30,7 +30,7 @@ def test_rows_of_partitions_that_have_consumed_them_are_left_out_and_statements_
     left = selected(window, Share.of(PARTITIONS, {1: 6, 2: 7}))
     shown = [
         None if source is None else [event.key for event in events]
-        for source, events in add_ddl(group_events(left), left)
+        for source, events in add_statements(group_events(left), left)
     ]
     assert shown == [[first], None, [second]]
     assert left.checkpoint().window_scn == 7

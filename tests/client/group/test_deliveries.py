@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from databus.client.group.deliveries import Delivery, Move, Ownership
-from databus.client.group.generations import Generation, Vector
+from databus.groups.generations import Generation, Vector
 from databus.schemas.partitions.row_hashes import RowHashes
 
 GENERATION = Generation(0, Vector((10, 20, 30, 40)))

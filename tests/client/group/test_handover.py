@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from databus.client.group.assignment import assign
 from databus.client.group.handover import (
     Abort,
     Acquire,
@@ -29,6 +28,7 @@ from databus.client.group.handover import (
     Stopped,
     Tick,
 )
+from databus.groups.assignment import assign
 
 FINISH_S, ASK_AGAIN_S, TTL_S = 5.0, 1.0, 10.0
 

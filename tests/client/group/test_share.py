@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from databus.client.group.deliveries import Delivery, Move
-from databus.client.group.generations import Vector
 from databus.client.group.share import Share
+from databus.groups.generations import Vector
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import ModFilter, PartitionFilter, key_hash
 from databus.schemas.partitions.row_hashes import hash_of_columns
@@ -43,6 +43,21 @@ def test_what_a_partition_has_consumed_is_dropped_and_what_others_have_not_is_de
     assert share.delivery(Event(21, keys[1])) == Delivery((1,))
     assert share.delivery(Event(99, keys[2])) is None
     assert share.delivery(Event(15, is_truncate=True)) == Delivery((0,))
+
+
+def test_by_columns_a_row_that_may_have_been_here_before_has_left() -> None:
+    rows = {
+        hash_of_columns("shop.orders", ("customer",), row) % 4: row
+        for row in ({"customer": number} for number in range(50))
+    }
+    share = Share.of(4, {0: -1, 1: -1}, ("customer",))
+    assert share.delivery(Event(9, row=rows[1])) == Delivery((1,))
+    assert share.delivery(Event(9, row=rows[1], before=rows[2])) == Delivery((1,), Move.ENTERED)
+    assert share.delivery(Event(9, row=rows[2], before=rows[1])) == Delivery((1,), Move.LEFT)
+    snapshot = replace(share, known_scn=8)
+    assert snapshot.delivery(Event(8, row=rows[1])) == Delivery((1,))
+    assert snapshot.delivery(Event(9, row=rows[1], before=rows[2])) == Delivery((0, 1))
+    assert snapshot.delivery(Event(9, row=rows[2])) == Delivery((0, 1), Move.LEFT)
 
 
 def test_what_a_former_partition_had_consumed_is_dropped_until_a_bootstrap() -> None:

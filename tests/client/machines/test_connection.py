@@ -606,6 +606,18 @@ def test_from_the_newest_on_the_place_that_the_relay_names_is_kept() -> None:
     assert only(instructions, GetStream).may_be_held
 
 
+def test_a_mark_of_the_log_is_taken_over_and_the_first_one_passed_on_at_once() -> None:
+    machine, _ = stream_machine(start=100)
+    instructions = machine.handle(answered(resume=(100, -1), mark=(90, 7)))
+    assert only(instructions, MoveOn).position.checkpoint.log_mark == (90, 7)
+    instructions = machine.handle(answered(resume=(120, -1), mark=(110, 8)))
+    assert machine.position.checkpoint.log_mark == (110, 8)
+    # Neither an older one, nor one that is ahead of what was read.
+    for mark in ((105, 9), (121, 9), None):
+        machine.handle(answered(resume=(120, -1), mark=mark))
+        assert machine.position.checkpoint.log_mark == (110, 8)
+
+
 def test_from_the_newest_of_a_relay_that_never_held_a_window_nothing_is_missed() -> None:
     machine, _ = stream_machine(start="latest")
     instructions = machine.handle(answered(resume=(-1, -1)))

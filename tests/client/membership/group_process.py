@@ -16,9 +16,9 @@ import threading
 import time
 from pathlib import Path
 
-from databus.client.group.group_record import GroupFacts, Process
 from databus.client.membership.member import Member
 from databus.client.membership.membership import Membership
+from databus.groups.group_record import GroupFacts, Process
 from databus.leases.clock import steady_s
 from databus.leases.errors import LeaseLostError
 from databus.leases.places import open_records

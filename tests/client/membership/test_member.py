@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from databus.client.group.assignment import moves
-from databus.client.group.group_record import GroupFacts
+from databus.groups.assignment import moves
+from databus.groups.group_record import GroupFacts
 from databus.leases.errors import LeaseError, LeaseLostError
 from databus.leases.file_records import FileRecords
 from databus.schemas.errors import SettingsError

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from databus.client.group.group_record import GroupFacts, GroupRecord, Process
 from databus.client.membership.membership import Membership
+from databus.groups.group_record import GroupFacts, GroupRecord, Process
 from databus.leases.records import Records
 from databus.leases.store import LeaseStore
 from databus.schemas.errors import SettingsError

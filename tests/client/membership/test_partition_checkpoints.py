@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from databus.client.checkpoints.fenced import RecordCheckpoints
-from databus.client.membership.partition_checkpoints import (
-    PartitionCheckpoints,
-    checkpoint_name,
-    consumed_scn,
-)
+from databus.client.membership.partition_checkpoints import PartitionCheckpoints
+from databus.groups.names import checkpoint_name, consumed_scn
 from databus.leases.errors import LeaseLostError, LeaseUnavailableError
 from databus.leases.file_records import FileRecords
 from databus.schemas.checkpoint import Checkpoint

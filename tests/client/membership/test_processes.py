@@ -18,9 +18,9 @@ from random import Random
 
 import pytest
 
-from databus.client.group.assignment import moves
-from databus.client.group.group_record import GroupRecord, Process
 from databus.client.membership.membership import Membership
+from databus.groups.assignment import moves
+from databus.groups.group_record import GroupRecord, Process
 from databus.leases.places import open_records
 from databus.leases.store import LeaseStore
 from tests.client.membership.group_process import FACTS

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from databus.client.group.group_record import GroupFacts, GroupRecord, Process
 from databus.client.membership.member import Member
 from databus.client.membership.membership import Membership
+from databus.groups.group_record import GroupFacts, GroupRecord, Process
 from databus.leases.errors import LeaseLostError, LeaseUnavailableError
 from databus.leases.records import Records, Stored
 from databus.leases.store import LeaseStore
@@ -45,6 +45,10 @@ class Counted:
         if self.loses_answers:
             raise LeaseUnavailableError(self.shown, "the answer was lost")
         return is_written
+
+    def names(self, folder: str) -> list[str]:
+        self._note("names")
+        return self._records.names(folder)
 
     def close(self) -> None:
         self._records.close()

@@ -8,8 +8,8 @@ import h11
 import pytest
 from hypothesis import given, strategies as st
 
-from databus.client.puller.chunked_body import MalformedResponseError
 from databus.client.puller.response_parser import MAX_HEADER_BYTES, ResponseParser
+from databus.daemon.http.chunked_body import MalformedResponseError
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=UTF-8\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -14,9 +14,9 @@ from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event.control import (
     checkpoint_event,
     ddl_event,
-    ddl_of,
     error_event,
     scn_regress,
+    statement_of,
 )
 from databus.schemas.event.event import Opcode, Part
 from databus.schemas.event.v2 import encode
@@ -137,13 +137,13 @@ def test_ddl_events_are_told_with_their_window() -> None:
     assert decoder.progress.half == HalfWindow(5, 1)
     (item,) = decoder.receive(encode(order(5)) + window(5))
     assert isinstance(item, ReadWindow)
-    assert item.window.ddl == ((0, ddl_of(told)),)
+    assert item.window.statements == ((0, statement_of(told)),)
     assert len(item.window.events) == 1
 
 
 def test_the_value_of_a_ddl_event_must_be_one() -> None:
     bad = ddl_event(5, 1, 0, [], "", "")._replace(payload=Part(b"[]", bytes(16)))
-    with pytest.raises(ProtocolError, match="DDL"):
+    with pytest.raises(ProtocolError, match="statement"):
         make_decoder().receive(window(5, bad))
 
 

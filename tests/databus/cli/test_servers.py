@@ -41,9 +41,9 @@ def databus(*words: str) -> str:
 def test_each_server_is_listed_with_what_it_says(url: str) -> None:
     lines = [line.split() for line in databus("--coordinator", url).splitlines() if line.strip()]
     assert lines[2][:3] == ["bootstrap", "http://b:1", "0"]
-    assert lines[2][-1] == "silent"
+    assert "not known to be alive: not renewed for 20" in " ".join(lines[2])
     assert lines[3][:4] == ["relay", "http://a:11115", "cellar", "3"]
-    assert lines[3][4] == "crm"
+    assert lines[3][4:6] == ["crm", "renewed"]
     assert lines[4] == ["shop", str(SHOP.oldest_scn), str(SHOP.newest_scn)]
 
 
@@ -51,6 +51,8 @@ def test_as_json_nothing_is_left_out(url: str) -> None:
     found = json.loads(databus("--coordinator", url, "--json"))
     assert [one["kind"] for one in found] == ["bootstrap", "relay"]
     assert found[1]["physicalSources"]["shop"]["sources"] == ["shop.orders"]
+    assert [one["isRenewed"] for one in found] == [False, True]
+    assert found[0]["silentS"] >= 2 * SILENT_S
 
 
 def test_an_empty_list_says_where(tmp_path: Path) -> None:

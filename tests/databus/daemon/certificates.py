@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_BEGIN = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
-_END = _BEGIN + datetime.timedelta(days=1)
+_BEGIN = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=2)
+_END = _BEGIN + datetime.timedelta(days=3)
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,13 @@ class Certificates:
         return {"tls_cert": str(self.cert), "tls_key": str(self.key)}
 
 
-def make_certificates(folder: Path, name: str = "localhost") -> Certificates:
+def make_certificates(
+    folder: Path, name: str = "localhost", *, is_expired: bool = False
+) -> Certificates:
     """Make an authority and a certificate for `name` and 127.0.0.1."""
     folder.mkdir(parents=True, exist_ok=True)
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = _name("authority of a test")
+    authority = _name(f"authority of {folder.name}")
     constraints = x509.BasicConstraints(ca=True, path_length=None)
     ca = (
         _builder(authority, authority, authority_key)
@@ -44,8 +46,9 @@ def make_certificates(folder: Path, name: str = "localhost") -> Certificates:
     names = x509.SubjectAlternativeName(
         [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     )
+    end = _BEGIN + datetime.timedelta(days=1) if is_expired else _END
     cert = (
-        _builder(_name(name), authority, key)
+        _builder(_name(name), authority, key, end)
         .add_extension(names, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
@@ -68,7 +71,10 @@ def _name(text: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    end: datetime.datetime = _END,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -77,5 +83,5 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(_BEGIN)
-        .not_valid_after(_END)
+        .not_valid_after(end)
     )

@@ -7,11 +7,23 @@ from dataclasses import dataclass, field
 from random import Random
 
 from databus.leases.errors import LeaseUnavailableError
-from databus.leases.records import Records
+from databus.leases.file_records import FileRecords
+from databus.leases.records import Records, Stored
 from databus.leases.store import Lease, LeaseStore
 
 LEASE = "billing/7"
 TTL_S = 10.0
+
+
+class Unsteady(FileRecords):
+    """Records that cannot be reached as long as `is_down`."""
+
+    is_down = False
+
+    def read(self, name: str, on_change: Callable[..., None] | None = None) -> Stored | None:
+        if self.is_down:
+            raise LeaseUnavailableError(self.shown, "it is down")
+        return super().read(name, on_change)
 
 
 @dataclass

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from databus.leases.errors import LeaseLostError, LeaseUnavailableError
-from databus.leases.file_records import FileRecords
+from databus.leases.errors import LeaseLostError
 from databus.leases.holding import HeldLease
-from databus.leases.records import Stored
-from tests.databus.leases.contenders import LEASE, TTL_S, Contender, Time
-
-
-class Unsteady(FileRecords):
-    """Records that cannot be reached as long as `is_down`."""
-
-    is_down = False
-
-    def read(self, name: str, on_change: Callable[..., None] | None = None) -> Stored | None:
-        if self.is_down:
-            raise LeaseUnavailableError(self.shown, "it is down")
-        return super().read(name, on_change)
+from tests.databus.leases.contenders import LEASE, TTL_S, Contender, Time, Unsteady
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from databus.daemon.faults import is_transient
 from databus.demo.private_mariadb import HOST
+from databus.leases import zookeeper_session
 from databus.leases.errors import LeaseError, LeaseLostError, LeaseUnavailableError
 from databus.leases.holding import HeldLease
 from databus.leases.sql_records import SqlRecords
@@ -26,6 +27,23 @@ def own_zookeeper() -> Iterator[PrivateZookeeper]:
     """A server that the test may kill."""
     with PrivateZookeeper() as server:
         yield server
+
+
+def test_a_zookeeper_that_has_lost_its_data_is_used_again_after_a_while(
+    own_zookeeper: PrivateZookeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zookeeper_session, "_FORGET_AFTER_S", 1.0)
+    records = ZookeeperRecords(own_zookeeper.url(), timeout_s=0.5)
+    wait_until_reached(records)
+    store = LeaseStore(records)
+    assert store.acquire(LEASE, "a", TTL_S) is not None
+    own_zookeeper.lose_data()
+    own_zookeeper.start()
+    wait_until_reached(records)
+    lease = store.acquire(LEASE, "b", TTL_S, above=1)
+    assert lease is not None
+    assert lease.term == 2
+    records.close()
 
 
 def test_while_zookeeper_is_away_its_owner_stops_in_time_and_nobody_takes_the_lease(

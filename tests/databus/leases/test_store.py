@@ -50,6 +50,15 @@ def test_a_lease_is_had_by_one_and_by_another_after_its_release(open_store: Open
     assert b.store.look(LEASE).owner == "b"
 
 
+def test_records_of_a_folder_are_listed(open_store: Open) -> None:
+    records = open_store()
+    assert records.names("leases") == []
+    for name in ("leases/a-1", "leases/b_2.c", "leases/inner/d", "lease", "leases2/e"):
+        assert records.replace(name, b"{}", None)
+    assert sorted(set(records.names("leases")) - {"leases/inner"}) == ["leases/a-1", "leases/b_2.c"]
+    assert records.names("leases/inner") == ["leases/inner/d"]
+
+
 def test_leases_of_several_names_are_apart(open_store: Open) -> None:
     a, b, _ = pair(open_store)
     names = [LEASE, "billing/8", "Billing/7", "größe ☃/" + "x" * 300, "../../x"]

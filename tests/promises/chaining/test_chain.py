@@ -23,6 +23,7 @@ from tests.promises.running import (
     consuming,
     mysql_source,
     sources_of,
+    stream_requests,
     wait_until,
 )
 
@@ -143,6 +144,38 @@ def test_a_window_larger_than_an_answer_and_than_the_ring_comes_in_pieces(tmp_pa
         shop.insert(9000)
         wait_for_equal(*relays)
         assert digest_of(first) != digest
+    shop.close()
+
+
+def test_one_answer_brings_many_windows_as_they_come(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "shop.db")
+    first = RunningRelay(tmp_path / "relay-1", shop.settings())
+    with chain(first, tmp_path, length=2) as (first, second):
+        before = stream_requests(first)
+        for number in range(150):
+            newest = second.max_scn()
+            shop.insert(number)
+            wait_until(lambda n=newest: second.max_scn() > n, "the window", second.tell)  # type: ignore[misc]
+        assert stream_requests(first) - before < 75
+        wait_for_equal(first, second)
+    shop.close()
+
+
+def test_a_chain_that_is_compressed_serves_the_same_bytes(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "shop.db")
+    first = RunningRelay(tmp_path / "relay-1", shop.settings(), http={"max_response_bytes": "1MiB"})
+    with chain(first, tmp_path, upstream_compression="zstd") as relays:
+        for number in range(50):
+            shop.insert(number)
+        shop.insert(*range(100, 1000), each=20, note="z" * 200)
+        shop.insert(*range(2000, 5000), note="y" * 1000, each=3000)  # in pieces
+        shop.insert(6000)
+        wait_until(lambda: relays[-1].max_scn() == first.max_scn() > 0, "all", relays[-1].tell)
+        wait_for_equal(*relays)
+        relays[1].child.kill()
+        shop.insert(*range(7000, 7100))
+        relays[1].start()
+        wait_for_equal(*relays)
     shop.close()
 
 

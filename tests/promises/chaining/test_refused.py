@@ -210,6 +210,11 @@ def test_other_sources_ids_and_names_are_refused_with_what_to_do(
         with running(named):
             named.serve()
             named.wait_for_problem("it has no physical source store; it has shop", "store")
+        with running(link(tmp_path / "unnamed", first.url, sources=ORDERS, name="store")) as none:
+            none.launch()
+            assert none.end() != 0
+            assert "has shop, but no physical source store" in none.child.log_tail()
+            assert "Start that one" not in none.child.log_tail()
         with running(link(tmp_path / "taken", first.url, sources=["shop.people", *ORDERS])) as last:
             last.start()
             ids = {one["name"]: one["id"] for one in last.get("/sources").json()}

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from databus.schemas.checkpoint import Checkpoint
-from tests.mariadb_server import Database
+from tests.mariadb_server import Database, purge_to
 from tests.promises.history.databases import own_database
 from tests.promises.running import (
     Remembering,
@@ -222,7 +222,7 @@ def test_purged_binlogs_are_the_end_of_the_rung_and_the_reason_is_told(
     wait_until(lambda: relay.max_scn() >> 32 >= len(files) - 1, "the newest file", relay.tell)
 
     def is_purged() -> bool:
-        database.run(f"PURGE BINARY LOGS TO '{files[-1]}'")
+        purge_to(database.server, files[-1])
         return len(database.run("SHOW BINARY LOGS")) < len(files) - 1
 
     wait_until(is_purged, "the purge", relay.tell)
@@ -267,7 +267,10 @@ def test_windows_that_are_damaged_in_the_relay_log_come_from_the_binlogs(
         insert(database, range(ROWS, ROWS + 100))
         wait_until(lambda: len(consumer.events) >= ROWS + 90, "what is new", relay.tell)
     assert ids_of(consumer) == list(range(10, ROWS + 100))
-    assert (consumer.errors, consumer.rollbacks) == ([], [])
+    assert consumer.errors == []
+    # Compressed frames are sent as they lie on disk: it is the client that finds the damage, and it
+    # may have begun a window then.
+    assert not consumer.rollbacks or compression == "zstd"
     metrics = relay.get("/metrics").body.decode()
     # On a slow machine it is closed meanwhile, and opened again.
     opened = r'databus_relay_catch_up_opened_total\{physical_source="shop"\} [1-9]'

@@ -19,3 +19,18 @@ def served(shop: Shop, tmp_path: Path) -> Iterator[RunningRelay]:
         relay.start()
         wait_until(lambda: len(serving_pids(relay)) == 2, "both processes", relay.tell)
         yield relay
+
+
+@pytest.fixture
+def flooded(tmp_path: Path) -> Iterator[RunningRelay]:
+    """A relay whose small ring is overwritten at full speed."""
+    source = {
+        "name": "gen",
+        "uri": "generator:?rate=0&rows=20",
+        "sources": ["shop.orders"],
+        "ring_bytes": "1MiB",
+    }
+    with running(RunningRelay(tmp_path, source, serving_processes=2)) as relay:
+        relay.serve()
+        wait_until(lambda: len(serving_pids(relay)) == 2, "both processes", relay.child.log_tail)
+        yield relay

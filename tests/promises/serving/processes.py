@@ -63,7 +63,7 @@ class KeptConnection:
     """One connection to a relay that is used again and again."""
 
     def __init__(self, relay: RunningRelay) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_S)
+        self._connection = relay.connection()
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         """GET a path."""

@@ -48,11 +48,12 @@ def pair(request: pytest.FixtureRequest) -> Iterator[ServerPair]:
         yield pair
 
 
-def relay_of(pair: ServerPair, folder: Path, **more: Any) -> RunningRelay:
+def source_of(pair: ServerPair, folder: Path) -> dict[str, Any]:
+    """Return the settings of a physical source of two servers, the primary first."""
     folder.mkdir(exist_ok=True)
     password = folder / "password"
     password.write_text(pair.primary.password)
-    settings = {
+    return {
         "name": "shop",
         "uri": [pair.primary.uri, pair.replica.uri],
         "sources": ["shop.orders"],
@@ -62,7 +63,10 @@ def relay_of(pair: ServerPair, folder: Path, **more: Any) -> RunningRelay:
         "reconnect_max_s": 0.2,
         "switch_after_s": 0.3,
     }
-    return RunningRelay(folder, settings | more)
+
+
+def relay_of(pair: ServerPair, folder: Path, **more: Any) -> RunningRelay:
+    return RunningRelay(folder, source_of(pair, folder) | more)
 
 
 @contextmanager

@@ -16,9 +16,13 @@ import pytest
 import requests
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from databus.client.membership.membership import Membership
 from databus.conf.loading import build_settings
 from databus.conf.settings import RelaySettings
 from databus.daemon.http.openapi import EndpointHandler
+from databus.groups.group_record import GroupFacts, Process
+from databus.leases.places import open_records
+from databus.leases.store import LeaseStore
 from databus.relay.relay import Relay
 from databus.relay.service import make_service, routes
 from databus.relay.serving.databus.handlers import COMMANDS
@@ -74,6 +78,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     shop = Shop(tmp_path / "shop.db")
     raw = {
         "data_dir": tmp_path / "data",
+        "coordinator": coordinator(tmp_path),
         "http": {"port": 0, "max_wait_ms": 5},
         "physical_sources": [MADE, shop.settings()],
     }
@@ -84,9 +89,23 @@ def url(tmp_path: Path) -> Iterator[str]:
             wait_until(lambda: ask(here, "/relay")["isReady"])
             shop.insert(1, 2, 3)
             wait_until(lambda: ask(here, "/physicalSources/shop")["events"] == 3)
+            wait_until(lambda: ask(here, "/servers")["servers"] != [])
             yield service.url
         finally:
             service.close()
+
+
+def coordinator(folder: Path) -> str:
+    """Return the URL of a store where group `made` meets, with one process."""
+    url = f"file:{folder / 'coordinator'}"
+    with contextlib.closing(open_records(url)) as records:
+        facts = GroupFacts("made", 4, ("made.a",))
+        member = Membership(records, LeaseStore(records), facts, Process("host:1"))
+        member.join(600.0)
+        member.look()
+        member.acquire(0)
+        member.note_taken([0])
+    return url
 
 
 def ask(here: Any, path: str) -> Any:
@@ -120,7 +139,11 @@ HTTP = {"http": {"port": 0}}
 
 
 # By the path's end.
-QUERIES = {"rows": "?source=made.a&limit=200", "position": "?at=latest"}
+QUERIES = {
+    "rows": "?source=made.a&limit=200",
+    "position": "?at=latest",
+    "leases": "?dependent=true",
+}
 BODIES = {
     "repair": {"source": "made.a"},
     "restart": {"scn": "3"},
@@ -159,6 +182,8 @@ def test_refusals_are_in_the_document_too(url: str) -> None:
         ("GET", f"{one}/rows", f"{ROOT}/physicalSources/made/rows?source=made.a&limit=0", None),
         ("GET", f"{one}/history", f"{ROOT}/physicalSources/made/history?seconds=x", None),
         ("GET", f"{ROOT}/relay", f"{ROOT}/relay?more=1", None),
+        ("GET", f"{ROOT}/groups/{{name}}", f"{ROOT}/groups/nobody", None),
+        ("GET", f"{ROOT}/leases", f"{ROOT}/leases?dependent=x", None),
         ("POST", f"{one}/restart", "/physicalSources/shop/restart", {"scn": "99999"}),
         ("POST", f"{one}/restart", "/physicalSources/shop/restart", {"scn": "x"}),
         ("POST", f"{one}/repair", "/physicalSources/shop/repair", {"source": "shop.person"}),

@@ -61,6 +61,9 @@ class FakeRing:
     def newest_timestamp_ns(self) -> int:
         return 7 * self.max_scn if self.scns else 0
 
+    def restart_after(self, scn: int) -> None:
+        self.scns = [scn]
+
     def append(self, windows: Sequence[EncodedWindow]) -> None:
         for window in windows:
             if window.scn in self.errors:

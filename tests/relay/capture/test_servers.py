@@ -14,6 +14,8 @@ from databus.relay.capture.servers import Servers
 from databus.relay.clock import Clock
 from databus.relay.sources.epochs import Epoch, Executed, Lineage, ServerRefusedError
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
+from databus.schemas.scn import epoch_begin
+from databus.schemas.windows import MARK, WindowBatch
 
 
 class SettableTime:
@@ -137,7 +139,7 @@ def test_what_an_error_keeps_from_being_handed_over_is_not_delivered() -> None:
             raise answer
         return answer
 
-    source: Any = SimpleNamespace(read=read, executed="0-1-", serving=None, epochs=None)
+    source: Any = SimpleNamespace(relays=(), read=read, executed="0-1-", serving=None, epochs=None)
     with found.taking(source, found.read(source), 100):
         pass
     found.note(source, 100, 100)
@@ -146,3 +148,14 @@ def test_what_an_error_keeps_from_being_handed_over_is_not_delivered() -> None:
         found.read(source)
     found.note(source, 100, 100)
     assert found.table.executed == Executed(100, "0-1-1")
+
+
+def test_an_epoch_that_begins_inside_a_batch_is_known_before_the_batch_is_taken() -> None:
+    """Another relay sends windows of two epochs in one answer."""
+    found = servers(EpochTable(), SettableTime())
+    begun = epoch_begin(1) + 7
+    epochs = (epoch(ONE), Epoch(1, "2", TWO, begun, 9, "bin.000002", 7, None, 0))
+    batch = WindowBatch(b"", MARK.pack(9, 0, 1, 1) + MARK.pack(begun, 0, 2, 1))
+    source: Any = SimpleNamespace(executed=None, serving=None, epochs=epochs)
+    with found.taking(source, [batch], 5):
+        assert found.table.epochs == epochs

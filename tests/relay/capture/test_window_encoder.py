@@ -24,7 +24,7 @@ from databus.relay.sources.source import (
 )
 from databus.schemas.avro_rows import captured_table, row_codec, schema_id
 from databus.schemas.errors import RowError, SchemaError, UnknownSourceError
-from databus.schemas.event.control import DdlStatement, ddl_of, end_of_period
+from databus.schemas.event.control import LoggedStatement, end_of_period, statement_of
 from databus.schemas.event.event import Event, Opcode
 from databus.schemas.event.metadata import EventMetadata, Notes, Op, decode_metadata
 from databus.schemas.event.v2 import encode, stamp
@@ -256,7 +256,7 @@ def test_a_ddl_statement_stands_among_the_rows_and_is_not_counted(
     first, defined, emptied, last, end = events(registry, transaction(7, *changes))
     indexes = [metadata_of(event).row_index for event in (first, emptied, last)]
     assert indexes == [0, 1, 2]
-    assert ddl_of(defined) == DdlStatement((PERSON.source,), "shop", DEFINED.statement)
+    assert statement_of(defined) == LoggedStatement((PERSON.source,), "shop", DEFINED.statement)
     assert {event.scn for event in (first, defined, emptied, last, end)} == {7}
     assert {event.timestamp_ns for event in (first, defined, emptied, last)} == {end.timestamp_ns}
 
@@ -395,7 +395,7 @@ def test_a_statement_makes_a_version_at_once_that_says_what_rows_at_rest_are(
     window = made.encode(altered(7, PERSON, WIDER, GROWN))
     first, second = registry.versions(PERSON.source)
     assert change_of(second.text) == replace(GROWN, scn=7, before=shape_id(first.text))
-    told = ddl_of(next(iter(walk(window.data))))
+    told = statement_of(next(iter(walk(window.data))))
     assert told.schemas == {PERSON.source: second.schema_id.hex()}
     made.encode(transaction(8, OLDER))
     assert registry.versions(PERSON.source) == (first, second)
@@ -499,7 +499,7 @@ def test_an_alter_of_a_table_makes_a_version_of_the_source_with_its_own_name() -
     altered = TableAltered(WIDER, PERSON, TableChange(-1, ""))
     statement = TableDefined((PERSON.source,), "shop", "ALTER TABLE person ADD age int", (altered,))
     (ddl, _) = walk(made.encode(transaction(8, statement)).data)
-    told = ddl_of(ddl)
+    told = statement_of(ddl)
     assert told is not None
     first, second = registry.versions(OWN)
     assert told.sources == (OWN,)

@@ -123,6 +123,41 @@ def test_without_the_scn_before_the_oldest_window_the_bound_is_that_window() -> 
     assert not lacks(Windows().extent(-1), (5, WINDOW_DONE))
 
 
+BEGUN = Windows((30, []), (40, [row(4)]), (50, [row(5)]))  # capture began after 30, at `latest`
+
+
+@pytest.mark.parametrize("unread", [[row(3)], [row(3), row(6)], []])
+def test_the_place_where_capture_began_says_nothing_of_the_rows_there(unread: list[Row]) -> None:
+    read = Windows((20, [row(2)]), (30, unread), (40, [row(4)]), (50, [row(5)]))
+    assert compare(BEGUN.extent(-1), BEGUN, read, every) == 50
+    only = Windows((30, []))
+    assert compare(only.extent(-1), only, read, every) == 30
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        [(40, [row(4, b"z")]), (50, [row(5)])],
+        [(35, [row(9)]), (40, [row(4)]), (50, [row(5)])],
+        [(50, [row(5)])],
+    ],
+    ids=["other rows", "one more", "one less"],
+)
+def test_what_was_captured_since_the_begin_is_compared(
+    windows: list[tuple[int, list[Row]]],
+) -> None:
+    with pytest.raises(RelayLogError, match="not one history"):
+        compare(BEGUN.extent(-1), BEGUN, Windows((30, [row(3)]), *windows), every)
+
+
+def test_an_oldest_window_with_rows_is_compared_if_nothing_is_known_of_what_was_before() -> None:
+    read = Windows((20, [row(2)]), (30, [row(3)]), (50, [row(5, b"b", b"a")]))
+    assert compare(HELD.extent(-1), HELD, read, every) == 50
+    other = Windows((20, [row(2)]), (30, [row(9)]), (50, [row(5, b"b", b"a")]))
+    with pytest.raises(RelayLogError, match="at scn 30"):
+        compare(HELD.extent(-1), HELD, other, every)
+
+
 def test_windows_and_events_larger_than_a_chunk_have_digests_too() -> None:
     large = Windows((10, [row(1, b"x" * CHUNK_BYTES * 2), row(2)]), (20, [row(3)] * 500))
     found = list(window_digests(large, 0, every))

@@ -14,10 +14,12 @@ import pytest
 from databus.conf.named_places import ScnPlace
 from databus.relay.catch_up import catch_up
 from databus.relay.catch_up.status import CatchUpState, CatchUpStatus
+from databus.relay.sources.kind import RereadRequest
 from databus.relay.sources.source import Transaction
-from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.event.v2 import peek
+from databus.schemas.log_mark import LogMark
 from tests.relay.admin.test_api import kept, post
 from tests.relay.fakes import ORDERS, PERSON, Answer, ServedRelay, insert, transaction, wait_until
 from tests.relay.log.test_served import transactions
@@ -71,7 +73,7 @@ def read_to(relay: ServedRelay, scn: int, until: int = LAST, **parameters: Any) 
 def encoded(relay: ServedRelay, wanted: list[Transaction]) -> list[bytes]:
     """Return the events of transactions, as the relay writes them."""
     source = relay.relay.physical_sources["shop"]
-    encoder = relay.relay._make_encoder(source.settings)
+    encoder = relay.relay._opener.make_encoder(source.settings)
     return [event for one in wanted for event in split_events(encoder.encode(one).data)]
 
 
@@ -162,6 +164,88 @@ def test_other_rows_than_the_relay_captured_end_a_catch_up_before_its_readers_pa
         answer = ask(relay, Checkpoint.at(scn))
     assert answer.status == 404, answer.body
     assert f"other rows at scn {oldest}" in answer.headers["x-dbus-error-cause-message"]
+
+
+UNREAD = [transaction(scn, insert(scn), insert(100 + scn)) for scn in range(1, 6)]
+CAPTURED = list(transactions(range(6, 10)))
+
+
+@contextmanager
+def begun_at(folder: Path, **changes: Any) -> Iterator[ServedRelay]:
+    """Yield a relay that began at window 5, which it has not read, and then captured up to 9."""
+    shop = {"name": "shop", "uri": "fake:", "sources": [PERSON.source, ORDERS.source]} | changes
+    relay = ServedRelay(folder, is_reread=True, physical_sources=[shop])
+    try:
+        source = relay.source()
+        source.put(transaction(5))  # an empty window
+        relay.wait_for_scn(5)
+        relay.put(*CAPTURED)
+        # The log itself has rows up to there.
+        with source._arrived:
+            source._log[:1] = UNREAD
+            source._next += len(UNREAD) - 1
+        yield relay
+    finally:
+        relay.close()
+
+
+INSIDE = Checkpoint(ConsumptionMode.ONLINE, 5, 1)
+KEPT = pytest.mark.parametrize("changes", [{}, {"log": {"sync_ms": 5}}], ids=["ring", "relay log"])
+
+
+@KEPT
+@pytest.mark.parametrize("scn", [1, 3, 4])
+def test_a_relay_that_began_after_a_place_leads_to_what_it_has_captured(
+    tmp_path: Path, changes: dict[str, Any], scn: int
+) -> None:
+    with begun_at(tmp_path, **changes) as relay:
+        if changes:
+            recorder = relay.relay.physical_sources["shop"].recorder
+            assert recorder is not None
+            wait_until(lambda: recorder.join is not None)
+        wanted = encoded(relay, [*UNREAD, *CAPTURED][scn:])
+        assert read_to(relay, scn, 9) == wanted
+        assert [one.state for one in catch_ups(relay)] == [CatchUpState.JOINED]
+
+
+@KEPT
+def test_the_rest_of_the_window_at_which_a_relay_began_is_not_passed_over(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    with begun_at(tmp_path, **changes) as relay:
+        answer = ask(relay, INSIDE)
+        assert answer.status == 200, answer.headers["x-dbus-error-cause-message"]
+        wanted = encoded(relay, [*UNREAD[4:], *CAPTURED])[1:]
+        found = split_events(answer.body)
+        assert found[:2] == wanted[:2]
+        scn, _ = map(int, answer.headers["x-databus-resume"].split(","))
+        assert found + read_to(relay, scn, 9) == wanted
+
+
+@KEPT
+def test_the_rest_of_the_window_at_which_a_relay_began_is_gone_without_catch_ups(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    with begun_at(tmp_path, catch_ups=0, **changes) as relay:
+        assert ask(relay, INSIDE, wait=0).status in (404, 503)
+        wait_until(lambda: ask(relay, INSIDE, wait=0).status == 404)
+        assert read_to(relay, 5, 9) == encoded(relay, CAPTURED)
+
+
+def test_the_identity_of_the_log_may_be_known_a_moment_after_the_first_window(
+    relay: ServedRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, asked = LogMark(LAST, "{}"), list[LogMark | None]()
+    answers = iter([None, known])
+
+    def prepare(scn: int, mark: LogMark | None, *more: Any) -> RereadRequest:
+        asked.append(mark)
+        return RereadRequest(scn, mark, *more)
+
+    monkeypatch.setattr(catch_up.MainHistory, "newest_mark", lambda _: next(answers, known))
+    monkeypatch.setattr(catch_up, "RereadRequest", prepare)
+    read_to(relay, 100, 150, size=4096)
+    assert set(asked) == {known}
 
 
 def test_a_problem_that_passes_is_no_reason_to_bootstrap(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from click.testing import CliRunner, Result
 from databus.cli.main import main
 from databus.conf.settings import MaxScnSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
+from databus.doctor.machine import MACHINE
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
 from databus.relay.cli.doctor import saved_scn
 from databus.schemas.scn import BinlogPosition
 from tests.mariadb_server import Database, fresh_database
-from tests.promises.running import RunningRelay, Shop, mysql_source, running, to_toml
+from tests.promises.running import RunningRelay, Shop, mysql_source, running, to_toml, wait_until
 from tests.relay.fakes import ServedRelay
 
 pytest_plugins = ["tests.mariadb"]
@@ -76,7 +78,12 @@ def source_of(database: Database, folder: Path, **more: Any) -> dict[str, Any]:
     return found
 
 
-def test_an_sqlite_relay_that_can_start_is_all_well(tmp_path: Path, shop: Shop) -> None:
+def test_an_sqlite_relay_that_can_start_is_all_well(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Tests may have their files in memory, of which the doctor warns.
+    on_disk = replace(MACHINE, filesystem=lambda _: "ext4")
+    monkeypatch.setattr("databus.relay.cli.doctor.MACHINE", on_disk)
     file = write_relay(tmp_path, shop.settings())
     result = doctor(file)
     assert result.exit_code == 0, result.output
@@ -90,6 +97,22 @@ def test_the_disk_of_a_relay_log_is_looked_at(tmp_path: Path, shop: Shop) -> Non
     assert "may be needed for the relay log" in problems_of(file)
     assert doctor(file).exit_code == 0
     assert not (tmp_path / "log").exists()
+
+
+def test_a_client_s_relays_are_those_that_its_coordinator_lists(tmp_path: Path, shop: Shop) -> None:
+    coordinator = f"file:{tmp_path}/servers"
+    client = tmp_path / "client.toml"
+    client.write_text(f'coordinator = "{coordinator}"\ncheckpoint_dir = "{tmp_path}/kept"\n')
+    assert "error coordinator: it lists no relay, and `relays` names none" in problems_of(client)
+    assert doctor(client).exit_code == 1
+    relay = RunningRelay(tmp_path, shop.settings(), coordinator=coordinator)
+    with running(relay):
+        relay.start()
+        wait_until(lambda: "lists no relay" not in problems_of(client), "the relay to be listed")
+        assert ("ok", "relays", f"{relay.url} answers, with 1 sources") in checks_of(client)
+        assert doctor(client).exit_code == 0
+        of_relay = [text for _, subject, text in checks_of(relay.file) if subject == "coordinator"]
+        assert "can be read and written, and lists 1 servers: relay" in of_relay[0]
 
 
 def test_what_is_wrong_with_an_sqlite_source_is_said(tmp_path: Path, shop: Shop) -> None:

@@ -30,6 +30,7 @@ from databus.relay.admin.models import (
     RelayLogView,
     RelayView,
     RingView,
+    RoleView,
     SourceName,
     Trouble,
 )
@@ -213,6 +214,23 @@ def test_who_stands_still_and_falls_says_both_and_a_lost_checkpoint_is_told() ->
     assert "still paused 4 s 100 % - 1.5 KiB" in lines
     assert "quiet silent unknown 50 % - 1.5 KiB" in lines
     assert f"lost: {LOST_CHECKPOINT}" in lines
+
+
+@pytest.mark.parametrize(
+    ("role", "words"),
+    [
+        ((True, "http://a", 3), "captures under term 3"),
+        ((False, "http://a", 3), "stands by, and reads from http://a"),
+        ((False, None, None), "stands by, and knows of no relay that captures"),
+    ],
+)
+def test_it_is_told_which_relay_captures(
+    role: tuple[bool, str | None, int | None], words: str
+) -> None:
+    is_active, owner, term = role
+    view = RoleView(is_active=is_active, owner=owner, term=term, ttl_s=10.0, problem="")
+    shop = source().model_copy(update={"role": view})
+    assert f"{shop.name}: {words}" in drawn(picture([shop]))
 
 
 def test_a_screen_that_is_too_low_shows_those_that_matter() -> None:

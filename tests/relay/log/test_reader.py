@@ -203,6 +203,21 @@ def test_a_damaged_frame_is_refused_and_those_around_it_are_read(tmp_path: Path)
         assert peek(reader.read(position, 200)).scn == 7
 
 
+def test_a_point_inside_the_window_after_which_capture_began_is_not_found(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    writer.begin_anew(-1)
+    append(writer, [make_window(5, []), make_window(6)])
+    writer.sync()
+    writer.close()
+    with reading(tmp_path) as reader:
+        assert (reader.prev_scn, reader.min_scn) == (-1, 5)
+        with pytest.raises(ScnNotFoundError):
+            reader.find(5, 1)
+        after = reader.find(5, WINDOW_DONE)
+        assert after is not None
+        assert read_on(reader, after, 1000) == make_window(6).data
+
+
 def test_a_reader_sees_what_a_writer_adds(tmp_path: Path) -> None:
     writer = open_writer(tmp_path, segment_bytes=2500, wall_ns=Hands())
     reader = LogReader(writer)

@@ -21,7 +21,7 @@ from databus.relay.ring.ring import Ring
 from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.measure import MeasureJob
 from databus.relay.serving.databus.parameters import parse_measure_request
-from databus.relay.serving.databus.stream import StreamJob, run
+from databus.relay.serving.reading.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 from databus.schemas.event.layout import V2

@@ -41,7 +41,7 @@ from databus.relay.ring.scn_index import IndexEntry, ScnIndex
 from databus.relay.ring.selection import Selection
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, InvalidParameterError, ProtocolError
-from databus.schemas.event.control import ddl_event, end_of_period
+from databus.schemas.event.control import ddl_event, dml_event, end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode
 from databus.schemas.filters import (
@@ -247,6 +247,9 @@ FILTERS: st.SearchStrategy[EventFilter] = st.one_of(
 )
 
 
+STATEMENTS = st.sampled_from([ddl_event, dml_event])
+
+
 @st.composite
 def changes(draw: st.DrawFn) -> list[Event]:
     scn = draw(st.sampled_from(SCNS))
@@ -257,7 +260,7 @@ def changes(draw: st.DrawFn) -> list[Event]:
     row = Event(scn, 1, draw(st.integers(1, 4)), 0, draw(KEYS), opcode, payload, None)
     return draw(
         st.sampled_from(
-            [[row], [row, end_of_period(scn, 1)], [ddl_event(scn, 1, 0, (), "", "DROP")]]
+            [[row], [row, end_of_period(scn, 1)], [draw(STATEMENTS)(scn, 1, 0, (), "", "DROP")]]
         )
     )
 
@@ -357,15 +360,16 @@ def test_a_filter_of_a_kind_that_the_compiled_module_does_not_know_is_asked_itse
 
 
 @pytest.mark.parametrize("way", ["compiled", "python"])
-def test_ddl_and_truncates_are_seen_in_whole_windows(way: str) -> None:
+def test_statements_and_truncates_are_seen_in_whole_windows(way: str) -> None:
     windows = some_windows()
     truncate = encode(Event(9, 1, 1, 0, b"", Opcode.DELETE, None, None))
-    ddl = encode(ddl_event(9, 1, 0, (), "", "DROP"))
+    ddl, dml = (encode(make(9, 1, 0, (), "", "DROP")) for make in (ddl_event, dml_event))
     found = ring_core.find_optional if way == "compiled" else None
     with patch.object(event_selector, "find_optional", found):
-        for event in (ddl, truncate):
+        for event in (ddl, dml, truncate):
             assert [has_optional(data) for data in (windows, windows + event)] == [False, True]
     assert ring_core.find_optional(windows + ddl) == len(windows)
+    assert ring_core.find_optional(windows + dml) == len(windows)
     assert ring_core.find_optional(windows + truncate) == len(windows)
 
 

@@ -17,7 +17,7 @@ from databus.relay.ring.layout import REPLACED, RING_ID
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.ring.selection import Selection
-from databus.relay.serving.databus.stream import StreamJob
+from databus.relay.serving.reading.stream import StreamJob
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import RingError, ScnNotFoundError
 from databus.schemas.stream.stream_reader import walk

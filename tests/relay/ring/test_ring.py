@@ -72,6 +72,30 @@ def open_reader(path: Path) -> Iterator[Callable[[], RingReader]]:
 OpenReader = Callable[[], RingReader]
 
 
+def test_a_point_inside_the_window_after_which_capture_began_is_not_found(
+    open_ring: OpenRing, open_reader: OpenReader
+) -> None:
+    ring, reader = open_ring(start_scn=UNKNOWN_SCN), open_reader()
+    for windows in ([make_window(5, [])], [make_window(6)]):
+        ring.append(windows)
+        with pytest.raises(ScnNotFoundError):
+            reader.find(5, 1)
+    after = reader.find(5, -1)
+    assert after is not None
+    assert read_on(reader, after) == make_window(6).data
+    assert reader.find(6, 1) is not None
+
+
+def test_a_point_inside_an_oldest_window_with_rows_is_found(
+    open_ring: OpenRing, open_reader: OpenReader
+) -> None:
+    ring, reader = open_ring(start_scn=UNKNOWN_SCN), open_reader()
+    ring.append([make_window(5)])
+    found = reader.find(5, 1)
+    assert found is not None
+    assert read_on(reader, found) == b"".join(split_events(make_window(5).data)[1:])
+
+
 def test_a_new_ring_is_empty_and_knows_where_capture_started(
     open_ring: OpenRing, open_reader: OpenReader
 ) -> None:

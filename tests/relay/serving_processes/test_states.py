@@ -13,7 +13,7 @@ from databus.conf.loading import build_settings
 from databus.conf.settings import RelaySettings
 from databus.relay.relay import Relay
 from databus.relay.ring.selection import Selection
-from databus.relay.serving.databus.stream import StreamJob, run
+from databus.relay.serving.reading.stream import StreamJob, run
 from databus.relay.serving_processes.served_relay import PassOnError, ServedRelay
 from databus.relay.serving_processes.shared_page import SharedPage, make_page
 from databus.relay.serving_processes.states import StateTeller

@@ -25,7 +25,7 @@ from databus.relay.sources.source import (
     TableEncoder,
     Transaction,
 )
-from databus.schemas.event.control import ddl_of
+from databus.schemas.event.control import statement_of
 from databus.schemas.event.event import Event
 from databus.schemas.event.metadata import EventMetadata, Op, decode_metadata
 from databus.schemas.event.v2 import decode, stamp
@@ -95,7 +95,8 @@ class ReadSource(MysqlSource):
                 origin = Origin(said.gtid, said.server_id, said.file, said.offset, said.epoch)
                 changes.append(self._change(event, said))
             elif at < len(window.data):
-                changes.append(TableDefined(*ddl_of(event)[:3]))
+                said_all = statement_of(event)
+                changes.append(TableDefined(*said_all[:3], is_dml=said_all.is_dml))
         return Transaction(window.scn, window.timestamp_ns, tuple(changes), origin)
 
     def _change(self, event: Event, said: EventMetadata) -> Change:

@@ -33,11 +33,20 @@ WAYS: dict[str, Crc] = {
 }
 
 ROOT = Path(__file__).parents[3]
-PRODUCT = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "databus/daemon")
+PRODUCT = (
+    "schemas",
+    "conf",
+    "registry",
+    "relay",
+    "client",
+    "bootstrap",
+    "databus/daemon",
+    "databus/groups",
+)
 # Who may use zlib's CRC-32, and for what: none of it is an event's.
 ZLIBS = {
     "bootstrap/store/source_table.py": "rows of the store",
-    "client/checkpoints/kept.py": "checkpoints",
+    "databus/groups/kept_checkpoint.py": "checkpoints",
     "client/dispatcher/schema_changes.py": "digests of schemas",
     "client/spark/targets/parquet.py": "buckets of keys",
     "client/subscription.py": "digests of schemas",
@@ -45,6 +54,7 @@ ZLIBS = {
     "registry/sqlite_store.py": "rows of the registry",
     "relay/capture/epoch_table.py": "the file of epochs",
     "relay/capture/max_scn.py": "MaxSCN",
+    "relay/capture/standby/definitions.py": "tags of definitions",
     "relay/captured_spans.py": "the file of first SCNs",
     "relay/log/archive/cache.py": "compressed frames, and indexes of segments",
     "relay/log/gtids/gtid_index.py": "indexes of segments",
@@ -53,6 +63,7 @@ ZLIBS = {
     "relay/log/verify.py": "parts of a segment",
     "relay/log/writer.py": "compressed frames",
     "relay/ring/layout.py": "the ring's header page",
+    "relay/serving/ptubes/places.py": "a number for a server, made of its name",
     "relay/sources/mysql/binlog/_decoder.pyx": "checksums of the binlog",
     "relay/sources/mysql/binlog/_event_skipper.pyx": "checksums of the binlog",
     "relay/sources/mysql/binlog/compressed.py": "compressed columns",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
-from databus.schemas.event.control import checkpoint_event, ddl_event, end_of_period
+from databus.schemas.event.control import checkpoint_event, ddl_event, dml_event, end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import (
     METADATA_CRC32,
@@ -196,19 +198,21 @@ def test_version_2_of_an_emptied_table() -> None:
     check_both_ways(event_v2, event, v2_hex("00000031", fields, body))
 
 
-def test_version_2_of_a_ddl_statement() -> None:
+@pytest.mark.parametrize(("make", "src_id"), [(ddl_event, "c4"), (dml_event, "c3")])
+def test_version_2_of_a_statement(make: Callable[..., Event], src_id: str) -> None:
     text = b'{"sources":["shop.a"],"database":"shop","statement":"DROP TABLE b"}'
     body = f"{len(text):08x}" + "0000" + "00" * 16 + text.hex()
     fields = (
         f"{53 + 22 + len(text):08x}"
         "0084"  # control, long key, payload
         + TIME_HEX
-        + "ffffffc4"  # -60
+        + "ffffff"
+        + src_id  # -60 or -61
         + "0007"
         + SCN_HEX
         + "00" * 8
     )
-    event = ddl_event(ROW.scn, ROW.timestamp_ns, 7, ["shop.a"], "shop", "DROP TABLE b")
+    event = make(ROW.scn, ROW.timestamp_ns, 7, ["shop.a"], "shop", "DROP TABLE b")
     check_both_ways(event_v2, event, v2_hex("00000035", fields, body))
 
 

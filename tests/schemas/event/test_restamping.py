@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
-from databus.schemas.event.control import ddl_event, ddl_of, end_of_period
+from databus.schemas.event.control import ddl_event, end_of_period, statement_of
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.layout import V2
 from databus.schemas.event.restamping import restamped, restamped_run
@@ -35,7 +35,7 @@ def test_the_schemas_id_becomes_that_of_now_and_another_stays() -> None:
 def test_ids_that_a_ddl_event_names_become_those_of_now() -> None:
     named = {"shop.orders": FORMER.hex(), "shop.customers": OTHER.hex()}
     event = ddl_event(5, 6, 1, list(named), "shop", "ALTER TABLE orders", named)
-    found = ddl_of(event_v2.decode(restamped(former_v2(event), IDS))[0])
+    found = statement_of(event_v2.decode(restamped(former_v2(event), IDS))[0])
     assert found.schemas == {"shop.orders": NOW.hex(), "shop.customers": OTHER.hex()}
 
 

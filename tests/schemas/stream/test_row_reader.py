@@ -13,11 +13,12 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import (
-    DdlStatement,
+    LoggedStatement,
     checkpoint_event,
     ddl_event,
-    ddl_of,
+    dml_event,
     end_of_period,
+    statement_of,
 )
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import (
@@ -141,7 +142,8 @@ def streams(draw: st.DrawFn) -> bytes:
             bare = event._replace(metadata=None)
             pieces.append(event_v1.encode(bare) if is_v1 else event_v2.encode(event))
             if draw(st.integers(0, 9)) == 0:
-                pieces.append(event_v2.encode(ddl_event(scn, 1, 0, ["shop.a"], "", f"DDL {scn}")))
+                make = draw(st.sampled_from([ddl_event, dml_event]))
+                pieces.append(event_v2.encode(make(scn, 1, 0, ["shop.a"], "", f"DDL {scn}")))
             if draw(st.integers(0, 9)) == 0:
                 gone = event._replace(opcode=Opcode.DELETE, key=b"", payload=None)
                 pieces.append(event_v2.encode(gone))
@@ -186,11 +188,11 @@ def item_shape(item: Window | RowWindow | ControlEvent) -> tuple[Any, ...]:
     if isinstance(item, ControlEvent):
         return item.event, len(item.events), item.size_bytes
     if isinstance(item, RowWindow):
-        rows, ddl = list(map(row_shape, item.events)), list(item.ddl)
+        rows, ddl = list(map(row_shape, item.events)), list(item.statements)
     else:
-        rows = [shape(event) for event in item.events if not event.is_ddl]
-        places = [place for place, event in enumerate(item.events) if event.is_ddl]
-        ddl = [(place - n, ddl_of(item.events[place])) for n, place in enumerate(places)]
+        rows = [shape(event) for event in item.events if not event.is_statement]
+        places = [place for place, event in enumerate(item.events) if event.is_statement]
+        ddl = [(place - n, statement_of(item.events[place])) for n, place in enumerate(places)]
     return item.scn, item.timestamp_ns, rows, ddl, item.size_bytes
 
 
@@ -301,14 +303,14 @@ def test_an_event_about_all_rows_of_a_table_is_told_from_one_whose_row_is_lost()
 
 
 DDL = ddl_event(5, 1, 0, ["shop.a"], "shop", "ALTER TABLE a")
-DDL_TOLD = DdlStatement(("shop.a",), "shop", "ALTER TABLE a")
+DDL_TOLD = LoggedStatement(("shop.a",), "shop", "ALTER TABLE a")
 
 
 def test_a_ddl_event_is_one_of_its_window_and_keeps_its_place() -> None:
     row, end = make_event(40, DIGEST), end_of_period(5, 5)
     first, only = read(row, DDL, DDL, row, end, DDL._replace(scn=6), end_of_period(6, 6))
-    assert (len(first.events), first.ddl) == (2, ((1, DDL_TOLD), (1, DDL_TOLD)))
-    assert (only.scn, only.events, only.ddl) == (6, (), ((0, DDL_TOLD),))
+    assert (len(first.events), first.statements) == (2, ((1, DDL_TOLD), (1, DDL_TOLD)))
+    assert (only.scn, only.events, only.statements) == (6, (), ((0, DDL_TOLD),))
     sizes = [len(event_v2.encode(event)) for event in (row, DDL, DDL, row, end)]
     assert first.size_bytes == sum(sizes)
     assert only.size_bytes == sizes[1] + sizes[-1]

@@ -21,7 +21,7 @@ from databus.relay.sources.mysql.rows.columns import ByteReader
 
 HEADER_SIZE = 19
 HEADER = struct.Struct("<IBIIIH")
-_ARTIFICIAL, _IGNORABLE = 0x20, 0x80
+_THREAD_SPECIFIC, _ARTIFICIAL, _IGNORABLE = 0x4, 0x20, 0x80
 
 # Event types for which mysql-replication has no constant.
 APPEND_BLOCK, DELETE_FILE = 9, 11
@@ -155,6 +155,7 @@ class Query(NamedTuple):
     sql_mode: int = 0
     server_charset: str = ""  # the default for databases created without one
     explicit_timestamps: bool | None = None  # None: not in the event
+    uses_own_tables: bool = False  # temporary tables of its session
 
 
 # Status variables: code → size in bytes, or -1 for a text with a one-byte length. Only
@@ -165,11 +166,12 @@ _FLAGS, _SQL_MODE, _CHARSET, _INVOKER, _DATABASES, _EXPLICIT_TIMESTAMPS = 0, 1, 
 _EXPLICIT_FLAG = 1 << 24
 
 
-def parse_query(body: bytes, collations: Mapping[int, str], extra: int = 0) -> Query:
-    """Read a QUERY event's body; an EXECUTE_LOAD_QUERY has 13 bytes more in front.
+def parse_query(event: Event, collations: Mapping[int, str], extra: int = 0) -> Query:
+    """Read a QUERY event; an EXECUTE_LOAD_QUERY has 13 bytes more in front of its body.
 
     `collations` gives the character set of a collation id.
     """
+    body = event.body
     schema_length = body[8]
     status_length = int.from_bytes(body[11:13], "little")
     start = 13 + extra
@@ -189,7 +191,8 @@ def parse_query(body: bytes, collations: Mapping[int, str], extra: int = 0) -> Q
     is_explicit = None if explicit is None else explicit != b"\0"
     if int.from_bytes(variables.get(_FLAGS, b""), "little") & _EXPLICIT_FLAG:
         is_explicit = True
-    return Query(database, text, sql_mode, server_charset, is_explicit)
+    uses_own_tables = bool(event.flags & _THREAD_SPECIFIC)
+    return Query(database, text, sql_mode, server_charset, is_explicit, uses_own_tables)
 
 
 def _status_variables(data: bytes) -> dict[int, bytes]:

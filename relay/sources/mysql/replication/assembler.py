@@ -352,10 +352,10 @@ class Assembler:
         return self._on_query(plain_query(event))
 
     def _on_query(self, event: Event) -> Transaction | None:
-        return self._statement(event, events.parse_query(event.body, self._dialect.collations))
+        return self._statement(event, events.parse_query(event, self._dialect.collations))
 
     def _on_load(self, event: Event) -> Transaction | None:
-        query = events.parse_query(event.body, self._dialect.collations, extra=13)
+        query = events.parse_query(event, self._dialect.collations, extra=13)
         return self._statement(event, query)
 
     def _statement(self, event: Event, query: events.Query) -> Transaction | None:

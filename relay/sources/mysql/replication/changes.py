@@ -124,11 +124,13 @@ def changes_of(found: Sequence[TableChange], query: Query, scn: int) -> list[Cha
         for change in found
         if change.kind is ChangeKind.EMPTIED and change.table is not None
     ]
-    touched = tuple(change.source for change in found if change.kind is ChangeKind.ALTERED)
+    kinds = ChangeKind.ALTERED, ChangeKind.UNLOGGED
+    touched = tuple(change.source for change in found if change.kind in kinds)
+    is_dml = any(change.kind is ChangeKind.UNLOGGED for change in found)
     altered = tuple(
         replace(change.altered, change=replace(change.altered.change, scn=scn))
         for change in found
         if change.altered is not None
     )
-    defined = TableDefined(touched, query.database, query.text, altered)
+    defined = TableDefined(touched, query.database, query.text, altered, is_dml)
     return [*emptied, *([defined] if touched else [])]

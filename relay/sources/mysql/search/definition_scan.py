@@ -76,7 +76,7 @@ class DefinitionScan:
         if event.type_code == B.MARIADB_GTID_EVENT:
             self.is_unfinished = parse_mariadb_gtid(event).is_unfinished_ddl
         elif event.type_code == B.QUERY_EVENT and not self.is_unfinished:
-            query = parse_query(event.body, self._rules.dialect.collations)
+            query = parse_query(event, self._rules.dialect.collations)
             redefined = redefined_by(query, self._names, self._rules)
             self.found.update(dict.fromkeys(redefined, scn))
 

@@ -125,6 +125,6 @@ class LogOrder:
         if event.type_code == B.TABLE_MAP_EVENT:
             return self._names.find(*parse_table_name(event.body)) is not None
         if event.type_code == B.QUERY_EVENT:
-            text = parse_query(event.body, _NO_COLLATIONS).text.lower()
+            text = parse_query(event, _NO_COLLATIONS).text.lower()
             return any(table in text for table in self._texts)
         return False

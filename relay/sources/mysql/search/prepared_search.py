@@ -59,7 +59,7 @@ def prepared_transactions(
             if xid is not None:
                 found[xid] = start
         elif event.type_code == B.QUERY_EVENT:
-            text = parse_query(event.body, collations).text
+            text = parse_query(event, collations).text
             # Servers log an xid as hexadecimal strings: X'…',X'…',1.
             if text[:11].upper() in ("XA COMMIT X", "XA ROLLBACK"):
                 ended = parse_xa_end(text)

@@ -43,10 +43,14 @@ from databus.relay.sources.mysql.tables.repair_advice import repair_advice
 from databus.relay.sources.mysql.tables.schema_at import NotReachedError, SchemaAt, redefined_by
 from databus.relay.sources.source import TableAltered, TableError
 from databus.schemas.table import Table
-from databus.schemas.table_change import TableChange as RowsAtRest
+from databus.schemas.table_change import UNLOGGED_ROWS, TableChange as RowsAtRest
 
 log = logging.getLogger(__name__)
 
+_CALLED = (
+    "a function that was called in statement format, and writes to tables that the log does not "
+    "name, may have"
+)
 _ASKED = "the statement was not understood, and its table's definition was read from the server"
 _MOST_LAYOUTS = 4096
 _NEWEST = (1 << 63) - 1
@@ -75,6 +79,7 @@ class ChangeKind(Enum):
     ALTERED = "its definition was touched"
     EMPTIED = "all its rows are gone"
     LOST = "its rows changed, and the log does not have them"
+    UNLOGGED = "its rows changed, and the log has only the statement"
 
 
 class TableChange(NamedTuple):
@@ -97,7 +102,8 @@ class WatchedTables:
     `scan` returns the tables whose definition statements between two SCNs may
     have changed, with the SCN of the last one. `config` is the relay's settings
     file, for what is to be done by hand. Tables that are `left_out` have no layout, and their
-    statements make no changes; their definitions are followed as far as they can be.
+    statements make no changes; their definitions are followed as far as they can be. With
+    `delivers_dml` a DML statement that was logged instead of its rows is a change, not a loss.
     """
 
     def __init__(
@@ -111,6 +117,7 @@ class WatchedTables:
         config: Path | None = None,
         ask: AskServer | None = None,
         left_out: Collection[str] = (),
+        delivers_dml: bool = False,
     ) -> None:
         self.names = names
         self._config = config
@@ -120,6 +127,7 @@ class WatchedTables:
         self._history = history
         self._scan = scan
         self._allow_cascades = allow_cascades
+        self._delivers_dml = delivers_dml
         self._layouts: dict[bytes, RowLayout | None] = {}
         self._stretch = (0, 0)  # the SCNs for which these layouts are valid
         self._added_at = 0
@@ -163,10 +171,14 @@ class WatchedTables:
             )
         # Rows of a statement that was not logged in row format are not in the log.
         if statement.is_dml:
-            watched = self._captured(named_by(statement, query.database))
-            what = f"{statement.word} in statement format"
+            watched = self._changed_by(statement, query.database)
+            if self._delivers_dml:
+                return [self._unlogged(source, position) for source in watched]
+            what = _CALLED if statement.is_call else f"{statement.word} in statement format"
             return [TableChange(ChangeKind.LOST, s, _lost(what, s)) for s in watched]
-        if not statement.is_ddl:
+        # A session without row format logs what it does to its temporary tables; one may have the
+        # name of a captured table, which is not emptied then.
+        if not statement.is_ddl or (query.uses_own_tables and statement.word == "TRUNCATE"):
             return ()
         try:
             outcome = self._outcome(statement, query, position, rules)
@@ -275,6 +287,14 @@ class WatchedTables:
             for source in watched
         ]
 
+    def _unlogged(self, source: str, position: int) -> TableChange:
+        """Return the change of a table whose rows a statement changed: they are unknown."""
+        change = self._with_table(TableChange(ChangeKind.UNLOGGED, source), position)
+        if change.table is None:
+            return change
+        rest = RowsAtRest.unknown(-1, "", UNLOGGED_ROWS)
+        return change._replace(altered=TableAltered(change.table, change.table, rest))
+
     def _asked_for(self, source: str, position: int) -> TableChange:
         """Return the change of a table that was redefined from the server: its rows are unknown."""
         change = self._with_table(TableChange(ChangeKind.ALTERED, source), position)
@@ -313,6 +333,12 @@ class WatchedTables:
     def _watched(self, names: Collection[TableName]) -> list[str]:
         keys = {self.names.key(name) for name in names}
         return [source for source, key in self.names.keys.items() if key in keys]
+
+    def _changed_by(self, statement: Prepared, database: str) -> list[str]:
+        """Return the captured tables whose rows a statement without rows may have changed."""
+        if statement.is_call:
+            return [source for source in self.names.keys if source not in self._left_out]
+        return self._captured(named_by(statement, database))
 
     def _captured(self, names: Collection[TableName]) -> list[str]:
         """Return the watched tables among some that are not left out."""
@@ -354,7 +380,7 @@ class WatchedTables:
         )
 
     def _with_table(self, change: TableChange, position: int) -> TableChange:
-        if change.kind is not ChangeKind.ALTERED:
+        if change.kind not in (ChangeKind.ALTERED, ChangeKind.UNLOGGED):
             return change
         return change._replace(table=self._table(change.source, position))
 

@@ -38,7 +38,9 @@ from databus.relay.sources.mysql.tables.table_options import (
 )
 from databus.schemas.table_change import TableChange
 
-_DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO"})
+# The server logs a SELECT only for a function that changes rows.
+_CALL = "SELECT"
+_DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", _CALL})
 # The first words of statements about tables, indexes or databases.
 _DDL = re.compile(
     r"[\s(;]*(?:(ALTER)\s+(?:ONLINE\s+|OFFLINE\s+)?(?:IGNORE\s+)?(?:TABLE|DATABASE|SCHEMA)"
@@ -114,6 +116,11 @@ class Prepared:
     def is_dml(self) -> bool:
         """Whether the statement changes rows."""
         return self.word in _DML
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it calls a function, which changes rows of tables that it does not name."""
+        return self.word == _CALL
 
 
 _NOTHING = Prepared("", "")

@@ -23,6 +23,7 @@ from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import (
     checkpoint_event,
     ddl_event,
+    dml_event,
     end_of_period,
     error_event,
     scn_regress,
@@ -374,7 +375,8 @@ def test_a_checkpoint_event_is_kept_and_ddl_is_passed_over(way: str) -> None:
     columns = make_columns([ONE])
     ddl = ddl_event(5, 1, 0, [SOURCE], "shop", "ALTER TABLE t")
     checkpoint = Checkpoint.at(9)
-    events = [ddl, row_event(ONE, ROW), ddl, checkpoint_event(checkpoint)]
+    dml = dml_event(5, 1, 0, [SOURCE], "shop", "DELETE FROM t")
+    events = [ddl, row_event(ONE, ROW), dml, checkpoint_event(checkpoint)]
     assert len(read(columns, *events)) == 1
     assert (columns.checkpoint, columns.window_scn) == (checkpoint, None)
     # What a checkpoint ends is a page, with rows of many windows.

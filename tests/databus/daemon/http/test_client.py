@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from zstandard import COMPRESSOBJ_FLUSH_BLOCK, ZstdCompressor
 
 from databus.daemon.http.client import FAILURES, HttpClient
 
@@ -168,3 +169,88 @@ def test_what_is_no_url_is_a_failure(url: str) -> None:
     served.url = url
     with client_of(served) as client, pytest.raises(ValueError, match=r"URL|Port|port"):
         client.get("/a")
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@contextmanager
+def sending(*pieces: bytes) -> Iterator[tuple[HttpClient, Callable[[], None]]]:
+    """Answer a request with pieces, one a call of the function; after the last one, close."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        options: dict[str, Any] = {"connect_timeout_s": 5.0, "response_timeout_s": 5.0}
+        left = list(pieces)
+        links: list[socket.socket] = []
+
+        def send() -> None:
+            if not links:
+                links.append(listener.accept()[0])
+                links[0].recv(65536)
+            links[0].sendall(left.pop(0))
+            if not left:
+                links[0].close()
+
+        with closing(HttpClient(url, max_bytes=100, takes_zstd=True, **options)) as client:
+            first = threading.Thread(target=send)
+            first.start()
+            yield client, send
+            first.join(10)
+            for link in links:
+                link.close()
+
+
+def test_parts_of_an_open_response_come_when_they_are_whole() -> None:
+    with sending(HEAD + b"2\r\nok\r\n1", b"\r\na\r\n", b"0\r\n\r\n") as (client, send):
+        opened = client.open("/a")
+        assert opened.is_chunked
+        send()
+        assert bytes(opened.next_part()) == b"oka"
+        send()
+        assert opened.next_part() == opened.next_part() == b""
+
+
+def test_the_next_request_goes_over_the_connection_of_an_open_response_that_has_ended() -> None:
+    with serving([CHUNKED, OK]) as served, client_of(served) as client:
+        opened = client.open("/a")
+        assert bytes(opened.next_part() + opened.next_part()) == b"okay"
+        assert bytes(client.get("/b").body) == b"ok"
+    assert len(served.requests) == 1
+
+
+def test_an_open_response_may_be_read_whole() -> None:
+    with serving([OK, CHUNKED]) as served, client_of(served) as client:
+        assert not (opened := client.open("/a")).is_chunked
+        assert bytes(opened.read().body) == b"ok"
+        assert bytes(client.open("/a").read().body) == b"okay"
+
+
+def test_parts_are_decoded_as_they_come() -> None:
+    packer = ZstdCompressor().compressobj()
+    parts = [packer.compress(b"x" * n) + packer.flush(COMPRESSOBJ_FLUSH_BLOCK) for n in (30, 40)]
+    chunks = [b"%x\r\n%s\r\n" % (len(part), part) for part in parts]
+    head = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: zstd\r\n\r\n")
+    with sending(head + chunks[0], chunks[1] + b"0\r\n\r\n") as (client, send):
+        opened = client.open("/a")
+        assert bytes(opened.next_part()) == b"x" * 30
+        send()
+        assert bytes(opened.next_part()) == b"x" * 40
+        assert opened.next_part() == b""
+
+
+@pytest.mark.parametrize(
+    ("rest", "problem"),
+    [
+        (b"2\r\nokay", "footer"),
+        (b"nonsense", "something else"),
+        (b"2\r\no", "Incomplete"),
+        (b"", "Incomplete"),
+    ],
+)
+def test_a_body_that_is_cut_or_malformed_fails_and_so_does_a_long_one(
+    rest: bytes, problem: str
+) -> None:
+    with sending(HEAD + rest) as (client, _), pytest.raises(FAILURES, match=problem):
+        client.open("/a").next_part()
+    with sending(HEAD + b"c8\r\n" + bytes(150)) as (client, _), pytest.raises(FAILURES):
+        client.open("/a").next_part()

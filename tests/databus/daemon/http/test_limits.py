@@ -21,7 +21,7 @@ from databus.daemon import descriptors
 from databus.daemon.descriptors import fit_connections
 from databus.daemon.http.handlers import ApiHandler
 from databus.relay.serving.databus.measure import MeasureJob
-from databus.relay.serving.databus.stream import StreamJob
+from databus.relay.serving.reading.stream import StreamJob
 from databus.schemas.errors import SettingsError
 from tests.databus.daemon.test_access import said, served
 from tests.databus.daemon.test_service import Daemon

@@ -65,7 +65,7 @@ def find(relay: Relay, log: list[Transaction]) -> int:
     search = OverlapSearch(
         relay.settings.data_dir / "shop.ring",
         open_source,
-        lambda: relay._make_encoder(settings),
+        lambda: relay._opener.make_encoder(settings),
         NO_STOPS,
         relay.catalog.src_ids_of("shop"),
         folder,

@@ -82,6 +82,20 @@ def test_register_version_4_has_every_version_of_the_metadata_schema(relay: Serv
         assert b64decode(metadata["crc32"], validate=True) == digest
 
 
+def test_who_gets_no_rows_is_told_a_window_by_which_to_know_the_log_again(
+    relay: ServedRelay,
+) -> None:
+    relay.put(transaction(1, insert(1, "x", ORDERS)), transaction(2), transaction(3))
+    held = relay.relay.physical_sources["shop"].reader.window_at(1)
+    assert held is not None
+    ids = relay.relay.catalog.src_ids_of("shop")
+    people = relay.stream(sources=str(ids["shop.person"]))
+    assert people.headers["x-databus-mark"] == f"{held[0]},{held[1]}"
+    idle = relay.stream(checkPoint=Checkpoint.at(3).to_json())
+    assert (idle.body, idle.headers["x-databus-mark"]) == (b"", f"{held[0]},{held[1]}")
+    assert "x-databus-mark" not in relay.stream().headers, "it has the rows"
+
+
 def test_stream_has_whole_windows_and_says_where_to_go_on(relay: ServedRelay) -> None:
     put_some(relay)
     answer = relay.stream()

@@ -20,7 +20,7 @@ from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus import measure
 from databus.relay.serving.databus.measure import BACK_NS, Measured, MeasureJob
 from databus.relay.serving.databus.parameters import MeasureRequest
-from databus.relay.serving.databus.stream import StreamJob, run
+from databus.relay.serving.reading.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.control import ddl_event, end_of_period

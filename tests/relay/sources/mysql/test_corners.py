@@ -252,7 +252,7 @@ def modes_in_the_log(follower: Follower, until: str) -> dict[str, int]:
         for data in follower._dump.receive(5.0) or ():
             event = reader.read(data)
             if event.type_code == BINLOG.QUERY_EVENT:
-                query = parse_query(event.body, {})
+                query = parse_query(event, {})
                 found[query.text] = query.sql_mode
     return found
 

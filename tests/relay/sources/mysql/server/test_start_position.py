@@ -18,7 +18,7 @@ from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition, binlog_position
-from tests.mariadb_server import Database, connect
+from tests.mariadb_server import Database, connect, purge_to
 from tests.relay.sources.mysql.reading import (
     opened,
     read_changes,
@@ -209,7 +209,7 @@ def test_a_purged_file_stops_and_says_what_the_server_has(
 ) -> None:
     begin = end_scn(server)
     run(server, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
-    run(server, "PURGE BINARY LOGS TO 'binlog.000003'")
+    purge_to(server, "binlog.000003")
     settings = settings_for(server, tmp_path, ["d.t"])
     with (
         pytest.raises(SourceStoppedError, match=r"from binlog\.000003:4 to binlog\.000003:\d+"),
@@ -255,7 +255,8 @@ def test_rotation_moves_the_scn_of_an_idle_source(server: PrivateMariaDB, tmp_pa
         found = read_until(
             source, lambda found: bool(found) and binlog_position(found[-1].scn).file_number == 2
         )
-        run(server, "PURGE BINARY LOGS TO 'binlog.000002'", "INSERT INTO d.t VALUES (1, 1)")
+        purge_to(server, "binlog.000002")
+        run(server, "INSERT INTO d.t VALUES (1, 1)")
     with opened(settings_for(server, tmp_path, ["d.t"]), found[-1].scn) as source:
         assert read_changes(source, 1)[0].row["id"] == 1
 

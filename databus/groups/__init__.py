@@ -1,0 +1,1 @@
+"""Groups of consumers, as their records at the coordinator say: facts, owners, positions, moves."""

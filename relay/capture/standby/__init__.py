@@ -1,0 +1,1 @@
+"""Several relays of one physical source: one captures, under a lease, the others stand by."""

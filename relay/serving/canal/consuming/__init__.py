@@ -1,0 +1,1 @@
+"""Who has subscribed to a destination: batches, cursors, and reading for one consumer."""

@@ -1,0 +1,1 @@
+"""The port for clients of Canal, and how they find it."""

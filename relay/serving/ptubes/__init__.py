@@ -1,0 +1,1 @@
+"""Serves the stock clients of Ptubes: its HTTP protocol, on ports of its own."""

@@ -1,0 +1,1 @@
+"""Rows as the events of Ptubes, and the partitions that they are in."""

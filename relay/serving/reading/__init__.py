@@ -1,0 +1,1 @@
+"""Reads windows for those who consume, whatever protocol they speak."""

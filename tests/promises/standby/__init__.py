@@ -1,0 +1,1 @@
+"""Relays that stand by for each other."""

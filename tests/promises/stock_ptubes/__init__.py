@@ -1,0 +1,1 @@
+"""The stock client of Ptubes, as it is on Maven Central, reads from a relay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -145,6 +146,7 @@ def test_a_client_of_a_server_is_not_sent_windows_of_another_of_its_databases_lo
     draw = random.Random(5)
     sources = [f"{database.name}.orders"]
     consumer, kept = Remembering(), {"checkpoint_dir": tmp_path / "kept"}
+    database.run("RESET MASTER")  # both logs begin in file 1, whatever the server had before
     with running(RunningRelay(tmp_path / "a", mysql_source(database, tmp_path))) as relay:
         relay.start()
         for number in range(5):
@@ -170,6 +172,7 @@ def test_a_client_that_was_sent_no_row_is_not_sent_those_behind_its_place_in_ano
     """Its checkpoint has a window of a source that it does not read."""
     sources, kept = [f"{database.name}.people"], {"checkpoint_dir": tmp_path / "kept"}
     consumer = Remembering()
+    database.run("RESET MASTER")  # as above
     with running(RunningRelay(tmp_path / "a", mysql_source(database, tmp_path))) as relay:
         relay.start()
         with consuming([relay.url], sources, consumer, **kept):
@@ -180,10 +183,11 @@ def test_a_client_that_was_sent_no_row_is_not_sent_those_behind_its_place_in_ano
     with running(RunningRelay(tmp_path / "b", mysql_source(database, tmp_path))) as relay:
         relay.start()
         database.run("INSERT INTO people VALUES ('lost?', 'x', '1970-01-01')")
-        note = "t"
+        numbers = itertools.count(2)
         while relay.max_scn() <= newest + 1000:
-            note += "t"
-            database.run(f"REPLACE INTO orders (id, note) VALUES ({len(note)}, '{note}')")
+            number = next(numbers)
+            note = "t" * (number % 99)
+            database.run(f"REPLACE INTO orders (id, note) VALUES ({number}, '{note}')")
         with consuming([relay.url], sources, consumer, **kept) as client:
             wait_until(lambda: client.error is not None, "the refusal")
             assert isinstance(client.error, OtherLogError)

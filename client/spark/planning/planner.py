@@ -131,7 +131,8 @@ class Planner:
     ) -> Place:
         """Continue from a ring that had no window, unless it has evicted the first ones since."""
         found = self._measure_client.ring_from(name, Word.EARLIEST, rows, target)
-        if found.from_scn >= 0:
+        # A ring may begin with the window after which capture began: nothing is lost there.
+        if found.from_scn >= 0 and found.from_scn < self._measure_client.oldest(name):
             lost = ScnNotFoundError(0, found.from_scn)
             return self._from_bootstrap(name, AtScn(0), rows, target, lost)
         return place if found.scn < 0 else self._first(name, found)

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 
 from databus.relay.log.archive.away import Away, SegmentAwayError, Steps
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, EventSelector, Position
+from databus.relay.ring.layout import UNKNOWN_SCN
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
 from databus.relay.ring.selection import Selection
@@ -83,8 +84,8 @@ class CountingReader(Finder, Protocol):
 class Measured:
     """The answer: `rows` lie in the windows after `from_scn`, up to and including `scn`.
 
-    `from_scn` is -1 if the window before the oldest one is unknown. `size_bytes` is the size
-    of the rows' events alone. `timestamp_ns` is the commit time of window `scn`, 0 if
+    `from_scn` is -1 if the window before the oldest one with rows is unknown. `size_bytes` is
+    the size of the rows' events alone. `timestamp_ns` is the commit time of window `scn`, 0 if
     unknown.
     """
 
@@ -222,6 +223,12 @@ class MeasureJob:
             if position is not None:
                 return _Begin(self._span.first.scn, position, self._span.first.scn + 1)
             extent = self._reader.extent()
+        if extent.prev_scn == UNKNOWN_SCN and extent.head < extent.tail:
+            try:
+                self._reader.find(extent.min_scn, 0)
+            except ScnNotFoundError:
+                # It stands for where capture began: what follows it is all there is.
+                return _Begin(extent.min_scn, self._reader.find(extent.min_scn, WINDOW_DONE))
         return _Begin(extent.prev_scn, extent.head, extent.min_scn)
 
     def _find_time(self, since_ns: int) -> Away[_Begin]:

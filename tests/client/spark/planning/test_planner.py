@@ -79,11 +79,20 @@ def test_latest_on_a_ring_without_a_window_is_everything_that_comes() -> None:
     assert (further.scn, further.from_scn) == (8, 4)
 
 
+def test_a_ring_that_begins_where_capture_began_has_lost_nothing_there() -> None:
+    relay = FakeRelay(floor=-1, newest=-1)
+    planning = planner(relay, start="latest")
+    place = step(planning, None)
+    relay.floor, relay.newest, relay.oldest = 5, 8, 5
+    further = step(planning, place, None)
+    assert (further.scn, further.from_scn) == (8, 5)
+
+
 def test_first_windows_that_a_ring_evicted_unseen_are_not_skipped() -> None:
     place = AtScn(-1, from_scn=-1)
     with pytest.raises(SettingsError, match="bootstrapServers"):
-        step(planner(FakeRelay(floor=30)), place)
-    found = step(planner(FakeRelay(floor=30), FakeBootstrap()), place)
+        step(planner(FakeRelay(floor=30, oldest=31)), place)
+    found = step(planner(FakeRelay(floor=30, oldest=31), FakeBootstrap()), place)
     assert isinstance(found, InSnapshot)
     assert found.since_scn == 0, "all of it"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,17 @@ def epoch(number: int, server: str) -> Epoch:
 
 
 class Others:
-    """What peers would answer; None if they do not."""
+    """What peers would answer, None if they do not; nothing comes while `answering` is unset."""
 
     def __init__(self, *urls: str) -> None:
         self.tables: dict[str, PeerTable | None] = {url: PeerTable(url) for url in urls}
         self.asked: list[str] = []
+        self.answering = threading.Event()
+        self.answering.set()
 
     def ask(self, url: str) -> PeerTable:
         self.asked.append(url)
+        self.answering.wait()
         found = self.tables[url]
         if found is None:
             raise ServerError(url, "does not answer")

@@ -98,6 +98,7 @@ def test_an_error_that_nobody_expected_is_a_warning_and_it_looks_on() -> None:
 
     def fail(text: str) -> None:
         asked.append(text)
+        found.others.answering.clear()  # the next look waits until this test has seen the warning
         raise OSError("no more files")
 
     watch = PeerWatch(found.servers, fail, every_s=0.001)
@@ -107,9 +108,11 @@ def test_an_error_that_nobody_expected_is_a_warning_and_it_looks_on() -> None:
     try:
         while not any("no more files" in text for text in watch.warnings):
             pass
+        found.others.answering.set()
         while any("no more files" in text for text in watch.warnings):
             pass
     finally:
+        found.others.answering.set()
         assert watch.stop(10)
     assert len(asked) == 1
 

@@ -418,3 +418,17 @@ class TestTimes:
             assert made.step() is None
             ring.append([window.encode() for window in windows[30:]])
             assert run_job(made).from_scn == 390
+
+
+def test_the_window_where_capture_began_is_where_the_oldest_changes_begin() -> None:
+    """It stands for rows that were never captured: nobody can read on inside it."""
+    began, first, second = make_window(30, []), make_window(40, [(1, 1)]), make_window(50, [(1, 2)])
+    with make_ring([began, first, second], start_scn=-1) as (_, reader):
+        found = ask(reader)
+        assert (found.from_scn, found.scn, found.rows) == (30, 50, 2)
+        after = Checkpoint(ConsumptionMode.ONLINE, found.from_scn, -1, prev_scn=found.from_scn)
+        assert ask(reader, after).rows == 2
+    with make_ring([began], start_scn=-1) as (_, reader):
+        assert (ask(reader).from_scn, ask(reader).scn) == (30, 30)
+    with make_ring([first, second], start_scn=-1) as (_, reader):
+        assert (ask(reader).from_scn, ask(reader).scn) == (-1, 40)

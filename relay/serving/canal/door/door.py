@@ -51,7 +51,7 @@ class CanalDoor:
         """Open nothing yet; raises SettingsError."""
         self.settings = settings
         self.login: Login = read_login(settings)
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # the oldest first
         self.refused_logins = self.refused_connections = self.bad_frames = 0
         self.address = ""
         """As clients are given it."""
@@ -133,11 +133,21 @@ class CanalDoor:
             await self._loop.run_in_executor(None, self._cluster.stop, timeout_s)
 
     def admit(self, connection: Connection) -> bool:
-        """Take a new connection; return False if there are too many."""
-        if len(self.connections) >= self.settings.max_connections or self._relay.is_closing:
-            self.refused_connections += 1
+        """Take a new connection; return False if there are too many.
+
+        Those without a login keep nobody out: the oldest of them makes room.
+        """
+        if self._relay.is_closing:
             return False
-        self.connections.add(connection)
+        if len(self.connections) >= self.settings.max_connections:
+            self.refused_connections += 1
+            strangers = (one for one in self.connections if not one.session.is_admitted)
+            oldest = next(strangers, None)
+            if oldest is None:
+                return False
+            oldest.end()
+            del self.connections[oldest]
+        self.connections[connection] = None
         return True
 
     async def _start(self, bound: socket.socket) -> None:
@@ -228,7 +238,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         """End what is being done for it."""
-        self._door.connections.discard(self)
+        self._door.connections.pop(self, None)
         self._can_write.set()
         self._set_timer(None)
         self._queue.clear()

@@ -36,16 +36,22 @@ class Login:
         is_user = not self.user or hmac.compare_digest(self.user.encode(), user.encode())
         return self._is_password(sent, seeds) and is_user
 
+    def advice(self, sent: bytes) -> str:
+        """Return what to do about a refused password, by its form alone; "" if that is usual."""
+        if self._takes_plain or not self._hash or _token(sent):
+            return ""
+        return (
+            ": the password came in clear text, or none came, and this server takes only what "
+            "Canal's own clients make of it; `plain_passwords = true` in its [canal] takes both"
+        )
+
     def _is_password(self, sent: bytes, seeds: bytes) -> bool:
         if not self._hash:
             return True
         if self._takes_plain and hmac.compare_digest(_sha1(_sha1(sent)), self._hash):
             return True
-        try:
-            token = bytes.fromhex(sent.decode("ascii"))
-        except ValueError:
-            return False
-        if len(token) != HASH_BYTES:
+        token = _token(sent)
+        if not token:
             return False
         return hmac.compare_digest(_sha1(_xor(token, _sha1(seeds + self._hash))), self._hash)
 
@@ -85,6 +91,15 @@ def _parse_hash(key: str, text: str) -> bytes:
     if len(found) != HASH_BYTES:
         raise SettingsError(f"{key}: it has no hash of a password: {_HASH_ADVICE}")
     return found
+
+
+def _token(sent: bytes) -> bytes:
+    """Return the token that a client sent; b"" if it is none."""
+    try:
+        found = bytes.fromhex(sent.decode("ascii"))
+    except ValueError:
+        return b""
+    return found if len(found) == HASH_BYTES else b""
 
 
 def _sha1(data: bytes) -> bytes:

@@ -123,6 +123,7 @@ class Session:
         auth = read_auth(packet.body)
         if not self._login.admits(auth.username, auth.password, self._seeds):
             text = f"auth failed for user:{auth.username[:MOST_NAME_CHARS]}"
+            text += self._login.advice(auth.password)
             return Step(failure(BAD_REQUEST, text), closes=True)
         self.is_admitted, self.user = True, auth.username[:MOST_NAME_CHARS]
         given_s = [ms / 1000 for ms in (auth.read_timeout_ms, auth.write_timeout_ms) if ms > 0]

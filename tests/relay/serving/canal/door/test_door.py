@@ -262,12 +262,14 @@ def test_nobody_is_served_without_the_password(tmp_path: Path, monkeypatch: obje
             with pytest.raises(RefusedError, match=f"auth failed for user:{user}"):
                 client.login(user, password)
             client.is_closed()
+        with pytest.raises(RefusedError, match=r"in clear text.*plain_passwords = true"):
+            canal.connect().login("canal", plain=b"secret")
         for kind in (PacketType.SUBSCRIPTION, PacketType.GET, PacketType.CLIENT_ACK):
             client = canal.connect()
             client.send(kind, client.identity())
             client.is_closed()
         assert canal.view()["destinations"][0]["consumers"] == []
-        assert canal.view()["refusedLogins"] == 6
+        assert canal.view()["refusedLogins"] == 7
         canal.connect().login("canal", b"secret").subscribe()
     finally:
         canal.close()
@@ -299,6 +301,21 @@ def test_connections_are_limited(tmp_path: Path) -> None:
         first.close()
         wait_until(lambda: canal.view()["connections"] == 1)
         canal.client()
+    finally:
+        canal.close()
+
+
+def test_connections_without_a_login_keep_no_client_out(tmp_path: Path) -> None:
+    canal = ServedCanal(tmp_path, max_connections=3)
+    try:
+        one = canal.client()
+        silent = [canal.connect() for _ in range(5)]
+        canal.put(rows(1))
+        canal.client(client_id="1002")
+        assert one.get().keys == [10]
+        assert silent[0].is_closed()
+        assert canal.view()["connections"] == 3
+        assert canal.view()["refusedConnections"] == 4
     finally:
         canal.close()
 

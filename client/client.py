@@ -25,12 +25,11 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, Self
+from typing import Self, Unpack
 
 from databus import __version__
 from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Consumer
-from databus.client.dispatcher.calls import Clock
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.dispatcher.partition_listener import PartitionListener
 from databus.client.finding import ServerFinder
@@ -48,6 +47,7 @@ from databus.client.monitoring.reporter import (
     report_of,
 )
 from databus.client.monitoring.watched import make_reporter, make_server
+from databus.client.options import ClientOptions
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.puller.puller import OnRegistered
 from databus.client.registering import (
@@ -77,26 +77,24 @@ _WATCH_S = 1.0
 class DatabusClient:
     """Reads changes from relays and delivers them at least once and in order."""
 
+    _is_impatient = False
+
     def __init__(
         self,
-        relays: Sequence[str] = (),
+        relays: str | Sequence[str] = (),
         *,
         settings: ClientSettings | None = None,
         checkpoints: CheckpointStore | None = None,
-        rng: Random | None = None,
-        clock: Clock = time.monotonic,
-        is_impatient: bool = False,
         on_registered: OnRegistered | None = None,
         client_id: str = "",
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        """Take relay URLs and keys of `ClientSettings` as options, or `settings`.
+        """Take one or several relay URLs and keys of `ClientSettings`, or `settings`.
 
-        `checkpoints` stores checkpoints elsewhere than in `checkpoint_dir`. With `is_impatient` the
-        client fails when every relay rejects its request, instead of retrying until the relays
-        change. `on_registered` is called on the network thread with a server's ids and schemas,
-        before the first event that uses them. `client_id` identifies the client to relays (letters,
-        digits and `_.:-`, at most 64); the default is a new random id. Raises SettingsError.
+        `checkpoints` stores checkpoints elsewhere than in `checkpoint_dir`. `on_registered` is
+        called on the network thread with a server's ids and schemas, before the first event that
+        uses them. `client_id` identifies the client to relays (letters, digits and `_.:-`, at most
+        64); the default is a new random id. Raises SettingsError.
         """
         self.settings = settings = settings_of(settings, relays, options)
         ServerAccess(settings.access).check()
@@ -116,16 +114,16 @@ class DatabusClient:
             settings,
             checkpoints or make_store(settings.checkpoint_dir),
             self._loop,
-            rng or Random(),
-            clock,
+            Random(),
+            time.monotonic,
             self._take_error,
-            is_impatient,
+            self._is_impatient,
             on_registered,
             self.id,
             checkpoints is not None,
         )
         self._server = make_server(self, settings, self._loop)
-        self._reporter = make_reporter(self, settings, lambda: self._servers.relays, clock)
+        self._reporter = make_reporter(self, settings, lambda: self._servers.relays, time.monotonic)
 
     # What to read
 

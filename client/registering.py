@@ -59,11 +59,18 @@ def make_subscription(
 
 
 def settings_of(
-    settings: ClientSettings | None, relays: Sequence[str], options: Mapping[str, Any]
+    settings: ClientSettings | None, relays: str | Sequence[str], options: Mapping[str, Any]
 ) -> ClientSettings:
-    """Return the given settings, or settings built from `options`; raise SettingsError."""
+    """Return the given settings, or settings built from `options`; raise SettingsError.
+
+    One URL is a list of one.
+    """
     if settings is None:
-        return build_settings({"relays": tuple(relays), **options}, ClientSettings)
+        given = {"relays": relays, **options}
+        for key in ("relays", "bootstrap_servers"):
+            urls = given.get(key, ())
+            given[key] = (urls,) if isinstance(urls, str) else tuple(urls)
+        return build_settings(given, ClientSettings)
     if relays or options:
         raise SettingsError("give either settings or their keys, not both")
     return settings

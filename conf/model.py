@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +17,8 @@ from databus.schemas.errors import SettingsError
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 
 
-def _place_text(parse: Callable[[str | int], NamedPlace], value: object) -> object:
-    if not isinstance(value, str | int) or isinstance(value, bool):
+def _place_text(parse: Callable[[str | int | datetime], NamedPlace], value: object) -> object:
+    if not isinstance(value, str | int | datetime) or isinstance(value, bool):
         return value
     try:
         return str(parse(value))

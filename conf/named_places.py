@@ -107,8 +107,8 @@ class GtidSetPlace:
 NamedPlace = Word | ScnPlace | BinlogPlace | GtidPlace | GtidSetPlace | TimePlace
 
 
-def parse_place(value: str | int) -> NamedPlace:
-    """Return the place that a text or an SCN names to a consumer; raise SettingsError."""
+def parse_place(value: str | int | datetime) -> NamedPlace:
+    """Return the place that a text, an SCN or a time names to a consumer; raise SettingsError."""
     place = _named(value)
     if isinstance(place, GtidSetPlace):
         raise SettingsError(
@@ -118,7 +118,7 @@ def parse_place(value: str | int) -> NamedPlace:
     return place
 
 
-def parse_source_start(value: str | int) -> NamedPlace:
+def parse_source_start(value: str | int | datetime) -> NamedPlace:
     """Return the place at which a relay is to begin with its source; raise SettingsError."""
     place = _named(value)
     if place is Word.BEGINNING:
@@ -138,10 +138,10 @@ def parse_restart(value: str | int) -> NamedPlace:
     return parse_place(value)
 
 
-def _named(value: str | int) -> NamedPlace:
+def _named(value: str | int | datetime) -> NamedPlace:
     text = str(value).strip()
     try:
-        return _parse(text)
+        return _time(value) if isinstance(value, datetime) else _parse(text)
     except ValueError as error:
         raise SettingsError(f"{text!r} names no place: {error}") from None
 
@@ -204,7 +204,14 @@ def _time_place(text: str) -> TimePlace:
         raise ValueError(
             "write a time like time:2026-11-21T10:00:00Z, to the microsecond at most"
         ) from None
-    since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
+    return _time(time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+def _time(time: datetime) -> TimePlace:
+    if time.tzinfo is None:
+        # Python means its machine's time zone by that, and a text here means UTC.
+        raise ValueError("the time has no zone; give it one, as datetime.now(UTC) has")
+    since = time - _EPOCH
     time_ns = since // _MICROSECOND * 1000
     if not 0 <= time_ns <= MAX_SCN:
         raise ValueError("a time lies between 1970 and 2262")

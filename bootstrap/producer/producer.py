@@ -34,8 +34,8 @@ from databus.bootstrap.store.file import WriteLease
 from databus.bootstrap.store.retention import Retention
 from databus.bootstrap.store.store import Store, StoredEvent
 from databus.bootstrap.store.values import NOTHING_YET, Position, SourceStatus
-from databus.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
+from databus.client.impatient_client import ImpatientClient
 from databus.client.machines.backoff import BackOff
 from databus.client.monitoring.reporter import new_client_id
 from databus.client.subscription import Bindings, SourceBinding
@@ -203,7 +203,7 @@ class Producer:
         self._stopping = threading.Event()
         self._is_paused = False
         self._client_id = new_client_id()  # shared by the clients that it makes one after another
-        self._client: DatabusClient | None = None
+        self._client: ImpatientClient | None = None
         self._writer: WindowWriter | None = None
         self._problem = self._retention_problem = self._fell_off = ""
         self._failed_scn: int | None = None  # the window that caused the problem, if any
@@ -312,12 +312,11 @@ class Producer:
         seeded = [state.name for state in store.sources() if state.status in _SEEDED]
         listed = [name for name in self._sources if name in seeded and name not in stopped]
         until, self._left_out_until = self._left_out_until, None
-        client = DatabusClient(
+        client = ImpatientClient(
             settings=_client_settings(self._settings),
             checkpoints=writer,
             on_registered=self._register,
             client_id=self._client_id,
-            is_impatient=True,  # `_run` tries again
         )
         known = [name for name in self._sources if name not in stopped]
         sources = known if until is None else listed

@@ -23,6 +23,7 @@ from databus.client.cli.processes import run_processes
 from databus.client.cli.tail import json_of, line_of
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result, StatementEvent
+from databus.client.impatient_client import ImpatientClient
 from databus.client.machines.position import parse_start
 from databus.conf.loading import load_settings
 from databus.conf.settings import ClientSettings
@@ -77,7 +78,7 @@ def tail(
     parse_start(start)
     _log_to_stderr()
     access = {"token_file": token_file, "tls_ca": tls_ca}
-    client = DatabusClient(relays, start=start, access=access, is_impatient=True)
+    client = ImpatientClient(relays, start=start, access=access)
     with _ends_quietly(), client:
         events = _events(client, sources)
         _print(islice(events, count), is_json)

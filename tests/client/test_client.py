@@ -17,6 +17,7 @@ import databus.client
 from databus.client.checkpoints.store import FileCheckpoints, MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.impatient_client import ImpatientClient
 from databus.client.machines.connection_messages import PageAnswered
 from databus.client.machines.states import Lifecycle
 from databus.client.monitoring.http import health_of
@@ -771,7 +772,7 @@ def test_a_schema_that_the_reader_cannot_take_stops_the_client_naming_the_field(
 
 
 def test_an_impatient_client_says_which_sources_there_are(relay: FakeRelay) -> None:
-    client = make_client(relay, is_impatient=True)
+    client = ImpatientClient(relay.url, **QUICK)
     client.register(Keeper(), ["shop.ordesr"])
     with pytest.raises(UnknownSourceError, match=r"shop\.customers, shop\.orders"):
         client.run()
@@ -990,11 +991,6 @@ def test_the_same_registration_with_other_filters_needs_another_name(relay: Fake
     client.register(Keeper(), ["shop.orders"])
     with pytest.raises(SettingsError, match="another name"):
         client.register(Keeper(), ["shop.orders"], filters={"shop.orders": ModFilter(2, 0, 1)})
-
-
-def test_an_unknown_setting_is_an_error() -> None:
-    with pytest.raises(SettingsError, match="checkpoint_directory is not a setting"):
-        DatabusClient(["http://x"], checkpoint_directory="state")
 
 
 def test_a_relay_that_ignores_wait_is_polled_gently(keeper: Keeper) -> None:

@@ -47,6 +47,11 @@ class Extent(Protocol):
         ...
 
     @property
+    def tail(self) -> int:
+        """Position where the newest window ends."""
+        ...
+
+    @property
     def min_scn(self) -> int:
         """SCN of the oldest window; negative without one."""
         ...

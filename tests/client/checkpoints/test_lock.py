@@ -13,6 +13,7 @@ import pytest
 from databus.client.checkpoints.store import take_lock
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer
+from databus.client.impatient_client import ImpatientClient
 from databus.schemas.errors import CheckpointError
 from tests.client.shop import wait_until
 
@@ -86,7 +87,7 @@ def stop_when_it_reads(client: DatabusClient) -> None:
 
 def test_an_iteration_holds_its_checkpoint_until_it_is_over(tmp_path: Path) -> None:
     for _ in range(2):
-        with DatabusClient([NOBODY], checkpoint_dir=tmp_path, is_impatient=True) as client:
+        with ImpatientClient([NOBODY], checkpoint_dir=tmp_path) as client:
             # Nobody answers: stopping is what ends the iteration.
             stopper = threading.Thread(target=stop_when_it_reads, args=(client,))
             stopper.start()

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from databus.client import DatabusClient
+from databus.client.impatient_client import ImpatientClient
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import IncompatibleSchemaError, UnknownSourceError
 from tests.promises.running import (
@@ -220,6 +220,6 @@ def test_a_client_of_something_that_is_no_relay_says_so(tmp_path: Path) -> None:
 
 
 def run_impatiently(relay: RunningRelay, source: str, **options: object) -> None:
-    client = DatabusClient([relay.url], is_impatient=True)
+    client = ImpatientClient([relay.url])
     client.register(Remembering(), [source], **options)  # type: ignore[arg-type]
     client.run()

@@ -192,7 +192,7 @@ def guide(stage: Stage, plan: Plan) -> list[str]:
     if plan.late_after is not None:
         looks.append(f"{stage.bootstrap_url}/bootstrapStatus")
         spark = [
-            "To keep the orders in a Delta table (pip install 'databus-cdc[spark]', and Java 17):",
+            "To keep the orders in a Delta table (with the extra `spark`, and Java 17):",
             f"  python examples/spark_orders.py {url} {stage.bootstrap_url} lake",
         ]
         late = [

@@ -113,7 +113,7 @@ class DataWindow:
             if error.name != "pyarrow":
                 raise
             raise ImportError(
-                "to_arrow() needs pyarrow: pip install 'databus-cdc[arrow]'", name="pyarrow"
+                "to_arrow() needs pyarrow: pip install pyarrow", name="pyarrow"
             ) from error
         bound = self._source(source)
         events = tuple(self._read.window.events)

@@ -10,7 +10,7 @@
         .load("shop.orders")
     )
 
-It needs the extra: `pip install 'databus-cdc[spark]'`, and Java 17.
+It needs the extra `spark` of the distribution, and Java 17.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from databus import __version__
+from databus.conf.extras import how_to_install
 from databus.schemas.errors import DatabusError
 
 # What the extra `spark` installs.
@@ -90,7 +91,7 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] not in _OF_SPARK:
                 raise
-            text = f"{error}: pip install 'databus-cdc[spark]' installs what this command needs"
+            text = f"{error}: {how_to_install('spark')}"
             raise click.ClickException(text) from error
         assert isinstance(command, click.Command)
         return command

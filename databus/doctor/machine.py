@@ -1,4 +1,4 @@
-"""The checks of `databus doctor` on this machine: packages, ports, disks, files, certificates.
+"""The checks of `databus doctor` on this machine: ports, disks, files, certificates.
 
 Changes nothing: a tried port is released, and a missing folder is
 not created.
@@ -8,50 +8,31 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import socket
 import ssl
 import stat
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.util import find_spec
 from pathlib import Path
 
 from cryptography import x509
 
-from databus import __version__
 from databus.cli.api_client import ApiClient
 from databus.conf.settings import HttpSettings
 from databus.conf.units import size_text
 from databus.daemon.files import wide_files
-from databus.doctor.checks import Check, error, errors, ok, warning
+from databus.doctor.checks import Check, error, ok, warning
 from databus.schemas.errors import DatabusError
 
-DISTRIBUTION = "databus-cdc"
 EXPIRES_SOON_DAYS = 30
 ASK_S = 3.0
 # What is left when everything is as large as it may be.
 SPARE_BYTES = 256 << 20
-_REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;(.*))?$")
-_BOUND = re.compile(r"(>=|<=|==|!=|<|>|~=)\s*([0-9][0-9.]*)")
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _OF_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "glusterfs", "ceph"})
-_COMPILED: Mapping[str, str] = {
-    "databus.relay.sources.mysql.binlog._decoder": "a MySQL source is thirty to forty times slower",
-    "databus.relay.sources.mysql.binlog._event_skipper": "a first start in the past waits longer",
-    "databus.relay.sources.mysql.scan._text_rows": "tables of MySQL are seeded five times slower",
-    "databus.relay.ring._core": "reading the ring is slower",
-    "databus.relay.log.gtids._frame_gtids": "a relay log is written several times slower",
-    "databus.schemas.event._crc": "events are checked slower",
-    "databus.schemas.stream._row_cutter": "clients cut events slower",
-    "databus.client.events._event_fields": "callbacks cost more",
-    "databus.schemas.rows._row_decoder": "clients decode rows ten times slower",
-}
 
 
 def filesystem_of(path: Path) -> str:
@@ -108,26 +89,6 @@ def check_cores(serving_processes: int, machine: Machine) -> Iterator[Check]:
         f"{serving_processes} serve and one captures, and there are {cores} cores: they take time "
         f"from capture; set at most {max(1, cores - 1)}, or 0 for one process that does both",
     )
-
-
-def check_packages(extras: Iterable[str] = ()) -> list[Check]:
-    """Check Python, the required packages, and the compiled modules."""
-    python = ".".join(map(str, sys.version_info[:3]))
-    subject = "packages"
-    if sys.version_info < (3, 11):  # noqa: UP036 - whoever runs it from elsewhere
-        return [error(subject, f"Python {python}: 3.11 or newer is needed")]
-    problems = [_requirement_problem(line, set(extras)) for line in _requirements()]
-    found = errors(subject, problems, f"databus {__version__}, Python {python}")
-    for module, effect in _COMPILED.items():
-        if find_spec(module) is None:
-            found.append(
-                warning(
-                    subject,
-                    f"{module} was not compiled: {effect}; install a C compiler, then "
-                    f"pip install --force-reinstall {DISTRIBUTION}",
-                )
-            )
-    return found
 
 
 def check_port(http: HttpSettings, service: str, *, is_running: bool) -> Check:
@@ -270,47 +231,3 @@ def _who_answers(http: HttpSettings, service: str, *, is_running: bool) -> Check
     if answering == service:
         return warning("http.port", f"{text}; if it is another than this one, {advice}")
     return error("http.port", f"{text}; {advice}")
-
-
-def _requirements() -> list[str]:
-    try:
-        return requires(DISTRIBUTION) or []
-    except PackageNotFoundError:
-        return []  # a checkout on the path, not installed: its imports have worked
-
-
-def _requirement_problem(line: str, extras: set[str]) -> str:
-    match = _REQUIREMENT.match(line)
-    if match is None or not _is_wanted(match[3] or "", extras):
-        return ""
-    name, bounds = match[1], match[2]
-    try:
-        found = version(name)
-    except PackageNotFoundError:
-        return f"{name} is not installed: pip install '{name}{bounds.strip()}'"
-    if all(_holds(found, sign, bound) for sign, bound in _BOUND.findall(bounds)):
-        return ""
-    return f"{name} is {found}, and must be {bounds.strip()}: pip install '{name}{bounds.strip()}'"
-
-
-def _is_wanted(marker: str, extras: set[str]) -> bool:
-    named = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)
-    return named[1] in extras if named else True
-
-
-def _holds(found: str, sign: str, bound: str) -> bool:
-    a, b = _numbers(found), _numbers(bound)
-    match sign:
-        case ">=":
-            return a >= b
-        case "<":
-            return a < b
-        case "<=":
-            return a <= b
-        case ">":
-            return a > b
-    return True
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:4])

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from databus.conf.extras import how_to_install
 from databus.leases.file_records import FileRecords
 from databus.leases.records import Records
 from databus.leases.store import LeaseStore
@@ -54,7 +55,7 @@ def open_kind(module: str, name: str, url: str) -> Any:
     try:
         kind = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        text = f"{error}: pip install 'databus-cdc[cluster]' installs what leases need"
+        text = f"{error}: {how_to_install('cluster')}"
         raise SettingsError(text) from error
     try:
         return kind(url)

@@ -49,11 +49,11 @@ from databus.doctor.machine import (
     check_cores,
     check_folder,
     check_key,
-    check_packages,
     check_port,
     check_secret_env,
     check_secret_file,
 )
+from databus.doctor.packages import check_packages
 from databus.doctor.servers import check_servers
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
 from databus.relay.captured_spans import SPANS_SUFFIX, load_stops

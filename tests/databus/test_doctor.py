@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from databus.conf.settings import HttpSettings
-from databus.doctor import machine as doctor_machine
-from databus.doctor.checks import Check, Verdict, errors, has_errors, ok, verdict_line
+from databus.doctor.checks import Check, Verdict, errors, ok, verdict_line
 from databus.doctor.machine import (
     MACHINE,
     Growth,
@@ -20,7 +19,6 @@ from databus.doctor.machine import (
     check_cores,
     check_folder,
     check_key,
-    check_packages,
     check_port,
     check_secret_env,
     check_secret_file,
@@ -41,25 +39,6 @@ def assert_is(check: Check, verdict: Verdict, *texts: str) -> None:
     assert check.verdict is verdict, check
     for text in texts:
         assert text in check.text
-
-
-def test_the_packages_of_this_installation_are_as_they_should_be() -> None:
-    assert not has_errors(check_packages())
-    assert_is(check_packages()[0], Verdict.OK, "Python 3.")
-
-
-def test_a_package_that_is_missing_or_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ["tornado>=6.4", "click>=99.1", "no-such-thing>=1", "delta>=1; extra == 'spark'"]
-    monkeypatch.setattr(doctor_machine, "requires", lambda _: wanted)
-    too_old, missing = check_packages()
-    assert_is(too_old, Verdict.ERROR, "click is", "must be >=99.1: pip install 'click>=99.1'")
-    assert_is(missing, Verdict.ERROR, "no-such-thing is not installed")
-    assert any("delta" in check.text for check in check_packages(["spark"]))
-
-
-def test_compiled_modules_that_are_missing_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_machine, "find_spec", lambda _: None)
-    assert {check.verdict for check in check_packages()[1:]} == {Verdict.WARNING}
 
 
 def test_a_free_port_is_well_and_one_in_use_says_who_answers() -> None:

@@ -19,7 +19,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def spark() -> None:
-    """Run jobs on Spark. They need the extra: pip install 'databus-cdc[spark]', and Java 17.
+    """Run jobs on Spark. They need the extra `spark` of databus-cdc, and Java 17.
 
     Example: `databus spark load shop.orders delta:lake/orders --bootstrap http://127.0.0.1:11116`
     """

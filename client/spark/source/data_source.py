@@ -130,8 +130,9 @@ def _ours(module: str) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(
             f"the Python of this Spark worker ({sys.executable} on {platform.node()}) lacks "
-            f"{error.name}: run pip install 'databus-cdc[spark]' there, with the driver's version, "
-            "or name with PYSPARK_PYTHON a Python that has it"
+            f"{error.name}: install databus-cdc there, in the driver's version and with its extra "
+            "`spark` (pip install '.[spark]' in a checkout, or 'FILE.whl[spark]' of a wheel), or "
+            "name with PYSPARK_PYTHON a Python that has it"
         ) from error
 
 

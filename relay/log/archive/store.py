@@ -42,7 +42,7 @@ class ArchiveStore:
             from pyarrow import fs
         except ImportError as error:
             raise SettingsError(
-                f"archive {shown(uri)}: it needs pyarrow: pip install 'databus-cdc[arrow]'"
+                f"archive {shown(uri)}: it needs pyarrow: pip install pyarrow"
             ) from error
         self._uri = uri
         self._errors = (OSError, pa.ArrowException)

@@ -237,4 +237,4 @@ def test_without_pyarrow_the_error_says_what_to_install() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_PYARROW], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "to_arrow() needs pyarrow: pip install 'databus-cdc[arrow]'"
+    assert done.stdout.strip() == "to_arrow() needs pyarrow: pip install pyarrow"

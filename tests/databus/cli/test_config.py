@@ -80,7 +80,7 @@ def test_a_command_whose_extra_is_not_installed_names_the_extra(words: list[str]
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=ROOT
     )
     assert result.returncode == 1
-    assert "pip install 'databus-cdc[spark]'" in result.stderr
+    assert "pip install '.[spark]'" in result.stderr
     assert "Traceback" not in result.stderr
 
 

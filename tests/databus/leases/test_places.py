@@ -51,7 +51,9 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
         raise ModuleNotFoundError("No module named 'kazoo'")
 
     monkeypatch.setattr(places, "import_module", missing)
-    with pytest.raises(SettingsError, match=r"'kazoo': pip install 'databus-cdc\[cluster\]'"):
+    with pytest.raises(
+        SettingsError, match=r"'kazoo': it needs the extra .cluster. of databus-cdc: pip install"
+    ):
         open_leases("zookeeper://127.0.0.1:1")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Protocol
 
+from databus.conf.extras import how_to_install
 from databus.relay.serving.canal.protocol.errors import BAD_REQUEST, CanalError
 
 MOST_CHARS = 64 << 10
@@ -119,5 +120,5 @@ def _engine() -> Any:
     try:
         return import_module("re2")
     except ModuleNotFoundError as error:
-        text = f"{error}: pip install 'databus-cdc[canal]' installs what filters need"
+        text = f"{error}: {how_to_install('canal')}"
         raise CanalError(BAD_REQUEST, text) from error

@@ -179,5 +179,5 @@ def test_a_worker_without_the_package_says_how_to_install_it(tmp_path: Path) -> 
     )
     said = done.stdout.decode()
     assert "lacks databus" in said, done.stderr.decode()
-    assert "pip install 'databus-cdc[spark]'" in said
+    assert "pip install '.[spark]'" in said
     assert "PYSPARK_PYTHON" in said

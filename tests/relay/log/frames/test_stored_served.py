@@ -36,9 +36,11 @@ ZSTD = {"Accept-Encoding": "zstd"}
 ASKED: dict[str, Any] = {"ddl": "true", "size": 1 << 20}
 
 
-@pytest.fixture(scope="module")
-def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedRelay]:
-    served = ServedRelay(tmp_path_factory.mktemp("zstd"), **settings())
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[ServedRelay]:
+    # One for each test: a relay closes a segment that nobody reads and opens it again, which would
+    # look like a file that the next test leaves open.
+    served = ServedRelay(tmp_path, **settings())
     fill(served, range(1, LAST + 1))
     wait_for_log(served, LAST)
     yield served

@@ -51,6 +51,7 @@ COMMANDS = {
     ),
     "log": CommandAt("databus.relay.cli.log:log", "Look at a relay log, check, cut, export it."),
     "relay": CommandAt("databus.relay.cli.relay:relay", "Capture change logs and serve them."),
+    "run": CommandAt("databus.standalone.cli.run:run", "Run a relay and its bootstrap pair."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
     "servers": CommandAt(
         "databus.cli.servers:servers", "Show the servers that clients find by a coordinator."

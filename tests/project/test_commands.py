@@ -35,6 +35,7 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "log show": ("tests/relay/cli/test_log.py", 'databus("show", '),
     "log verify": ("tests/relay/cli/test_log.py", 'databus("verify", '),
     "relay run": ("docs/getting-started.md", "databus relay run -c relay.toml"),
+    "run": ("tests/standalone/test_process.py", 'Node(tmp_path, "run", "-c"'),
     "schema check": ("tests/registry/test_cli.py", '"check"'),
     "schema generate": ("tests/relay/cli/test_schema.py", '"generate"'),
     "schema list": ("tests/registry/test_cli.py", '"list"'),

@@ -133,6 +133,7 @@ bootstrap/service.py: the pair as a daemon
 bootstrap/verify: stored rows against the database's
 bootstrap/cli: its commands
 standalone: a relay and its bootstrap pair in one process
+standalone/quickstart: from a database's URI to a settings file
 standalone/cli: its commands
 demo: a shop, a relay and a consumer
 """.strip().splitlines()

@@ -1,1 +1,1 @@
-"""The command `databus run`."""
+"""The commands `databus run` and `databus quickstart`."""

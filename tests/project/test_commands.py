@@ -34,6 +34,7 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "log list": ("tests/relay/cli/test_log.py", 'databus("list", '),
     "log show": ("tests/relay/cli/test_log.py", 'databus("show", '),
     "log verify": ("tests/relay/cli/test_log.py", 'databus("verify", '),
+    "quickstart": ("tests/standalone/cli/test_quickstart.py", '["quickstart", "--no-run"'),
     "relay run": ("docs/getting-started.md", "databus relay run -c relay.toml"),
     "run": ("tests/standalone/test_process.py", 'Node(tmp_path, "run", "-c"'),
     "schema check": ("tests/registry/test_cli.py", '"check"'),

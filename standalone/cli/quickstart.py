@@ -6,6 +6,8 @@ import os
 import time
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,8 +121,11 @@ def quickstart(
     """
     wishes = Wishes(folder, port, bootstrap_port, yes, only_prints)
     if parse_uri(uri).scheme == "mysql":
-        password = _password(ask_password, password_file, password_env)
-        database = _mysql(uri, password, socket, account, folder)
+        if sum((ask_password, password_file is not None, password_env is not None)) > 1:
+            raise click.UsageError("give one of --ask-password, --password-file, --password-env")
+        file = folder / f"{account}.password"
+        login = Login(uri=uri, socket=socket, account=account, password_file=file)
+        database = _mysql(login, partial(_password, ask_password, password_file, password_env))
     else:
         database = _sqlite(uri, folder)
     file = folder / NAME
@@ -135,8 +140,6 @@ def quickstart(
 
 def _password(asks: bool, file: Path | None, variable: str | None) -> str:
     """Return the password of the URI's user; empty without one. Raises SettingsError."""
-    if sum((asks, file is not None, variable is not None)) > 1:
-        raise click.UsageError("give one of --ask-password, --password-file and --password-env")
     if asks:
         return str(click.prompt("Password", hide_input=True, err=True))
     if file is not None:
@@ -146,16 +149,17 @@ def _password(asks: bool, file: Path | None, variable: str | None) -> str:
     return os.environ.get(variable or "", "")
 
 
-def _mysql(uri: str, password: str, socket: Path | None, account: str, folder: Path) -> Database:
-    login = Login(
-        uri=uri,
-        password=password,
-        socket=socket,
-        account=account,
-        password_file=folder / f"{account}.password",
-    )
-    server = Server(login)
-    return Database(login.label, server.look, server.run)
+def _mysql(login: Login, password: Callable[[], str]) -> Database:
+    """Return the database of a login, whose password is asked for when it is needed."""
+
+    @cache
+    def server() -> Server:
+        given = password()
+        if not given and login.address.user == login.account and login.password_file.exists():
+            given = login.kept_password()
+        return Server(replace(login, password=given))
+
+    return Database(login.label, lambda: server().look(), lambda sql: server().run(sql))
 
 
 def _sqlite(uri: str, folder: Path) -> Database:

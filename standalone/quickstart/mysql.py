@@ -92,6 +92,10 @@ class Login:
         host = f"[{address.host}]" if ":" in address.host else address.host
         return f"mysql://{self.account}@{host}:{address.port}"
 
+    def kept_password(self) -> str:
+        """Return the password in the account's file."""
+        return hide(self.password_file.read_text(encoding="utf-8").partition("\n")[0].strip())
+
 
 class Server:
     """One server, as the login's user sees it."""
@@ -165,11 +169,11 @@ class Server:
 
     def _password(self) -> str:
         """Return the account's password: the one in its file, or else a new one."""
-        file = self._login.password_file
-        if self._login.address.user == self._login.account and self._login.password:
-            return self._login.password
-        if file.exists():
-            return hide(file.read_text(encoding="utf-8").partition("\n")[0].strip())
+        login = self._login
+        if login.address.user == login.account and login.password:
+            return login.password
+        if login.password_file.exists():
+            return login.kept_password()
         return hide(secrets.token_urlsafe(PASSWORD_BYTES))
 
     def _account(self, is_mariadb: bool, password: str, sources: Sequence[str]) -> list[Statement]:

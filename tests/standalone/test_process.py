@@ -92,6 +92,17 @@ def test_a_kill_in_the_middle_of_seeding_loses_nothing_when_it_is_started_again(
     assert read_until_equal(node, "shop.orders", orders.rows) == orders.rows()
 
 
+def test_readers_may_have_processes_of_their_own(node: Node) -> None:
+    shop = make_shop(node.folder)
+    orders = SqliteOrders(shop)
+    node.write(sqlite_source(shop))
+    node.file.write_text("serving_processes = 1\n" + node.file.read_text())
+    node.start()
+    assert read_until_equal(node, "shop.orders", orders.rows) == orders.rows()
+    os.kill(node.child.pid, signal.SIGTERM)
+    assert node.ended() == 0
+
+
 def test_sigterm_ends_both_and_leaves_nothing_listening(node: Node) -> None:
     node.write(sqlite_source(make_shop(node.folder)))
     node.start()

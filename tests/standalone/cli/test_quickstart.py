@@ -45,7 +45,6 @@ def quickstart(folder: Path, *words: object, typed: str = "") -> Result:
         main,
         ["quickstart", "--no-run", "--folder", str(folder), *map(str, words)],
         input=typed,
-        env={"DB_PASSWORD": None},
     )
 
 
@@ -121,6 +120,8 @@ def test_one_command_serves_every_row_of_a_mariadb_while_a_writer_goes_on(
     with started(tmp_path, f"{shop.server.uri}/{shop.name}", *given) as node:
         with writing(shop.run):
             node.start()
+            node.child.kill()
+            node.start()
             node.wait_for(lambda: "active" in node.statuses().values())
         assert read_until_equal(node, f"{shop.name}.orders", rows) == rows()
         assert "Traceback" not in node.said
@@ -161,7 +162,9 @@ def test_typed_again_it_changes_nothing_more(shop: Database, tmp_path: Path) -> 
     assert first.exit_code == 0, first.output
     file = tmp_path / "databus" / "databus.toml"
     file.write_text(file.read_text() + "# mine\n")
-    second = mysql(shop, tmp_path)
+    uri = f"mysql://root@127.0.0.1:{shop.server.port}/{shop.name}"
+    second = quickstart(tmp_path / "databus", uri, "-p", "--account", "capture")
+    assert "Password" not in second.output, "nobody logs in"
     assert second.exit_code == 0
     assert "it goes on with that" in second.output
     assert file.read_text().endswith("# mine\n")
@@ -172,9 +175,7 @@ def test_with_its_own_account_it_needs_no_administrator(shop: Database, tmp_path
     assert mysql(shop, tmp_path, "--yes").exit_code == 0
     (tmp_path / "databus" / "databus.toml").unlink()
     uri = f"mysql://capture@127.0.0.1:{shop.server.port}/{shop.name}"
-    secret = tmp_path / "databus" / "capture.password"
-    given = ("--account", "capture", "--password-file", secret)
-    found = quickstart(tmp_path / "databus", uri, *given)
+    found = quickstart(tmp_path / "databus", uri, "--account", "capture")
     assert found.exit_code == 0, found.output
     assert "nothing is missing in the database" in found.output
 
@@ -189,6 +190,23 @@ def test_a_wrong_password_says_how_to_give_the_right_one(shop: Database, tmp_pat
     assert "Access denied" in found.output
     assert "give the user's password with -p" in found.output
     assert not (tmp_path / "databus").exists()
+
+
+@pytest.mark.mariadb
+def test_the_password_is_asked_for_or_in_the_environment(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, secret = f"{shop.server.uri}/{shop.name}", shop.server.password
+    given = ("--print", "--account", "capture")
+    asked = quickstart(tmp_path, uri, "-p", *given, typed=f"{secret}\n")
+    assert asked.exit_code == 0, asked.output
+    assert secret not in asked.output
+    monkeypatch.setenv("ADMIN", secret)
+    assert quickstart(tmp_path, uri, "--password-env", "ADMIN", *given).exit_code == 0
+    none = quickstart(tmp_path, uri, "--password-env", "NOBODY", *given)
+    assert "the variable NOBODY is not set" in none.output
+    both = quickstart(tmp_path, uri, "-p", "--password-env", "ADMIN", *given)
+    assert "give one of" in both.output
 
 
 @pytest.mark.mariadb

@@ -94,6 +94,17 @@ class Node:
         return self.child.wait(PATIENCE_S)
 
 
+@contextmanager
+def started(folder: Path, uri: str, *words: object) -> Iterator[Node]:
+    """Type `databus quickstart`, and stop it at the end; `start` waits until it serves."""
+    command = ("quickstart", uri, "--yes", "--folder", folder / "databus", *words)
+    node = Node(folder).with_ports(*command)
+    try:
+        yield node
+    finally:
+        node.child.stop(20)
+
+
 def sqlite_source(path: Path) -> str:
     """Return the settings of a shop in SQLite."""
     return f'name = "shop"\nuri = "sqlite:{path}"\nsources = ["shop.orders"]'

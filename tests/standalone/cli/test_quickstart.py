@@ -7,8 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,23 +18,12 @@ from databus.demo.processes import child_environment, python_module
 from tests.mariadb_server import Database
 from tests.standalone.nodes import (
     ROWS,
-    Node,
     SqliteOrders,
     make_shop,
     read_until_equal,
+    started,
     writing,
 )
-
-
-@contextmanager
-def started(folder: Path, uri: str, *words: object) -> Iterator[Node]:
-    """Type the command, and stop it at the end; `start` waits until it serves."""
-    command = ("quickstart", uri, "--yes", "--folder", folder / "databus", *words)
-    node = Node(folder).with_ports(*command)
-    try:
-        yield node
-    finally:
-        node.child.stop(20)
 
 
 def quickstart(folder: Path, *words: object, typed: str = "") -> Result:

@@ -78,6 +78,11 @@ class Wishes(NamedTuple):
     help="The server's socket, such as /run/mysqld/mysqld.sock, to look and run the SQL through.",
 )
 @click.option(
+    "--tls-ca",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="CA certificates (PEM) that verify the server; TLS is on when given.",
+)
+@click.option(
     "--account",
     default="databus",
     show_default=True,
@@ -104,6 +109,7 @@ def quickstart(
     password_file: Path | None,
     password_env: str | None,
     socket: Path | None,
+    tls_ca: Path | None,
     account: str,
     folder: Path,
     port: int | None,
@@ -124,7 +130,7 @@ def quickstart(
         if sum((ask_password, password_file is not None, password_env is not None)) > 1:
             raise click.UsageError("give one of --ask-password, --password-file, --password-env")
         file = folder / f"{account}.password"
-        login = Login(uri=uri, socket=socket, account=account, password_file=file)
+        login = Login(uri=uri, socket=socket, account=account, password_file=file, tls_ca=tls_ca)
         database = _mysql(login, partial(_password, ask_password, password_file, password_env))
     else:
         database = _sqlite(uri, folder)
@@ -240,7 +246,10 @@ def _agrees(found: Found, wishes: Wishes) -> bool:
     needs, file = found.needs, found.password_file
     if wishes.only_prints:
         if file is not None and needs.statements and not file.exists():
-            click.echo(f"A run of this command makes a password and keeps it in {file}.")
+            click.echo(
+                f"In place of … is a password. This command makes one and keeps it in {file}; if "
+                "you run the SQL yourself, choose one, and write it there (chmod 600)."
+            )
         return False
     if not (needs.statements or needs.installs):
         click.echo("nothing is missing in the database")

@@ -47,6 +47,7 @@ class Found(NamedTuple):
     tables: tuple[FoundTable, ...]
     needs: Needs
     password_file: Path | None = None
+    tls_ca: Path | None = None
     password: str = ""
 
     @property

@@ -62,6 +62,7 @@ class Login:
     socket: Path | None = None
     account: str = "databus"
     password_file: Path = Path("databus.password")
+    tls_ca: Path | None = None
 
     @property
     def database(self) -> str:
@@ -76,8 +77,13 @@ class Login:
         """The server, as the URI's user; raises SettingsError."""
         parts = urlsplit(self.uri)
         bare = parts._replace(path="").geturl()
-        address = address_of(_source("quickstart", bare, ["a.b"]))
+        address = address_of(_source(bare, ["a.b"], **self.tls))
         return replace(address, password=hide(self.password))
+
+    @property
+    def tls(self) -> dict[str, str]:
+        """The settings of TLS."""
+        return {"tls_ca": str(self.tls_ca.absolute())} if self.tls_ca else {}
 
     @property
     def label(self) -> str:
@@ -102,7 +108,7 @@ class Server:
 
     def __init__(self, login: Login) -> None:
         self._login = login
-        settings = _source("quickstart", login.capture_uri, ["a.b"])
+        settings = _source(login.capture_uri, ["a.b"])
         self._catalog = ServerCatalog(login.address, settings, 0)
 
     def look(self) -> Found:
@@ -120,8 +126,9 @@ class Server:
             login.capture_uri,
             tables,
             needs,
-            login.password_file,
-            password,
+            password_file=login.password_file,
+            password=password,
+            tls_ca=login.tls_ca.absolute() if login.tls_ca else None,
         )
 
     def run(self, statements: Sequence[Statement]) -> None:
@@ -210,8 +217,9 @@ class Server:
 
     def _may_capture(self, sources: Sequence[str]) -> bool:
         """Return whether the account can do all that capture needs, as `databus doctor` checks."""
-        file = str(self._login.password_file.absolute())
-        source = _source("quickstart", self._login.capture_uri, sources, password_file=file)
+        login = self._login
+        file = str(login.password_file.absolute())
+        source = _source(login.capture_uri, sources, password_file=file, **login.tls)
         return not has_errors(check_source(source, time.time(), reads_log=True, newest_scn=None))
 
     def _logs_in(self, password: str) -> bool:
@@ -223,8 +231,8 @@ class Server:
             return False
 
 
-def _source(name: str, uri: str, sources: Sequence[str], **more: str) -> PhysicalSourceSettings:
-    raw = {"name": name, "uri": uri, "sources": list(sources), **more}
+def _source(uri: str, sources: Sequence[str], **more: str) -> PhysicalSourceSettings:
+    raw = {"name": "quickstart", "uri": uri, "sources": list(sources), **more}
     return build_settings(raw, PhysicalSourceSettings, uri)
 
 

@@ -37,7 +37,9 @@ def settings_text(found: Found, port: int, bootstrap_port: int) -> str:
 
     A JSON string of plain text is a TOML string, too.
     """
-    password = [f"password_file = {_text(found.password_file.name)}"] if found.password_file else []
+    secrets = [f"password_file = {_text(found.password_file.name)}"] if found.password_file else []
+    if found.tls_ca:
+        secrets.append(f"tls_ca = {_text(str(found.tls_ca))}")
     lines = [
         f"{_WRITTEN}{found.label}",
         "# It is yours to change: `databus config reference relay` lists all settings, and",
@@ -53,7 +55,7 @@ def settings_text(found: Found, port: int, bootstrap_port: int) -> str:
         "[[physical_sources]]",
         f"name = {_text(found.name)}",
         f"uri = {_text(found.uri)}",
-        *password,
+        *secrets,
         "sources = [",
         *(f"    {_text(source)}," for source in found.sources),
         "]",

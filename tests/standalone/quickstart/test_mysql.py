@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from databus.schemas.errors import SettingsError, SourceError
 from databus.standalone.quickstart.found import NO_KEY, Found
 from databus.standalone.quickstart.mysql import Login, Server
 from tests.mariadb_server import Database, connect
+from tests.relay.sources.certificates import write_certificates
 
 pytestmark = pytest.mark.mariadb
 
@@ -132,3 +134,32 @@ def test_a_server_without_a_log_is_said_with_the_lines_of_its_option_file(tmp_pa
     assert needs.problems == ("log_bin is OFF, and must be ON: start the server with --log-bin",)
     assert needs.option_lines[:2] == ("[mysqld]", "log_bin")
     assert needs.statements == ()
+
+
+def test_a_server_that_wants_tls_is_looked_at_with_the_ca_that_is_given(tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    ca = tmp_path / "ca.pem"
+    options = {
+        "ssl-ca": str(ca),
+        "ssl-cert": str(tmp_path / "cert.pem"),
+        "ssl-key": str(tmp_path / "key.pem"),
+        "require-secure-transport": "ON",
+    }
+    with PrivateMariaDB(options=options) as server:
+        with closing(connect(server, ssl_ca=str(ca))) as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE DATABASE d")
+            cursor.execute("CREATE TABLE d.t (id INT PRIMARY KEY)")
+        made = Login(
+            uri=f"{server.uri}/d",
+            password=server.password,
+            account="capture",
+            password_file=tmp_path / "capture.password",
+            tls_ca=ca,
+        )
+        found = Server(made).look()
+        assert (found.sources, found.tls_ca) == (["d.t"], ca)
+        Server(made).run(found.needs.statements)
+        made.password_file.write_text(found.password)
+        assert Server(made).look().needs.statements == ()
+        with pytest.raises(SourceError, match="set tls_ca"):
+            Server(replace(made, tls_ca=None)).look()

@@ -36,6 +36,13 @@ def test_the_file_has_what_can_be_captured_and_is_read_back(tmp_path: Path) -> N
     assert (settings.http.port, settings.bootstrap.port) == (7, 8)
 
 
+def test_the_server_is_verified_with_the_ca_that_was_given(tmp_path: Path) -> None:
+    file = tmp_path / NAME
+    file.write_text(settings_text(FOUND._replace(tls_ca=Path("/etc/ca.pem")), 7, 8))
+    (source,) = load_settings(file, RelaySettings).physical_sources
+    assert source.tls_ca == Path("/etc/ca.pem")
+
+
 def test_a_file_of_its_own_is_known_again_for_the_same_database_only(tmp_path: Path) -> None:
     file = tmp_path / NAME
     assert not is_written_for(file, LABEL)

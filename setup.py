@@ -18,7 +18,7 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
-ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "demo")
+ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "standalone", "demo")
 
 COMPILED = [] if "CFLAGS" in os.environ else ["-g0"]
 

@@ -13,7 +13,10 @@ from databus.conf.settings import BootstrapSettings, ClientSettings, RelaySettin
 from databus.schemas.errors import SettingsError
 
 PAGES: dict[str, tuple[type[Settings], str]] = {
-    "relay": (RelaySettings, "The settings of `databus relay run -c relay.toml`."),
+    "relay": (
+        RelaySettings,
+        "The settings of `databus relay run -c relay.toml` and of `databus run`.",
+    ),
     "bootstrap": (
         BootstrapSettings,
         "The settings of `databus bootstrap run -c bootstrap.toml`.",

@@ -7,14 +7,28 @@ gets the model.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from databus.conf.bootstrap_settings import (
+    BootstrapHttpSettings,
+    BootstrapSettings,
+    PairSettings,
+)
 from databus.conf.canal_settings import CanalSettings
 from databus.conf.model import PlaceText, Settings, SizeBytes
 from databus.conf.ptubes_settings import PtubesSettings, ReaderTaskSettings
-from databus.conf.reaching import EVERYWHERE, is_loopback
+from databus.conf.reaching import is_loopback
+from databus.conf.server_settings import (
+    COORDINATOR_TEXT,
+    LOG_FORMAT,
+    ROOM,
+    BackOffSettings,
+    HttpSettings,
+    ListedServerSettings,
+    ServerAccessSettings,
+)
 from databus.conf.source_names import doubles
 from databus.conf.source_settings import (
     PhysicalSourceSettings,
@@ -32,6 +46,7 @@ __all__ = [
     "HttpSettings",
     "ListedServerSettings",
     "MaxScnSettings",
+    "PairSettings",
     "PhysicalSourceSettings",
     "PtubesSettings",
     "ReaderTaskSettings",
@@ -44,166 +59,6 @@ __all__ = [
 ]
 
 
-class HttpSettings(Settings):
-    """The address of an HTTP server, its tokens, and its limits.
-
-    A server that other machines reach needs tokens, or `open_to_all = true`. Tokens are in
-    files that only the server's user may read, or in environment variables.
-    """
-
-    host: str = Field(
-        default="127.0.0.1", description="Address to bind; loopback unless you say otherwise"
-    )
-    port: int = Field(default=11115, ge=0, le=65535, description="Port to bind; 0 picks a free one")
-    tls_cert: Path | None = Field(
-        default=None,
-        description="Certificate with its chain, PEM; the server speaks HTTPS when given",
-    )
-    tls_key: Path | None = Field(
-        default=None, validate_default=True, description="Its key, PEM, without a passphrase"
-    )
-    reader_tokens_file: Path | None = Field(
-        default=None, description="File with readers' tokens, one per line; `#` begins a comment"
-    )
-    admin_tokens_file: Path | None = Field(
-        default=None,
-        description="File with admins' tokens, who may also pause, resume, restart and drain",
-    )
-    reader_token_env: str | None = Field(
-        default=None, description="Environment variable with a reader's token"
-    )
-    admin_token_env: str | None = Field(
-        default=None, description="Environment variable with an admin's token"
-    )
-    open_to_all: bool = Field(
-        default=False,
-        validate_default=True,
-        description="Bind an address that other machines reach, without tokens",
-    )
-    max_request_bytes: SizeBytes = Field(
-        default=256 << 10, ge=1024, description="Longest request, headers and query string included"
-    )
-    max_filter_bytes: SizeBytes = Field(
-        default=64 << 10, ge=1024, description="Longest `filters`, `filter` or `subs` of a request"
-    )
-    max_connections: int = Field(default=1000, ge=1, description="Most connections served at once")
-    max_connections_per_client: int = Field(
-        default=300, ge=1, description="Most connections from one client address"
-    )
-    request_s: float = Field(
-        default=20.0,
-        gt=0,
-        description="Time in which a new connection must send its first request, and any request "
-        "its body; otherwise the connection is closed",
-    )
-    idle_connection_s: float = Field(
-        default=120.0, gt=0, description="Time without a byte after which a connection is closed"
-    )
-    max_response_bytes: SizeBytes = Field(
-        default=16 << 20, ge=4096, description="Largest answer; a larger `size` is cut to it"
-    )
-    max_wait_ms: int = Field(default=30_000, ge=0, description="Longest `wait` of a long-poll")
-    max_answer_s: float = Field(
-        default=60.0,
-        gt=0,
-        description="Longest work for one request, without the `wait` of a long-poll",
-    )
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether requests need a token."""
-        return any(
-            (
-                self.reader_tokens_file,
-                self.admin_tokens_file,
-                self.reader_token_env,
-                self.admin_token_env,
-            )
-        )
-
-    @field_validator("tls_key")
-    @classmethod
-    def _certificate_and_key(cls, key: Path | None, info: ValidationInfo) -> Path | None:
-        if (key is None) != (info.data.get("tls_cert") is None):
-            raise ValueError("tls_cert and tls_key are given together, or neither is")
-        return key
-
-    @field_validator("open_to_all")
-    @classmethod
-    def _closed_unless_said(cls, is_open: bool, info: ValidationInfo) -> bool:
-        host = info.data.get("host", "")
-        tokens = ("reader_tokens_file", "admin_tokens_file", "reader_token_env", "admin_token_env")
-        if is_open or is_loopback(host) or any(info.data.get(name) for name in tokens):
-            return is_open
-        raise ValueError(
-            f"others reach the address {host!r}, and could read every row: name the tokens of who "
-            "may (reader_tokens_file, admin_tokens_file), or set open_to_all = true where "
-            "something else keeps others out"
-        )
-
-
-class ServerAccessSettings(Settings):
-    """A client's token for relays and bootstrap servers, and the CA that verifies them."""
-
-    token_file: Path | None = Field(
-        default=None, description="File with the token, first line; only its user may read it"
-    )
-    token_env: str | None = Field(default=None, description="Environment variable with the token")
-    tls_ca: Path | None = Field(
-        default=None,
-        description="CA certificates (PEM) for servers at `https://`; without it, those of the "
-        "system",
-    )
-
-    @field_validator("token_env")
-    @classmethod
-    def _one_token(cls, name: str | None, info: ValidationInfo) -> str | None:
-        if name and info.data.get("token_file"):
-            raise ValueError("give token_file or token_env, not both")
-        return name
-
-
-LOG_FORMAT: Any = Field(
-    default="text", description="Format of the log on stderr: `text`, or `json`, an object per line"
-)
-
-
-COORDINATOR_TEXT = "`file:FOLDER`, `zookeeper://HOST:PORT,…/PATH` or a URL of SQLAlchemy"
-ROOM: Any = Field(
-    default="",
-    max_length=100,
-    description="Where it runs: a client reads from servers of its own room if it can",
-)
-
-
-class ListedServerSettings(Settings):
-    """A server that clients may find by a coordinator."""
-
-    http: HttpSettings
-    coordinator: str = Field(
-        default="",
-        description=f"Where clients find it: {COORDINATOR_TEXT}; empty = they name it themselves",
-    )
-    public_url: str = Field(
-        default="",
-        validate_default=True,
-        pattern=r"^(https?://[^\s/]+)?$",
-        description="Its URL as clients reach it; empty = host and port of `http`",
-    )
-    room: str = ROOM
-
-    @field_validator("public_url")
-    @classmethod
-    def _can_be_found(cls, url: str, info: ValidationInfo) -> str:
-        http = info.data.get("http")
-        if info.data.get("coordinator") and not url and http and http.host in EVERYWHERE:
-            raise ValueError(
-                f"clients cannot find it at http.host = {http.host!r}: give its URL, such as "
-                f'"http://relay-a.example.com:{http.port}"'
-            )
-        return url
-
-
 class MaxScnSettings(Settings):
     """The store of the last SCN written to the ring."""
 
@@ -212,7 +67,7 @@ class MaxScnSettings(Settings):
 
 
 class RelaySettings(ListedServerSettings):
-    """A relay: `databus relay run -c relay.toml`."""
+    """A relay, `databus relay run -c relay.toml`, or with its bootstrap pair, `databus run`."""
 
     data_dir: Path = Field(description="Rings, MaxSCN and schema store live here")
     schema_dir: Path | None = Field(
@@ -237,6 +92,10 @@ class RelaySettings(ListedServerSettings):
     )
     ptubes: PtubesSettings | None = Field(
         default=None, description="Serve stock clients of Ptubes; none = it does not"
+    )
+    bootstrap: PairSettings = Field(
+        default_factory=PairSettings,
+        description="The bootstrap pair of `databus run`; `databus relay run` starts none",
     )
 
     @field_validator("canal")
@@ -294,18 +153,6 @@ class RelaySettings(ListedServerSettings):
         for task in ptubes.reader_tasks if ptubes and tables else ():
             task.check(tables)
         return ptubes
-
-
-class BackOffSettings(Settings):
-    """Waits between retries: `s' = min(max, s·factor + delta)`, with jitter."""
-
-    first_s: float = Field(default=0.05, ge=0, description="First wait")
-    factor: float = Field(
-        default=2.0, ge=1, description="Each wait is the one before it times this"
-    )
-    delta_s: float = Field(default=0.0, ge=0, description="… plus this")
-    max_s: float = Field(default=10.0, gt=0, description="Longest wait")
-    jitter: float = Field(default=0.2, ge=0, le=1, description="Share of each wait that is random")
 
 
 class ClientHttpSettings(HttpSettings):
@@ -423,71 +270,3 @@ class ClientSettings(Settings):
         if not url and not info.data.get("relays"):
             raise ValueError("no server is named: give relays, or the coordinator that lists them")
         return url
-
-
-class BootstrapHttpSettings(HttpSettings):
-    """The address of the bootstrap server, and its limits."""
-
-    port: int = Field(default=11116, ge=0, le=65535, description="Port to bind; 0 picks a free one")
-
-
-class BootstrapSettings(ListedServerSettings):
-    """A bootstrap pair: `databus bootstrap run -c bootstrap.toml`.
-
-    The blocks of `physical_sources` can be copied from the relay's file. The names must be
-    the relay's, the seeder reads the database, and settings of a ring are not used.
-    """
-
-    data_dir: Path = Field(description="One store for each physical source lives here")
-    relays: tuple[str, ...] = Field(
-        description="Relay URLs that the producers read from", min_length=1
-    )
-    relay_access: ServerAccessSettings = Field(
-        default_factory=ServerAccessSettings, description="Token and CA for those relays"
-    )
-    http: BootstrapHttpSettings = Field(
-        default_factory=BootstrapHttpSettings, description="The HTTP server"
-    )
-    physical_sources: tuple[PhysicalSourceSettings, ...] = Field(
-        min_length=1, description="What is kept, as in the relay's file"
-    )
-    fill_lease_s: float | None = Field(
-        default=None,
-        ge=0.5,
-        description="Several processes may `run` on the stores: one of them fills each, under a "
-        "lease at `coordinator` or else in `data_dir`, and the others stand by and serve. One "
-        "that is not heard of for so long is followed by another after at most 1.5 times that",
-    )
-    log_format: Literal["text", "json"] = LOG_FORMAT
-    log_retention_s: float = Field(
-        default=7 * 86400.0, gt=0, description="Log rows older than this are deleted"
-    )
-    log_retention_bytes: SizeBytes = Field(
-        default=10 << 30, ge=1 << 20, description="Most bytes of the log of a physical source"
-    )
-    deleted_retention_s: float = Field(
-        default=30 * 86400.0,
-        gt=0,
-        description="How long deletions of rows are remembered, for consumers that return after "
-        "that time",
-    )
-    retention_every_s: float = Field(
-        default=60.0, gt=0, description="Time between two deletions of expired rows"
-    )
-    chunk_rows: int = Field(default=2000, ge=1, description="Rows of one read of the seeder")
-    most_rows_per_s: int = Field(
-        default=0, ge=0, description="Most rows that the seeder reads in a second; 0 = no limit"
-    )
-    back_off: BackOffSettings = Field(
-        default_factory=BackOffSettings, description="Waits between retries"
-    )
-
-    @field_validator("physical_sources")
-    @classmethod
-    def _one_store_each(
-        cls, sources: tuple[PhysicalSourceSettings, ...]
-    ) -> tuple[PhysicalSourceSettings, ...]:
-        names = [source.name for source in sources]
-        if len(set(names)) != len(names):
-            raise ValueError("each physical source is listed once")
-        return sources

@@ -19,6 +19,7 @@ PACKAGES = {
     "client": "schemas conf registry relay/sources relay/log/archive",
     "bootstrap": "schemas conf registry relay/sources client",
     "pyspark_databus": "client/spark",
+    "standalone": "schemas conf registry relay client bootstrap",
     "demo": "schemas conf registry relay client bootstrap",
 }
 
@@ -131,6 +132,9 @@ bootstrap/admin: admin API, metrics
 bootstrap/service.py: the pair as a daemon
 bootstrap/verify: stored rows against the database's
 bootstrap/cli: its commands
+standalone: a relay and its bootstrap pair in one process
+standalone/quickstart: from a database's URI to a settings file
+standalone/cli: its commands
 demo: a shop, a relay and a consumer
 """.strip().splitlines()
 )

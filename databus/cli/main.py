@@ -51,7 +51,11 @@ COMMANDS = {
         "databus.client.cli.group:group", "Show, move and resize groups of consumers."
     ),
     "log": CommandAt("databus.relay.cli.log:log", "Look at a relay log, check, cut, export it."),
+    "quickstart": CommandAt(
+        "databus.standalone.cli.quickstart:quickstart", "Capture a database, from its URI."
+    ),
     "relay": CommandAt("databus.relay.cli.relay:relay", "Capture change logs and serve them."),
+    "run": CommandAt("databus.standalone.cli.run:run", "Run a relay and its bootstrap pair."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
     "servers": CommandAt(
         "databus.cli.servers:servers", "Show the servers that clients find by a coordinator."

@@ -338,13 +338,13 @@ async def _run_until_signal(service: Service) -> None:
 
     def end() -> None:
         until.set()
-        _end_within(WHOLE_S)
+        end_within(WHOLE_S)
         for number in signals:  # the next signal ends the process at once
             loop.remove_signal_handler(number)
 
     def listening(url: str, server: BoundedServer) -> None:
         if sys.stdin is None or not sys.stdin.isatty():
-            loop.add_signal_handler(signal.SIGHUP, _renew_or_say_why, server, service)
+            loop.add_signal_handler(signal.SIGHUP, renew_or_say_why, server, service)
         settle()
         click.echo(f"listening on {url}")
 
@@ -353,25 +353,26 @@ async def _run_until_signal(service: Service) -> None:
     await serve(service, until, listening)
 
 
-def _end_within(seconds: float) -> None:
+def end_within(seconds: float, exit_code: int = 0) -> None:
     """End this process after some seconds, whatever still runs, before a supervisor kills it.
 
     An interrupted thread leaves the same state as after SIGKILL, which every start can handle.
     """
-    timer = threading.Timer(seconds, _cut_short)
+    timer = threading.Timer(seconds, _cut_short, (seconds, exit_code))
     timer.daemon = True  # the process does not wait for the timer itself
     timer.start()
 
 
-def _cut_short() -> None:
+def _cut_short(seconds: float, exit_code: int) -> None:
     ours = (threading.main_thread(), threading.current_thread())
     names = ", ".join(sorted(one.name for one in threading.enumerate() if one not in ours))
-    log.warning("ended after %g s without waiting for %s", WHOLE_S, names or "its connections")
+    log.warning("ended after %g s without waiting for %s", seconds, names or "its connections")
     logging.shutdown()
-    os._exit(0)
+    os._exit(exit_code)
 
 
-def _renew_or_say_why(server: BoundedServer, service: Service) -> None:
+def renew_or_say_why(server: BoundedServer, service: Service) -> None:
+    """Read tokens and certificate again; if they cannot be used, log why and keep the old ones."""
     try:
         renew_secrets(server, service.http)
     except SettingsError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -64,7 +65,7 @@ from databus.relay.relay import LOCK_FILE
 from databus.relay.sources.kind import check_source
 from databus.schemas.errors import DatabusError, RelayLogError, RingError, SettingsError
 
-USUAL_FILES = ("relay.toml", "bootstrap.toml", "client.toml")
+USUAL_FILES = ("databus.toml", "relay.toml", "bootstrap.toml", "client.toml")
 _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.ERROR: "red"}
 
 
@@ -75,8 +76,8 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.ERROR: "red"
     "files",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="TOML file of a relay, bootstrap pair or client; repeatable. Default: relay.toml, "
-    "bootstrap.toml and client.toml in this folder.",
+    help="TOML file of a relay, bootstrap pair or client; repeatable. Default: databus.toml, "
+    "relay.toml, bootstrap.toml and client.toml in this folder.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def doctor(files: tuple[Path, ...], is_json: bool) -> None:
@@ -169,6 +170,23 @@ def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
             newest = None
         yield from check_source(source, machine.now_s(), reads_log=True, newest_scn=newest)
         yield from check_stopped(source, settings.data_dir)
+    # `databus run` has the pair without the table, too; who runs a relay alone has neither.
+    if "bootstrap" in settings.model_fields_set:
+        yield from check_pair(settings, machine, is_running=is_running)
+
+
+def check_pair(settings: RelaySettings, machine: Machine, *, is_running: bool) -> Iterator[Check]:
+    """Check the port and the folder of the bootstrap pair that `databus run` has."""
+    pair = settings.bootstrap
+    folder = pair.data_dir or settings.data_dir / "bootstrap"
+    http = settings.http.model_copy(update={"port": pair.port})
+    found = check_port(http, "bootstrap", is_running=is_running)
+    text = found.text.replace("http.port", "bootstrap.port")
+    yield replace(found, subject="bootstrap.port", text=text)
+    stores = [folder / f"{source.name}.db" for source in settings.physical_sources]
+    missing = sum(max(0, pair.log_retention_bytes - _allocated_bytes(one)) for one in stores)
+    growth = Growth(missing, f"the logs of {len(stores)} stores", is_sure=False)
+    yield from check_folder("bootstrap.data_dir", folder, growth, machine)
 
 
 def check_stopped(source: PhysicalSourceSettings, data_dir: Path) -> Iterator[Check]:

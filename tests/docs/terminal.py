@@ -35,6 +35,7 @@ RELAY_PORT, BOOTSTRAP_PORT, CLIENT_PORT, MARIADB_PORT = "11115", "11116", "11117
 _DATABUS = """#!/bin/sh
 case "$*" in
   *--relay*) ;;
+  "quickstart "*) set -- "$@" --port {port} --bootstrap-port {bootstrap_port} ;;
   "relay run"*) set -- "$@" --port {port} ;;
   "tail "* | "top "*) set -- "$@" --relay http://127.0.0.1:{port} ;;
 esac
@@ -232,7 +233,9 @@ class Reader:
     def _make_commands(self, folder: Path) -> dict[str, str]:
         folder.mkdir()
         scripts = {
-            "databus": _DATABUS.format(port=self.port, python=sys.executable),
+            "databus": _DATABUS.format(
+                port=self.port, bootstrap_port=self.bootstrap_port, python=sys.executable
+            ),
             "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
         }
         for name, script in scripts.items():

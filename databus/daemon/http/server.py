@@ -314,10 +314,7 @@ def make_server(application: Any, settings: HttpSettings, max_connections: int) 
 
 def listen(server: HTTPServer, settings: HttpSettings) -> str:
     """Bind and listen; return the URL. Raises SettingsError with advice."""
-    try:
-        sock = _bind(settings)
-    except OSError as error:
-        raise SettingsError(explain_bind(settings, error)) from error
+    sock = bind(settings)
     server.add_socket(sock)
     return url_of(sock, settings)
 
@@ -327,6 +324,14 @@ def url_of(sock: socket.socket, settings: HttpSettings) -> str:
     host, port = sock.getsockname()[:2]
     scheme = "https" if settings.tls_cert else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def bind(settings: HttpSettings, port_setting: str = "http.port") -> socket.socket:
+    """Bind the address of the settings; raises SettingsError with advice."""
+    try:
+        return _bind(settings)
+    except OSError as error:
+        raise SettingsError(explain_bind(settings, error, port_setting)) from error
 
 
 def _bind(settings: HttpSettings) -> socket.socket:
@@ -339,11 +344,13 @@ def _bind(settings: HttpSettings) -> socket.socket:
     return sock
 
 
-def explain_bind(settings: HttpSettings, error: OSError) -> str:
+def explain_bind(settings: HttpSettings, error: OSError, port_setting: str = "http.port") -> str:
     """Return what is wrong with the address of the settings, with advice."""
     place = f"{settings.host}:{settings.port}"
     if error.errno == errno.EADDRINUSE:
-        return f"{place} is in use: stop what listens there, or choose another port (http.port)"
+        return (
+            f"{place} is in use: stop what listens there, or choose another port ({port_setting})"
+        )
     if error.errno == errno.EACCES:
-        return f"{place} may not be bound by this user: choose a port above 1023 (http.port)"
-    return f"cannot listen on {place} (http.host, http.port): {error.strerror or error}"
+        return f"{place} may not be bound by this user: choose a port above 1023 ({port_setting})"
+    return f"cannot listen on {place} (http.host, {port_setting}): {error.strerror or error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,22 @@ def test_an_sqlite_relay_that_can_start_is_all_well(
     assert result.exit_code == 0, result.output
     assert "has the tables of all 1 sources" in result.output
     assert "0 warnings, 0 errors" in result.output.splitlines()[-1]
+
+
+def test_the_port_and_the_folder_of_a_pair_beside_the_relay_are_looked_at(
+    tmp_path: Path, shop: Shop
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file = write_relay(tmp_path, shop.settings())
+        pair = f"[bootstrap]\nport = {port}\nlog_retention_bytes = {1 << 60}\n"
+        file.write_text(file.read_text() + pair)
+        problems = problems_of(file)
+    assert f"error bootstrap.port: 127.0.0.1:{port} is in use" in problems
+    assert "choose another port (bootstrap.port)" in problems
+    assert "bootstrap.data_dir" in problems
+    file = write_relay(tmp_path, shop.settings())
+    assert not [subject for _, subject, _ in checks_of(file) if "bootstrap" in subject]
 
 
 def test_the_disk_of_a_relay_log_is_looked_at(tmp_path: Path, shop: Shop) -> None:

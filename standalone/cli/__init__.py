@@ -1,0 +1,1 @@
+"""The commands `databus run` and `databus quickstart`."""

@@ -1,0 +1,120 @@
+"""A relay and its bootstrap pair as one process, from the relay's settings.
+
+The pair reads its own relay over HTTP, as any pair does, so nothing about either is different
+from two processes. What it has to know of the relay is filled in here: address, token, databases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from databus.bootstrap.pair import Pair
+from databus.bootstrap.producer.producer import Producer
+from databus.bootstrap.seeder.job import SeedingThread
+from databus.bootstrap.service import make_service as make_pair_service
+from databus.conf.loading import build_settings
+from databus.conf.reaching import EVERYWHERE
+from databus.conf.settings import BootstrapSettings, HttpSettings, PairSettings, RelaySettings
+from databus.daemon.http.server import BoundedServer, bind, url_of
+from databus.daemon.service import Health, Service
+from databus.relay.relay import Relay
+from databus.relay.service import make_service as make_relay_service
+from databus.relay.sources.kind import kind_of
+from databus.schemas.errors import SettingsError
+from databus.standalone.together import run_together
+
+PORT_SETTING = "bootstrap.port"
+
+
+def pair_settings(settings: RelaySettings, relay_url: str = "") -> BootstrapSettings:
+    """Return the settings of the pair beside a relay, which serves at `relay_url`.
+
+    Raises SettingsError.
+    """
+    own = settings.bootstrap
+    http = settings.http.model_dump() | {"port": own.port}
+    kept = own.model_dump(exclude={"data_dir", "port", "public_url", "relay_tls_ca"})
+    raw: dict[str, Any] = kept | {
+        "http": http,
+        "data_dir": own.data_dir or settings.data_dir / "bootstrap",
+        "relays": (_own_url(settings, relay_url),),
+        "relay_access": _own_access(settings.http, own),
+        "physical_sources": settings.physical_sources,
+        "coordinator": settings.coordinator,
+        "public_url": own.public_url,
+        "room": settings.room,
+        "log_format": settings.log_format,
+    }
+    return build_settings(raw, BootstrapSettings, "[bootstrap]")
+
+
+def run_both(settings: RelaySettings, started: Callable[[str, str], object]) -> None:
+    """Run a relay and its pair until SIGTERM or Ctrl-C; `started` gets the URLs of both.
+
+    Raises SettingsError, and other errors of the relay's or the pair's start.
+    """
+    _check_kinds(settings)
+    http = pair_settings(settings).http
+    with ExitStack() as opened:
+        # Both ports are bound before anything is started: a second copy changes nothing.
+        pair_socket = opened.enter_context(bind(http, PORT_SETTING))
+        relay = Relay(settings)
+        opened.callback(relay.stop)
+        pairs: list[Pair] = []
+
+        def make_second(relay_url: str) -> Service:
+            pair = Pair(pair_settings(settings, relay_url), Producer, SeedingThread)
+            opened.callback(pair.stop)
+            pairs.append(pair)
+            return replace(make_pair_service(pair), listen=listen)
+
+        def listen(server: BoundedServer, settings: HttpSettings) -> str:
+            server.add_socket(pair_socket)
+            return url_of(pair_socket, settings)
+
+        run_together(_with_pair(make_relay_service(relay), pairs), make_second, started)
+
+
+def _check_kinds(settings: RelaySettings) -> None:
+    """Raise SettingsError for a source whose tables a bootstrap pair cannot read."""
+    for source in settings.physical_sources:
+        if kind_of(source.uri).scan is None:
+            raise SettingsError(
+                f"physical source {source.name}: uri = {source.uri!r}: a bootstrap pair cannot "
+                "read its tables; `databus relay run` captures it without one"
+            )
+
+
+def _own_url(settings: RelaySettings, url: str) -> str:
+    """Return the URL at which the pair reads the relay: one that its certificate is for."""
+    if settings.http.tls_cert and settings.public_url:
+        return settings.public_url
+    parts = urlsplit(url)
+    if parts.hostname in EVERYWHERE:
+        host = "[::1]" if ":" in parts.hostname else "127.0.0.1"
+        return f"{parts.scheme}://{host}:{parts.port}"
+    return url
+
+
+def _own_access(http: HttpSettings, own: PairSettings) -> dict[str, Any]:
+    """Return the access to the relay, with the first of its own tokens."""
+    file = http.reader_tokens_file or http.admin_tokens_file
+    variable = http.reader_token_env or http.admin_token_env
+    token = {"token_env": variable} if variable else {"token_file": file} if file else {}
+    return token | {"tls_ca": own.relay_tls_ca}
+
+
+def _with_pair(relay: Service, pairs: list[Pair]) -> Service:
+    """Return the relay's service, whose `/health` has the pair's problems, too."""
+
+    def health() -> Health:
+        found = relay.health()
+        problems = {name: of for pair in pairs for name, of in pair.problems().items()}
+        details = found.details | {"bootstrap": {"problems": problems}}
+        return Health(found.is_ok and not problems, details, found.word or "error")
+
+    return replace(relay, health=health)

@@ -1,0 +1,146 @@
+"""Two services in one process and on one event loop: the second one reads the first.
+
+The second starts once the first is ready, and ends before it. If one cannot start, or a thread of
+either dies, both end and the process exits with an error: never does half of it go on alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from databus.daemon.http.server import BoundedServer
+from databus.daemon.service import (
+    WHOLE_S,
+    Service,
+    end_within,
+    renew_or_say_why,
+    serve,
+    settle,
+)
+
+log = logging.getLogger(__name__)
+
+BOTH_S = 2 * WHOLE_S - 1.0  # from the signal to the end: less than the 10 s that Docker waits
+READY_S = 5.0  # then the second starts though the first has, say, no database yet
+_LOOK_S = 0.02
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A service that serves at a URL."""
+
+    service: Service
+    server: BoundedServer
+    url: str
+
+
+def run_together(
+    first: Service,
+    make_second: Callable[[str], Service],
+    started: Callable[[str, str], object],
+) -> None:
+    """Run two services in this process until SIGTERM or SIGINT; a second signal kills.
+
+    `make_second` gets the URL of the first, and `started` both URLs. SIGHUP reads tokens and
+    certificates again, unless stdin is a terminal. Raises SettingsError if a port cannot be bound,
+    and SystemExit(1) when a thread has died.
+    """
+    asyncio.run(_run(first, make_second, started))
+
+
+async def _run(
+    first: Service,
+    make_second: Callable[[str], Service],
+    started: Callable[[str, str], object],
+) -> None:
+    ended, dead = asyncio.Event(), list[str]()
+    _end_at_signals(ended)
+    with _watched_threads(ended, dead):
+        async with _served(first) as one:
+            await _until_ready(first, ended)
+            async with _served(make_second(one.url)) as two:
+                _renew_at_signal((one, two))
+                settle()
+                started(one.url, two.url)
+                await ended.wait()
+    if dead:
+        sys.exit(1)
+
+
+@asynccontextmanager
+async def _served(service: Service) -> AsyncIterator[Serving]:
+    """Serve until the end of the block; raises what the service raises at its start."""
+    until = asyncio.Event()
+    serving: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
+
+    def listening(url: str, server: BoundedServer) -> None:
+        serving.set_result(Serving(service, server, url))
+
+    task = asyncio.create_task(serve(service, until, listening))
+    try:
+        await asyncio.wait((task, serving), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        yield serving.result()
+    finally:
+        until.set()
+        await task
+
+
+def _end_at_signals(ended: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        ended.set()
+        end_within(BOTH_S)
+        for number in _SIGNALS:  # the next signal ends the process at once
+            loop.remove_signal_handler(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, end)
+
+
+@contextmanager
+def _watched_threads(ended: asyncio.Event, dead: list[str]) -> Iterator[None]:
+    """Inside the block, a thread that dies of an error ends the process."""
+    loop = asyncio.get_running_loop()
+
+    def died(args: threading.ExceptHookArgs) -> None:
+        name = args.thread.name if args.thread else "a thread"
+        error = args.exc_value
+        log.error("%s has died, and so the process ends: %s", name, error, exc_info=error)
+        dead.append(name)
+        end_within(BOTH_S, 1)
+        loop.call_soon_threadsafe(ended.set)
+
+    before, threading.excepthook = threading.excepthook, died
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+async def _until_ready(service: Service, ended: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + READY_S
+    while service.ready is not None and not service.ready().is_ok:
+        if ended.is_set() or loop.time() > end_s:
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+def _renew_at_signal(both: Sequence[Serving]) -> None:
+    def renew() -> None:
+        for one in both:
+            renew_or_say_why(one.server, one.service)
+
+    if sys.stdin is None or not sys.stdin.isatty():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, renew)

@@ -60,9 +60,12 @@ class Feed:
                 size_bytes = response.pending_event_bytes
             tracker.serves(len(response.body))
         self.is_ahead = response.is_ahead
-        # Before its place is there, nothing has proved that the log is the checkpoint's.
+        # Before rows of its place are there, nothing has proved that the log is the checkpoint's.
         if response.resume is not None and not response.is_ahead:
             checkpoint = checkpoint_at(response.resume)
+            if not response.body:
+                # It may wait for the log of its place to be read, which is not compared yet.
+                checkpoint = checkpoint.with_log_mark(self.selection.checkpoint.log_mark)
             self.selection = replace(self.selection, checkpoint=checkpoint, from_latest=False)
         return response
 

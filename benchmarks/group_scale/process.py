@@ -1,7 +1,8 @@
 """One process of the group: `python -m benchmarks.group_scale.process RELAY FOLDER KIND NUMBER`.
 
-Writes `owned.NUMBER`, the number of its partitions, whenever that changes, and `done.NUMBER` at
-SIGTERM: rows, and the times of the first and last one on the machine's clock.
+Writes `owned.NUMBER`, the number of its partitions, whenever that changes, `rows.NUMBER`, the rows so
+far, all the time, and `done.NUMBER` at SIGTERM: rows, and the times of the first and last one on the
+machine's clock.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 
 WAIT_S = 0.005
+TELL_S = 0.05
 _ROUNDS = 1_000  # of the callback that computes: about a quarter of a millisecond
 _DATA = bytes(512)
 
@@ -48,8 +50,10 @@ class Timed(Consumer):
         self._work(event.row)
         self.rows += 1
         self.last_s = time.monotonic()
-        if self.rows % 10 == 0:
-            self._write("rows", self.rows)
+
+    def tell(self) -> None:
+        """Write how many rows have come."""
+        self._write("rows", self.rows)
 
     def finish(self) -> None:
         """Write what came."""
@@ -82,7 +86,8 @@ def main(relay: str, folder: Path, kind: str, number: str) -> None:
     client = DatabusClient([relay], group="scale", checkpoint_dir=folder / "state")
     client.register(consumer, [SOURCE])
     with client:
-        is_ending.wait()
+        while not is_ending.wait(TELL_S):
+            consumer.tell()
     consumer.finish()
 
 

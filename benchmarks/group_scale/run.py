@@ -57,9 +57,7 @@ def rows_per_s(kind: str, processes: int, rows: int) -> float:
         wait_until(lambda: _sum(folder, "owned", processes) == PARTITIONS, PATIENCE_S, "a share")
         wait_until(lambda: _are_even(folder, processes), PATIENCE_S, "equal shares")
         _insert(stage, rows)
-        wait_until(
-            lambda: _sum(folder, "rows", processes) >= rows - 10 * processes, PATIENCE_S, "rows"
-        )
+        wait_until(lambda: _sum(folder, "rows", processes) >= rows, PATIENCE_S, "rows")
         for member in members:
             member.stop(PATIENCE_S)
         done = [json.loads((folder / f"done.{number}").read_text()) for number in range(processes)]

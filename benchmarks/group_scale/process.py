@@ -1,8 +1,8 @@
 """One process of the group: `python -m benchmarks.group_scale.process RELAY FOLDER KIND NUMBER`.
 
-Writes `owned.NUMBER`, the number of its partitions, whenever that changes, `rows.NUMBER`, the rows so
-far, all the time, and `done.NUMBER` at SIGTERM: rows, and the times of the first and last one on the
-machine's clock.
+Writes `owned.NUMBER`, the number of its partitions, whenever that changes, `rows.NUMBER`, the rows
+so far, all the time, and `done.NUMBER` at SIGTERM: rows, and the times of the first and last one on
+the machine's clock.
 """
 
 from __future__ import annotations

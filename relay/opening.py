@@ -243,7 +243,11 @@ class SourceOpener:
     def _make_log_monitor(self, settings: PhysicalSourceSettings, capture: Capture) -> LogMonitor:
         return LogMonitor(
             settings.name,
-            current_probe(self._open_log_probe, lambda: capture.servers.current),
+            current_probe(
+                self._open_log_probe,
+                lambda: capture.servers.current,
+                None if capture.servers.role is None else lambda: capture.servers.database,
+            ),
             lambda: capture.place.newest,
             wall_ns=self._clock.wall_ns,
             reading_at=lambda: capture.place.reading_at,

@@ -25,7 +25,7 @@ class BootstrapHttpSettings(HttpSettings):
 
 
 class StoreSettings(Settings):
-    """What the stores of a bootstrap pair keep, and how they are seeded."""
+    """Retention and seeding of the stores of a bootstrap pair."""
 
     log_retention_s: float = Field(
         default=7 * 86400.0, gt=0, description="Log rows older than this are deleted"

@@ -239,14 +239,11 @@ cdef class CompiledWriter:
     ) except -2:  # fmt: skip
         cdef uint8_t text[TEXT_BYTES]
         cdef Value value
-        cdef Py_ssize_t size, value_size, extra = 0, at
+        cdef Py_ssize_t size, value_size
         cdef uint8_t* to
         if self._value(&value, column, number, cell, text) < 0:
             return -1
-        if value.is_latin:
-            for at in range(value.text.size):
-                extra += value.text.data[at] >> 7
-        value_size = value.text.size + extra
+        value_size = _text_size(value.text, value.is_latin)
         size = column.position.size + 1 + _varint_size(<uint64_t>value.sql_type)
         size += column.name.size + 4 + column.mysql_type.size
         if not value.is_null:
@@ -266,17 +263,7 @@ cdef class CompiledWriter:
         if not value.is_null:
             to[0] = 0x42
             to += 1 + write_varint(to + 1, value_size)
-            if value.is_latin:
-                for at in range(value.text.size):
-                    if value.text.data[at] < 0x80:
-                        to[0] = value.text.data[at]
-                        to += 1
-                    else:
-                        to[0] = 0xC0 | value.text.data[at] >> 6
-                        to[1] = 0x80 | (value.text.data[at] & 0x3F)
-                        to += 2
-            else:
-                to = _copied(to, value.text)
+            to = _text_copied(to, value.text, value.is_latin)
         to = _copied(to, column.mysql_type)
         into.size = to - into.data
         return 0

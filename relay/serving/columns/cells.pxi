@@ -109,6 +109,31 @@ cdef inline uint8_t* _copied(uint8_t* to, Span data) noexcept nogil:
     return to + data.size
 
 
+cdef inline Py_ssize_t _text_size(Span text, bint is_latin) noexcept nogil:
+    """Return the bytes that a text has as UTF-8; bytes of Latin-1 above 0x7F have two."""
+    cdef Py_ssize_t at, size = text.size
+    if is_latin:
+        for at in range(text.size):
+            size += text.data[at] >> 7
+    return size
+
+
+cdef inline uint8_t* _text_copied(uint8_t* to, Span text, bint is_latin) noexcept nogil:
+    """Copy a text as UTF-8; return where it ends."""
+    cdef Py_ssize_t at
+    if not is_latin:
+        return _copied(to, text)
+    for at in range(text.size):
+        if text.data[at] < 0x80:
+            to[0] = text.data[at]
+            to += 1
+        else:
+            to[0] = 0xC0 | text.data[at] >> 6
+            to[1] = 0x80 | (text.data[at] & 0x3F)
+            to += 2
+    return to
+
+
 cdef uint64_t _members_number(dict members, int kind, const Cell* cell) except? 0:
     """Return a member's place, or the bits of members; unknown ones count as none."""
     cdef uint64_t bits = 0

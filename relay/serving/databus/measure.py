@@ -27,7 +27,7 @@ from databus.relay.ring.scn_index import IndexEntry
 from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.parameters import MeasureRequest
 from databus.relay.serving.reading.stream import COMPILED_STEP_BYTES, STEP_BYTES
-from databus.relay.serving.reading.window_reader import Finder, find_first
+from databus.relay.serving.reading.window_reader import Finder, find_first, stands_for_begin
 from databus.relay.span import Span
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
@@ -228,12 +228,10 @@ class MeasureJob:
             if position is not None:
                 return _Begin(self._span.first.scn, position, self._span.first.scn + 1)
             extent = self._reader.extent()
-        if extent.prev_scn == UNKNOWN_SCN and extent.head < extent.tail:
-            try:
-                self._reader.find(extent.min_scn, 0)
-            except ScnNotFoundError:
-                # It stands for where capture began: what follows it is all there is.
-                return _Begin(extent.min_scn, self._reader.find(extent.min_scn, WINDOW_DONE))
+        is_all = extent.prev_scn == UNKNOWN_SCN and extent.head < extent.tail
+        if is_all and stands_for_begin(self._reader, extent.min_scn):
+            # What follows it is all there is.
+            return _Begin(extent.min_scn, self._reader.find(extent.min_scn, WINDOW_DONE))
         return _Begin(extent.prev_scn, extent.head, extent.min_scn)
 
     def _find_time(self, since_ns: int) -> Away[_Begin]:

@@ -87,3 +87,17 @@ def find_first(reader: Finder, scn: int) -> int | None:
         raise
     except ScnNotFoundError:
         return None  # overwritten meanwhile: every window that is left is newer
+
+
+def stands_for_begin(reader: Finder, scn: int) -> bool:
+    """Return whether `scn`, the oldest window, only says where capture began.
+
+    Its rows are in no ring, so nobody can read inside it.
+    """
+    try:
+        reader.find(scn, 0)
+    except DamagedWindowsError:
+        raise
+    except ScnNotFoundError:
+        return True
+    return False

@@ -20,9 +20,9 @@ from databus.relay.serving.canal.consuming.passing import Item, Passing
 from databus.relay.serving.canal.entries import EntryWriter
 from databus.relay.serving.canal.protocol.filters import TableFilter
 from databus.relay.serving.reading.feed import Feed
+from databus.relay.serving.reading.window_reader import stands_for_begin
 from databus.schemas.avro_rows import captured_table
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.v2 import peek
 
 READ_BYTES = 256 << 10  # of events; entries are a few times as large
@@ -122,7 +122,7 @@ class EntryReader:
         began = time.perf_counter()
         if self._passing is None:
             place = _begin_of(body, resume)
-            if place is not None and body and self._stands_for_begin(body):
+            if place is not None and body and self._is_begin(body):
                 # Nobody can read inside it: rows of that window are in no ring.
                 place = place[0], WINDOW_DONE
             if place is None:
@@ -135,16 +135,11 @@ class EntryReader:
         self._stage.queue.spent(time.perf_counter() - began)
         return items
 
-    def _stands_for_begin(self, body: bytes) -> bool:
+    def _is_begin(self, body: bytes) -> bool:
         """Return whether the first window that was read only says where capture began."""
         first = peek(body)
-        if not first.is_eop:
-            return False
-        try:
-            self._stage.relay.physical_source(self.source).history.find(first.scn, 0)
-        except ScnNotFoundError:
-            return True
-        return False
+        history = self._stage.relay.physical_source(self.source).history
+        return first.is_eop and stands_for_begin(history, first.scn)
 
 
 def _begin_of(body: bytes, resume: Position | None) -> Position | None:

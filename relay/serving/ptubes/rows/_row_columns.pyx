@@ -145,14 +145,11 @@ cdef class CompiledColumns:
         cdef uint8_t text[TEXT_BYTES]
         cdef uint8_t props[PROPS_BYTES]
         cdef Value value
-        cdef Py_ssize_t size, entry_size, value_size, at
+        cdef Py_ssize_t size, entry_size, value_size
         cdef uint8_t* to
         if self._value(&value, column, number, cell, text, props) < 0:
             return -1
-        value_size = value.text.size
-        if value.is_latin:
-            for at in range(value.text.size):
-                value_size += value.text.data[at] >> 7
+        value_size = _text_size(value.text, value.is_latin)
         size = column.begin.size + 2 + value.props + column.end.size
         if not value.is_null:
             size += 1 + _varint_size(value_size) + value_size
@@ -171,17 +168,7 @@ cdef class CompiledColumns:
         if not value.is_null:
             to[0] = 0x42
             to += 1 + write_varint(to + 1, value_size)
-            if value.is_latin:
-                for at in range(value.text.size):
-                    if value.text.data[at] < 0x80:
-                        to[0] = value.text.data[at]
-                        to += 1
-                    else:
-                        to[0] = 0xC0 | value.text.data[at] >> 6
-                        to[1] = 0x80 | (value.text.data[at] & 0x3F)
-                        to += 2
-            else:
-                to = _copied(to, value.text)
+            to = _text_copied(to, value.text, value.is_latin)
         to = _copied(to, column.end)
         into.size = to - into.data
         return 0

@@ -72,11 +72,11 @@ class Noting(Consumer):
 
     def on_data_event(self, event: DataEvent) -> Result | None:
         self.threads.add(threading.get_ident())
-        assert event.partitions == (key_hash(event.key) % PARTITIONS,)
+        assert event.partitions == (key_hash(event.wire_key) % PARTITIONS,)
         assert event.partitions[0] in self.owned
         with self._seen.lock:
-            assert isinstance(event.key, int)
-            self._seen.keys.append(event.key)
+            assert isinstance(event.wire_key, int)
+            self._seen.keys.append(event.wire_key)
             self._seen.rows.append((self._name, event.partitions[0], event.scn, event.row["item"]))
         return None
 
@@ -432,8 +432,8 @@ class WholeTransactions(Consumer):
         self._seen = seen
 
     def on_data_event(self, event: DataEvent) -> None:
-        assert isinstance(event.key, int)
-        self._seen.keys.append(event.key)
+        assert isinstance(event.wire_key, int)
+        self._seen.keys.append(event.wire_key)
 
 
 def read_group(folder: Path) -> list[str]:

@@ -194,6 +194,26 @@ def test_windows_of_a_group_are_iterated_over_and_go_on_where_they_ended(
     assert found == list(range(1, 21))
 
 
+def test_what_a_member_has_not_committed_comes_again_to_the_next_one(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    found: list[list[int]] = [[], []]
+    rows = 0
+    with RunningRelay(tmp_path) as relay:
+        for part, last in zip(found, (4, 6), strict=True):
+            client = member(relay, tmp_path)
+            insert(database, rows := rows + 1, 1)
+            for window in client.windows(SOURCE, auto_commit=False):
+                part += [event.row["id"] for event in window.events]
+                if part[-1] == 2:
+                    client.commit()
+                if part[-1] == last:
+                    client.stop()
+                elif part[-1] == rows:
+                    insert(database, rows := rows + 1, 1)  # a window of its own
+    assert found == [[1, 2, 3, 4], [3, 4, 5, 6]]
+
+
 def test_a_consumer_that_fails_for_good_stops_its_client_and_another_takes_over_when_it_leaves(
     database: sqlite3.Connection, tmp_path: Path
 ) -> None:

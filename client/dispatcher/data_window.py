@@ -158,6 +158,11 @@ class DataWindow:
         return f"<DataWindow scn={self.scn} {self.phase} events={count}>"
 
 
+def read_of(window: DataWindow) -> ReadWindow | BootstrapPage:
+    """Return what a window was made of, which makes callbacks, too."""
+    return window._read
+
+
 def group_events(
     read: ReadWindow | BootstrapPage,
     are_tracked_later: bool = False,

@@ -17,7 +17,7 @@ BLOCKS = {block.test: block.text for block in blocks_of(ROOT / "docs" / "testing
 @pytest.mark.parametrize("name", BLOCKS)
 def test_the_examples_tests_pass(name: str, tmp_path: Path) -> None:
     (tmp_path / "test_example.py").write_text(BLOCKS[name])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert " passed" in ended.stdout

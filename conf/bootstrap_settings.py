@@ -14,6 +14,7 @@ from databus.conf.server_settings import (
     HttpSettings,
     ListedServerSettings,
     ServerAccessSettings,
+    check_server_urls,
 )
 from databus.conf.source_settings import PhysicalSourceSettings
 
@@ -104,6 +105,11 @@ class BootstrapSettings(ListedServerSettings, StoreSettings):
     back_off: BackOffSettings = Field(
         default_factory=BackOffSettings, description="Waits between retries"
     )
+
+    @field_validator("relays")
+    @classmethod
+    def _are_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return check_server_urls(urls)
 
     @field_validator("physical_sources")
     @classmethod

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from databus.conf.addresses import without_password
 from databus.conf.settings import Settings, SourceSettings
 from databus.schemas.errors import SettingsError
 
@@ -18,6 +19,7 @@ Model = TypeVar("Model", bound=Settings)
 # A source is a table with its name, or the name alone. Pydantic tries both and names them.
 _FORMS = (SourceSettings.__name__, "str")
 _MOST_HINTS = 3
+_MOST_SHOWN = 120
 
 
 def load_settings(path: Path, model: type[Model]) -> Model:
@@ -74,7 +76,9 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
         return f"{key} is not a setting{_hint(problem['loc'], model)}"
     rule = problem["msg"].removeprefix("Value error, ")
-    return f"{key} = {problem['input']!r}: {rule}"
+    value = without_password(repr(problem["input"]))
+    # Whole tables of a file say less than the rule, which names what is wrong in them.
+    return f"{key}: {rule}" if len(value) > _MOST_SHOWN else f"{key} = {value}: {rule}"
 
 
 def _hint(place: tuple[Any, ...], model: type[BaseModel]) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from databus.conf.addresses import has_password
 from databus.conf.model import Settings, SizeBytes, SourceStart
 from databus.conf.source_names import NamedTable, SourceNames, source_problems
 
@@ -281,6 +282,17 @@ class PhysicalSourceSettings(Settings):
             raise ValueError("uri: the list has a server twice")
         return {**values, "uri": uris[0], "standby_uris": tuple(uris[1:])}
 
+    @field_validator("uri", "standby_uris")
+    @classmethod
+    def _without_password(cls, uris: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if any(map(has_password, (uris,) if isinstance(uris, str) else uris)):
+            raise ValueError(
+                "it has a password in it: put that into a file or an environment variable, and "
+                "name it as password_file or password_env (of another relay: a token, in "
+                "upstream_token_file)"
+            )
+        return uris
+
     @property
     def uris(self) -> tuple[str, ...]:
         """All its servers; `uri` is the first."""
@@ -297,6 +309,20 @@ class PhysicalSourceSettings(Settings):
         if path is not None and info.data.get("tls_ca") is None:
             raise ValueError("tls_cert and tls_key need tls_ca, which puts TLS on")
         return path
+
+    @field_validator("password_env")
+    @classmethod
+    def _one_password(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name and info.data.get("password_file"):
+            raise ValueError("give password_file or password_env, not both")
+        return name
+
+    @field_validator("reconnect_max_s")
+    @classmethod
+    def _not_below_the_first(cls, longest_s: float, info: ValidationInfo) -> float:
+        if longest_s < info.data.get("reconnect_min_s", 0.0):
+            raise ValueError("the longest wait is less than reconnect_min_s, the first")
+        return longest_s
 
     @field_validator("epoch_peers")
     @classmethod

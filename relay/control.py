@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
 
+from databus.conf.addresses import without_password
 from databus.conf.named_places import NamedPlace, ScnPlace
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.capture import Capture
@@ -24,7 +25,6 @@ from databus.relay.capture.status import State
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.sources.kind import RepairRequest, repair_history
 from databus.relay.sources.source import Source
-from databus.relay.sources.uri import without_password
 from databus.schemas.errors import ControlRefusedError, RingError, SettingsError, SourceError
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
 from databus.bootstrap.service import make_service as make_pair_service
+from databus.conf.addresses import EVERYWHERE
 from databus.conf.loading import build_settings
-from databus.conf.reaching import EVERYWHERE
 from databus.conf.settings import BootstrapSettings, HttpSettings, PairSettings, RelaySettings
 from databus.daemon.http.server import BoundedServer, bind, url_of
 from databus.daemon.service import Health, Service
@@ -30,7 +30,9 @@ from databus.standalone.together import run_together
 PORT_SETTING = "bootstrap.port"
 
 
-def pair_settings(settings: RelaySettings, relay_url: str = "") -> BootstrapSettings:
+def pair_settings(
+    settings: RelaySettings, relay_url: str = "http://127.0.0.1"
+) -> BootstrapSettings:
     """Return the settings of the pair beside a relay, which serves at `relay_url`.
 
     Raises SettingsError.

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from secrets import token_hex
 
+from databus.conf.addresses import without_password
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.log_setup import about
 from databus.relay.capture.capture_ring import CaptureRing
@@ -35,7 +36,6 @@ from databus.relay.sources.epochs import (
 )
 from databus.relay.sources.source import Captured, Source
 from databus.relay.sources.upstream.identity import merged_epochs
-from databus.relay.sources.uri import without_password
 from databus.schemas.errors import SourceUnavailableError
 from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import binlog_position

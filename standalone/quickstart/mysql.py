@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from databus.conf.addresses import without_password
 from databus.conf.loading import build_settings
 from databus.conf.settings import PhysicalSourceSettings
 from databus.conf.source_names import NamedTable, source_problems
@@ -233,7 +234,7 @@ class Server:
 
 def _source(uri: str, sources: Sequence[str], **more: str) -> PhysicalSourceSettings:
     raw = {"name": "quickstart", "uri": uri, "sources": list(sources), **more}
-    return build_settings(raw, PhysicalSourceSettings, uri)
+    return build_settings(raw, PhysicalSourceSettings, without_password(uri))
 
 
 def _start_problems(variables: Mapping[str, str]) -> list[str]:

@@ -116,6 +116,11 @@ class BootstrapSettings(ListedServerSettings, StoreSettings):
     def _one_store_each(
         cls, sources: tuple[PhysicalSourceSettings, ...]
     ) -> tuple[PhysicalSourceSettings, ...]:
+        if patterned := [source.name for source in sources if source.patterns]:
+            raise ValueError(
+                f"{patterned[0]}: a bootstrap pair keeps the tables that are listed: name them "
+                "instead of patterns; `databus relay run` captures by patterns without a pair"
+            )
         names = [source.name for source in sources]
         if len(set(names)) != len(names):
             raise ValueError("each physical source is listed once")

@@ -136,6 +136,19 @@ class RelaySettings(ListedServerSettings):
 
     @field_validator("physical_sources")
     @classmethod
+    def _patterns_in_one_process(
+        cls, physical_sources: tuple[PhysicalSourceSettings, ...], info: ValidationInfo
+    ) -> tuple[PhysicalSourceSettings, ...]:
+        named = [one.name for one in physical_sources if one.patterns]
+        if named and info.data.get("serving_processes"):
+            raise ValueError(
+                f"{named[0]}: with patterns in `sources`, serving_processes must be 0: the serving "
+                "processes know only the tables that are listed"
+            )
+        return physical_sources
+
+    @field_validator("physical_sources")
+    @classmethod
     def _each_id_once(
         cls, physical_sources: tuple[PhysicalSourceSettings, ...]
     ) -> tuple[PhysicalSourceSettings, ...]:

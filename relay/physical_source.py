@@ -14,6 +14,7 @@ from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.peers.watch import PeerWatch
 from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.captured_spans import CapturedSpans
 from databus.relay.catch_up.catch_ups import CatchUps
 from databus.relay.catch_up.reader import CatchUpReader
@@ -55,6 +56,7 @@ class PhysicalSource:
     history: HistoryReader | RingReader  # ring and log as one, on the loop's thread
     catch_ups: CatchUps | None = None  # None where its log cannot be read a second time
     peers: PeerWatch | None = None  # None without other relays of the source
+    encoder: WindowEncoder | None = None  # None in tests without capture
 
     @property
     def name(self) -> str:

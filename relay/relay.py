@@ -39,6 +39,7 @@ from databus.relay.opening import (
 )
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.watch import RingWatch
+from databus.relay.source_changes import SourceChanges, with_known_tables
 from databus.relay.source_status import SourceStatus, Trouble, status_json
 from databus.relay.sources.kind import (
     open_log_probe,
@@ -91,6 +92,7 @@ class Relay:
         with contextlib.ExitStack() as opened:
             # First: nothing in the folder may be read while another relay writes it.
             opened.callback(_lock(settings.data_dir))
+            self.settings = settings = with_known_tables(settings)
             self.registry = SchemaRegistry(open_store(settings.data_dir, settings.schema_dir))
             self._unlogged = UnloggedCounts(self.registry)
             self._roles = self._make_roles(opened)
@@ -106,9 +108,10 @@ class Relay:
                 open_log_probe,
                 reread_of,
             )
-            self.physical_sources: Mapping[str, PhysicalSource] = self._open_all(opened)
+            self.physical_sources = self._open_all(opened)
             self.ring_watch = self._make_ring_watch()
             self.control = Control(self.open_source, self.ring_watch.forget, settings.data_dir)
+            self.changes = SourceChanges(self, self._opener)
             self._opened = opened.pop_all()
 
     @property

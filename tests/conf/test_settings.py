@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from databus.conf.loading import build_settings, load_settings
+from databus.conf.patterns import escaped
 from databus.conf.reference import PAGES
 from databus.conf.settings import (
     BackOffSettings,
@@ -122,7 +123,7 @@ def test_an_error_names_the_key_the_value_and_the_rule(
 )
 def test_a_table_may_have_any_other_name(table: str) -> None:
     name = f"shop.{table}"
-    assert physical_source(uri="mysql://a@b", sources=[name]).source_names == [name]
+    assert physical_source(uri="mysql://a@b", sources=[escaped(name)]).source_names == [name]
 
 
 def test_every_wrong_key_is_named_at_once() -> None:

@@ -52,6 +52,10 @@ class Catalog:
         """Take the content of another catalog."""
         self._content = other._content
 
+    def copy(self) -> Catalog:
+        """Return a catalog with the content of now."""
+        return Catalog(*self._content)
+
     @property
     def ids(self) -> Mapping[str, int]:
         """The id of each source."""

@@ -131,6 +131,24 @@ class Control:
             source.spans.take_in(name)
 
     @contextmanager
+    def resting(self, source: PhysicalSource) -> Iterator[None]:
+        """Let capture of a source rest for a change of what it captures; as `repair` does."""
+        with self._alone(source), self._resting(source):
+            yield
+
+    @contextmanager
+    def ending(self, source: PhysicalSource) -> Iterator[None]:
+        """Stop capture of a source for good; it goes on if what is done meanwhile fails."""
+        with self._alone(source):
+            before = source.capture.status.state
+            self._stop_or_refuse(source, before)
+            try:
+                yield
+            except BaseException:
+                _put_back(source.capture, before)
+                raise
+
+    @contextmanager
     def _resting(self, source: PhysicalSource) -> Iterator[None]:
         """Stop capture meanwhile; raise ControlRefusedError if it does not stop."""
         before = source.capture.status.state

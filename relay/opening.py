@@ -159,6 +159,10 @@ class SourceOpener:
         """Return the names of a physical source's sources, which may change while it runs."""
         return self._names.setdefault(settings.name, settings.names)
 
+    def forget(self, name: str) -> None:
+        """Forget the names of a physical source that was removed."""
+        self._names.pop(name, None)
+
     def make_encoder(self, settings: PhysicalSourceSettings) -> WindowEncoder:
         """Return a new encoder of a physical source's windows."""
         return WindowEncoder(

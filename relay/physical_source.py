@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -104,6 +105,19 @@ class PhysicalSource:
         self.log_monitor.start()
         if self.peers is not None:
             self.peers.start()
+
+    def stop_beside(self, timeout_s: float) -> bool:
+        """Stop what works beside capture, which has ended; return whether it ended in time."""
+        end = time.monotonic() + timeout_s
+
+        def left_s() -> float:
+            return max(0.0, end - time.monotonic())
+
+        ended = [self.recorder is None or self.recorder.stop(left_s())]
+        self.log_monitor.stop(left_s())
+        ended.append(self.peers is None or self.peers.stop(left_s()))
+        ended.append(self.catch_ups is None or self.catch_ups.close(left_s()))
+        return all(ended)
 
     def epoch_of(self, place: NamedPlace) -> int:
         """Return the epoch whose log has a place in a binlog; the newest for others."""

@@ -24,6 +24,7 @@ from databus.registry.store import open_store
 from databus.relay.capture.standby.role import Role
 from databus.relay.capture.status import State
 from databus.relay.catalog import Catalog, check_tables, make_catalog
+from databus.relay.changing.known_tables import with_known_tables
 from databus.relay.clock import Clock
 from databus.relay.control import Control
 from databus.relay.monitoring.monitor import Monitor
@@ -39,7 +40,7 @@ from databus.relay.opening import (
 )
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.watch import RingWatch
-from databus.relay.source_changes import SourceChanges, with_known_tables
+from databus.relay.source_changes import SourceChanges
 from databus.relay.source_status import SourceStatus, Trouble, status_json
 from databus.relay.sources.kind import (
     open_log_probe,
@@ -156,18 +157,16 @@ class Relay:
         ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
         for role in self._roles.values():
             role.leave(max(0.0, end - time.monotonic()), gives_back=all(ended))
-        recorders = [source.recorder for source in self.physical_sources.values()]
-        ended += [one.stop(max(0.0, end - time.monotonic())) for one in recorders if one]
-        for source in self.physical_sources.values():
-            source.log_monitor.stop(max(0.0, end - time.monotonic()))
-            if source.peers is not None:
-                ended.append(source.peers.stop(max(0.0, end - time.monotonic())))
-            if source.catch_ups is not None:
-                ended.append(source.catch_ups.close(max(0.0, end - time.monotonic())))
+        sources = self.physical_sources.values()
+        ended += [source.stop_beside(max(0.0, end - time.monotonic())) for source in sources]
         self.ring_watch.stop(max(0.0, end - time.monotonic()))
         if all(ended):
             # Otherwise a thread may still write to them; the process's end closes them.
             self._opened.close()
+
+    def own(self, files: contextlib.ExitStack) -> None:
+        """Close files when the relay stops."""
+        self._opened.push(files.pop_all())
 
     def let_go(self) -> None:
         """Answer all held requests now, and hold none from now on."""

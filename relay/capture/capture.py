@@ -247,9 +247,7 @@ class Capture:
         self.place.connecting()
         source = self._open_source(self.servers.choose(lambda: self.is_to_rest))
         for reader in (source, self._encoder):
-            reader.leave_out(
-                [self.servers.listed.names.table_of(name) for name in self._stops.stops]
-            )
+            reader.leave_out(self.servers.tables_of(self._stops.stops))
         source.write_with(self._encoder)
         source.tell_searches(self._note_search)
         source.write_into(self._ring)

@@ -75,11 +75,12 @@ def is_captured(relay: Relay, *tables: str) -> bool:
     return capture.status.is_connected and set(tables) <= relay.catalog.ids.keys()
 
 
-def ids_of(url: str, source: str) -> list[int]:
+def ids_of(url: str, source: str, token: str = "") -> list[int]:
     """Return the ids of all rows of a source that the relay has, in order."""
     at = Checkpoint.flexible().to_json()
     query = urlencode({"sources": source, "size": 1 << 20, "output": "json_plain_value"})
-    answer = get(url, f"/stream?{query}&checkPoint={quote(at)}")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    answer = get(url, f"/stream?{query}&checkPoint={quote(at)}", headers)
     assert answer.status == 200, answer.body
     events = [json.loads(line) for line in answer.body.splitlines()]
     return [event["value"]["id"] for event in events if event.get("srcId", -1) >= 0]

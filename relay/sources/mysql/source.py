@@ -362,8 +362,7 @@ class MysqlSource(Source):
         self._check_server(variables, catalog)
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         must_exist = self._history.asked_for
-        names, problems, more = watched_names(catalog, self._settings, must_exist, fold_case)
-        self._stop_on(problems)
+        names, more = watched_names(catalog, self._settings, must_exist, fold_case, self._stop_on)
         facts = read_facts(catalog, variables, self._sources)
         filtered = filter_problems(self._sources, facts.filters, fold_case=fold_case)
         self._stop_on(filtered or [replication_problem(variables, facts.replication)])

@@ -13,6 +13,7 @@ from databus.conf.patterns import NO_PATTERNS, NamePatterns, head, unescaped
 from databus.relay.sources.source import TablesFoundError
 from databus.relay.sources.sqlite.catalog import read_table, table_names, table_of
 from databus.relay.sources.sqlite.connection import transaction
+from databus.relay.sources.sqlite.install import install_triggers, is_installed
 
 _HAS_RECORDS = "SELECT 1 FROM main.sqlite_master WHERE name = '_databus_table'"
 _RECORDED = "SELECT name FROM _databus_table"
@@ -43,6 +44,7 @@ class MatchedTables:
             return tuple(watched)
         found, self.warnings = self.look(connection, watched)
         if found:
+            _install(connection, found)
             raise TablesFoundError(found)
         tables = {name.lower() for name in table_names(connection)}
         gone = self._found - tables
@@ -81,6 +83,18 @@ class MatchedTables:
         if recorded:
             with transaction(connection):
                 connection.executemany(_FORGET, [(name,) for name in recorded])
+
+
+def _install(connection: sqlite3.Connection, sources: Collection[str]) -> None:
+    """Make the triggers of new tables, so that a source that is listed misses nothing.
+
+    Where there is no change log yet, capture has not begun.
+    """
+    if is_installed(connection):
+        with transaction(connection):
+            for table in (read_table(connection, table_of(name)) for name in sources):
+                if table is not None:
+                    install_triggers(connection, table)
 
 
 def _label(pattern: str) -> str:

@@ -14,10 +14,9 @@ from databus.relay.sources.source import TablesFoundError
 
 
 class WatchedNames(NamedTuple):
-    """The names of a source's tables, and what is wrong with those of the server."""
+    """The names of a source's tables, and warnings about others that patterns match."""
 
     names: Names
-    problems: list[str]
     warnings: tuple[str, ...] = ()
 
 
@@ -26,22 +25,25 @@ def watched_names(
     settings: PhysicalSourceSettings,
     must_exist: Callable[[Names], list[str]],
     fold_case: bool,
+    stop_on: Callable[[list[str]], None],
 ) -> WatchedNames:
     """Return the names to watch; `must_exist` returns those that the server must have now.
+
+    `stop_on` raises an error if there are problems.
 
     A table that a pattern has found may be gone: its rows may still be in the log. One that
     cannot be captured is left out, with a warning. Raises TablesFoundError for the others.
     """
     listed = [name for name in settings.source_names if name not in settings.found]
     names = catalog.names = Names(listed, fold_case=fold_case)
-    problems = catalog.table_problems(must_exist(names))
-    if problems or not settings.patterns:
-        return WatchedNames(names, problems)
+    stop_on(catalog.table_problems(must_exist(names)))
+    if not settings.patterns:
+        return WatchedNames(names)
     matched = match(catalog, settings, fold_case=fold_case)
     catalog.names = matched.names
     if matched.found:
         raise TablesFoundError(matched.found)
-    return WatchedNames(matched.names, [], tuple(matched.warnings()))
+    return WatchedNames(matched.names, tuple(matched.warnings()))
 
 
 class Matched(NamedTuple):

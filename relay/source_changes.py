@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,7 @@ from databus.relay.changing.removed_sources import (
     refuse_other_database,
 )
 from databus.relay.sources.kind import source_ids
+from databus.relay.sources.source import TablesFoundError
 from databus.schemas.errors import (
     ControlRefusedError,
     RingError,
@@ -58,11 +59,12 @@ class SourceChanges:
         for name, source in relay.physical_sources.items():
             source.capture.servers.take_in = partial(self.take_in, name)
 
-    def take_in(self, name: str, tables: Sequence[str]) -> None:
+    def take_in(self, name: str, new: TablesFoundError) -> None:
         """Capture tables that the patterns of a physical source have found.
 
         Called by its capture thread, which connects again then. Raises SettingsError, RingError.
         """
+        tables = new.tables
         with self._lock:
             settings = self._relay.physical_sources[name].settings
             others = self._relay.catalog.ids.keys() - settings.source_names
@@ -73,7 +75,7 @@ class SourceChanges:
                 )
             settings = settings.with_found(dict.fromkeys((*settings.found, *tables)))
             refuse_other_database(self._relay.settings.data_dir, settings)
-            self._relist(name, settings)
+            self._relist(name, settings, whole=tables if new.are_whole else ())
         scn = self._relay.physical_sources[name].ring.max_scn
         text = "%s: the patterns of its `sources` match %s: captured from here on"
         known = about(physical_source=name, scn=scn)
@@ -193,15 +195,21 @@ class SourceChanges:
         relay.physical_sources = {**relay.physical_sources, name: source}
         source.start()
 
-    def _relist(self, name: str, settings: PhysicalSourceSettings) -> None:
-        """Capture other tables of a physical source from its next connection on."""
+    def _relist(
+        self, name: str, settings: PhysicalSourceSettings, whole: Collection[str] = ()
+    ) -> None:
+        """Capture other tables of a physical source from its next connection on.
+
+        `whole` have all their rows from then on. Nobody has a position of one that is new, so
+        nobody is refused for it.
+        """
         relay, source = self._relay, self._relay.physical_sources[name]
         sources = relay.settings.physical_sources
         listed = tuple(settings if one.name == name else one for one in sources)
         catalog = make_catalog(listed, relay.registry.sources())
         check_tables(listed, relay.registry)
         relay.registry.add_sources(catalog.ids)
-        source.spans.relist(catalog.src_ids_of(name), catalog.new)
+        source.spans.relist(catalog.src_ids_of(name), catalog.new.intersection(whole))
         relay.catalog.adopt(catalog)
         self._opener.names_of(settings).adopt(settings.names)
         assert source.encoder is not None

@@ -45,9 +45,9 @@ from databus.schemas.windows import WindowBatch, WindowPiece
 log = logging.getLogger(__name__)
 
 
-def _take_none_in(tables: Sequence[str]) -> None:
+def _take_none_in(found: TablesFoundError) -> None:
     """Fail: outside of a relay, what is captured does not change."""
-    raise SettingsError(f"new tables, which nothing takes in: {', '.join(tables)}")
+    raise SettingsError(f"{found}, which nothing takes in")
 
 
 def _none_known(_scn: int) -> Sequence[str] | None:
@@ -73,7 +73,7 @@ class Servers:
     ) -> None:
         self._settings, self.role = settings, role
         # Has the tables captured that the source's patterns have found, from its next `open` on.
-        self.take_in: Callable[[Sequence[str]], None] = _take_none_in
+        self.take_in: Callable[[TablesFoundError], None] = _take_none_in
         self._overlap = overlap
         self._is_followed = table is not None
         self.table = EpochTable() if table is None else table
@@ -223,7 +223,7 @@ class Servers:
         try:
             yield
         except TablesFoundError as found:
-            self.take_in(found.tables)
+            self.take_in(found)
             raise WaitEndedError from found
 
     @contextmanager

@@ -167,8 +167,9 @@ class TableError(ValueError):
 class TablesFoundError(Exception):
     """Patterns match tables that are not captured; read again with them. Never leaves the relay."""
 
-    def __init__(self, tables: Iterable[str]) -> None:
-        self.tables = tuple(tables)
+    def __init__(self, tables: Iterable[str], *, are_whole: bool = False) -> None:
+        """`are_whole`: all rows that the tables ever had are in the log that follows."""
+        self.tables, self.are_whole = tuple(tables), are_whole
         super().__init__(f"new tables: {', '.join(self.tables)}")
 
 

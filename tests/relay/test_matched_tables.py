@@ -24,6 +24,9 @@ from tests.relay.fakes import ServiceThread, get, relay_settings, wait_until
 pytest_plugins = ["tests.mariadb", "tests.mysql", "tests.both_servers"]
 
 
+FROM_THE_OLDEST = Checkpoint.flexible()
+
+
 class Place:
     """A database with a table `a`, and how it is captured by patterns."""
 
@@ -75,12 +78,11 @@ def is_captured(relay: Relay, *tables: str) -> bool:
     return capture.status.is_connected and set(tables) <= relay.catalog.ids.keys()
 
 
-def ids_of(url: str, source: str, token: str = "") -> list[int]:
+def ids_of(url: str, source: str, token: str = "", at: Checkpoint = FROM_THE_OLDEST) -> list[int]:
     """Return the ids of all rows of a source that the relay has, in order."""
-    at = Checkpoint.flexible().to_json()
     query = urlencode({"sources": source, "size": 1 << 20, "output": "json_plain_value"})
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    answer = get(url, f"/stream?{query}&checkPoint={quote(at)}", headers)
+    answer = get(url, f"/stream?{query}&checkPoint={quote(at.to_json())}", headers)
     assert answer.status == 200, answer.body
     events = [json.loads(line) for line in answer.body.splitlines()]
     return [event["value"]["id"] for event in events if event.get("srcId", -1) >= 0]
@@ -109,6 +111,22 @@ def test_a_table_that_is_made_later_is_captured_from_its_create_on(
         assert f"{name}.tmp_1" not in relay.catalog.ids
 
 
+def test_a_consumer_with_an_older_position_is_sent_all_of_a_new_table(
+    mysql_place: Place, tmp_path: Path
+) -> None:
+    name, run = mysql_place.name, mysql_place.run
+    run(*make("a"))
+    with captured(tmp_path, mysql_place.captured("DB.*")) as (relay, url):
+        wait_until(lambda: is_captured(relay, f"{name}.a"))
+        run("INSERT INTO a VALUES (1)", "INSERT INTO a VALUES (2)")
+        wait_until(lambda: ids_of(url, f"{name}.a") == [1, 2])
+        ring = relay.physical_sources["shop"].ring
+        at = Checkpoint.at(ring.min_scn)
+        run(*make("b", 5))
+        wait_until(lambda: is_captured(relay, f"{name}.b") and bool(ids_of(url, f"{name}.b")))
+        assert ids_of(url, f"{name}.b", at=at) == [5]
+
+
 def test_found_tables_keep_their_ids_and_rows_over_a_restart_and_those_made_meanwhile_come_whole(
     mysql_place: Place, tmp_path: Path
 ) -> None:
@@ -121,11 +139,13 @@ def test_found_tables_keep_their_ids_and_rows_over_a_restart_and_those_made_mean
         wait_until(lambda: is_captured(relay, f"{name}.b"))
         wait_until(lambda: ids_of(url, f"{name}.b") == [1])
         ids = dict(relay.catalog.ids)
-    run("INSERT INTO b VALUES (2)", "DROP TABLE a", *make("c", 5, 6))
+    run("INSERT INTO b VALUES (2)", "DROP TABLE a", *make("c", 5, 6), *make("gone", 7))
+    run("DROP TABLE gone")
     with captured(tmp_path, settings) as (relay, url):
         wait_until(lambda: is_captured(relay, f"{name}.c"))
         wait_until(lambda: ids_of(url, f"{name}.c") == [5, 6])
         assert ids_of(url, f"{name}.b") == [1, 2]
+        wait_until(lambda: ids_of(url, f"{name}.gone") == [7])
         assert dict(relay.catalog.ids).items() >= ids.items()
         run(*make("a", 4))  # it comes back
         wait_until(lambda: ids_of(url, f"{name}.a") == [4])

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
@@ -23,6 +24,7 @@ from databus.conf.settings import RelaySettings
 from databus.relay.capture.status import State
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
+from databus.schemas.checkpoint import Checkpoint
 from tests.relay.fakes import ServiceThread, get, wait_until
 from tests.relay.test_matched_tables import ids_of
 
@@ -205,6 +207,25 @@ def test_a_table_that_is_removed_is_not_known_any_more_and_its_consumers_of_befo
         wait_until(lambda: place.ids("shop.b") == [3])
 
 
+def test_a_request_that_is_held_for_a_source_that_is_removed_is_answered(place: Place) -> None:
+    with place.running():
+        place.insert("other", "a", 1)
+        wait_until(lambda: place.ids("other.a") == [1])
+        source = place.relay.physical_sources["other"]
+        at = quote(Checkpoint.at(source.ring.max_scn).to_json())
+        path = f"/stream?sources=other.a&size=1000&wait=30000&checkPoint={at}"
+        found = []
+        held = threading.Thread(
+            target=lambda: found.append(get(place.url, path, {"Authorization": f"Bearer {TOKEN}"}))
+        )
+        held.start()
+        wait_until(lambda: source.notifier.waiting == 1)
+        place.order("remove", "other", "--yes")
+        held.join(15)
+        assert [answer.status for answer in found] == [404]
+        assert b"unknown source" in found[0].body
+
+
 def test_patterns_are_added_and_removed_too(place: Place) -> None:
     with place.running():
         place.order("change", "shop", "--add", "shop.*", "--remove", "shop.a", "--add", "!shop.x*")
@@ -233,6 +254,11 @@ def test_a_physical_source_that_is_added_stays_and_one_that_is_removed_does_not_
         assert "crm  running" in place.order("list")
         assert "other is removed" in place.order("remove", "other", "--yes")
         assert "other" not in place.order("list")
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        for path in ("/health", "/metrics", "/sources", "/api/v1/physicalSources", "/api/v1/relay"):
+            answer = get(place.url, path, headers)
+            assert answer.status == 200, path
+            assert b'"other' not in answer.body, path
     with place.running():
         place.insert("crm", "a", 2)
         wait_until(lambda: place.ids("crm.a") == [1, 2])

@@ -203,7 +203,8 @@ class WatchedTables:
             and (self._allow_cascades or name not in outcome.cascades)
         ]
         if found:
-            raise TablesFoundError(found)
+            created = {".".join(name) for name in outcome.created}
+            raise TablesFoundError(found, are_whole=created.issuperset(found))
 
     def _was_there(self, name: TableName, position: int) -> bool:
         return self._history.table(name, position - 1) is not None

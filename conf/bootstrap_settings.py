@@ -119,7 +119,7 @@ class BootstrapSettings(ListedServerSettings, StoreSettings):
         if patterned := [source.name for source in sources if source.patterns]:
             raise ValueError(
                 f"{patterned[0]}: a bootstrap pair keeps the tables that are listed: name them "
-                "instead of patterns; `databus relay run` captures by patterns without a pair"
+                "instead of patterns; `databus run`, with its own pair, takes patterns, too"
             )
         names = [source.name for source in sources]
         if len(set(names)) != len(names):

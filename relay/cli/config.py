@@ -60,6 +60,9 @@ def _check_names(file: Path, physical: PhysicalSourceSettings) -> None:
         raise SettingsError(f"{where}: {problem}")
     for warning in name_warnings(physical.named_tables):
         click.echo(f"{where}: warning: {warning}")
+    if physical.patterns:  # only the database knows
+        shown = ", ".join(physical.patterns.texts)
+        click.echo(f"{where}: `databus doctor -c {file}` lists the tables that match {shown}")
 
 
 @config.command()

@@ -125,6 +125,43 @@ def test_what_can_work_is_not(tmp_path: Path, text: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.parametrize(
+    ("sources", "problem"),
+    [
+        ('"*"', "names tables of no database"),
+        ('"!shop.a"', "leaves out of what no pattern takes in"),
+        ('"shop.*", "!shop.t*", "shop.tt"', "source shop.tt is listed, and a pattern with !"),
+    ],
+)
+def test_patterns_that_contradict_themselves_are_refused(
+    tmp_path: Path, sources: str, problem: str
+) -> None:
+    result = check(tmp_path, relay(MYSQL.replace('"shop.a"', sources)))
+    assert result.exit_code == 1
+    assert problem in result.output
+
+
+@pytest.mark.parametrize("scheme", ["generator:?rate=1", "databus+http://h:1"])
+def test_patterns_are_refused_where_they_cannot_be(tmp_path: Path, scheme: str) -> None:
+    text = relay(SQLITE.replace("sqlite:shop.db", scheme).replace("shop.a", "shop.*"))
+    assert "is a pattern, which" in check(tmp_path, text).output
+
+
+def test_who_writes_patterns_is_told_where_to_see_what_they_match(tmp_path: Path) -> None:
+    result = check(tmp_path, relay(SQLITE.replace('"shop.a"', '"shop.*", "!shop.tmp_*"')))
+    assert result.exit_code == 0
+    assert "lists the tables that match shop.*, !shop.tmp_*" in result.output
+
+
+def test_patterns_in_serving_processes_and_a_pair_of_its_own_are_refused(tmp_path: Path) -> None:
+    patterned = relay(SQLITE.replace("shop.a", "shop.*"))
+    result = check(tmp_path, "serving_processes = 2\n" + patterned)
+    assert "serving_processes must be 0" in result.output
+    (tmp_path / "a-folder").rmdir()
+    result = check(tmp_path, 'relays = ["http://h:1"]\n' + patterned)
+    assert "a bootstrap pair keeps the tables that are listed" in result.output
+
+
 def test_a_relay_refuses_a_password_in_a_uri_at_its_start_and_does_not_print_it(
     tmp_path: Path,
 ) -> None:

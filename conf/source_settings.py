@@ -414,6 +414,12 @@ class PhysicalSourceSettings(Settings):
         """The names of its sources, in the order of the file."""
         return [source.name for source in self.named_tables]
 
+    def with_source(self, name: str) -> PhysicalSourceSettings | None:
+        """Return the settings with a source in them, which a pattern may match; None if not."""
+        if name in self.source_names:
+            return self
+        return self.with_found((*self.found, name)) if self.patterns.match(name) else None
+
     @property
     def names(self) -> SourceNames:
         """The translation between its sources' names and tables."""

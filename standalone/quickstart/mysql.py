@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from databus.conf.addresses import without_password
 from databus.conf.loading import build_settings
+from databus.conf.patterns import escaped
 from databus.conf.settings import PhysicalSourceSettings
 from databus.conf.source_names import NamedTable, source_problems
 from databus.daemon.log_setup import hide
@@ -233,7 +234,7 @@ class Server:
 
 
 def _source(uri: str, sources: Sequence[str], **more: str) -> PhysicalSourceSettings:
-    raw = {"name": "quickstart", "uri": uri, "sources": list(sources), **more}
+    raw = {"name": "quickstart", "uri": uri, "sources": [*map(escaped, sources)], **more}
     return build_settings(raw, PhysicalSourceSettings, without_password(uri))
 
 

@@ -18,6 +18,7 @@ from databus.daemon.client_report import ClientReport
 from databus.daemon.http.openapi import Call, Endpoint, with_document
 from databus.registry.differences import differences, is_compatible
 from databus.registry.version import SchemaVersion
+from databus.relay.admin.changes_api import ChangesApi
 from databus.relay.admin.client_status import client_view
 from databus.relay.admin.definitions import (
     DefinitionsQuery,
@@ -74,7 +75,6 @@ DESCRIPTION = (
 _UNUSABLE = {503: "Its files cannot be used; the message says what to do"}
 _NO_SUCH = {404: "Unknown physical source"} | _UNUSABLE
 _ONE = f"{ROOT}/physicalSources/{{name}}"
-
 _CLIENTS_A_TURN = 100
 
 Answer = TypeVar("Answer")
@@ -91,7 +91,7 @@ class RelayApi:
         ptubes: PtubesDoor | None = None,
     ) -> None:
         self._relay = relay
-        self._doors = (CanalStatus(relay, canal), PtubesStatus(ptubes))
+        self._doors = (ChangesApi(relay), CanalStatus(relay, canal), PtubesStatus(ptubes))
         self._cluster = ClusterApi(cluster or Cluster(relay))
 
     def endpoints(self) -> list[Endpoint]:

@@ -13,6 +13,7 @@ from pydantic import Field
 from databus.daemon.http.openapi import ApiModel, Scn
 
 MAX_ID = 64
+PRODUCER_NAME = "bootstrap producer"  # begins the name of the client that fills a store
 MAX_TEXT = 500
 MAX_WAITED_FOR = 500
 

@@ -13,20 +13,7 @@ from pydantic import Field, model_validator
 
 from databus.daemon.client_report import ClientReport
 from databus.daemon.http.openapi import ApiModel, Scn
-
-CaptureState = Literal[
-    "starting", "running", "unreachable", "retrying", "paused", "stopped", "error"
-]
-
-
-class Trouble(ApiModel):
-    """A problem of a physical source, and when it is retried."""
-
-    physical_source: str
-    state: CaptureState
-    text: str
-    since: float | None
-    next_try_at: float | None = Field(description="None: it waits for a person")
+from databus.relay.admin.trouble import CaptureState, Trouble
 
 
 class RelayView(ApiModel):

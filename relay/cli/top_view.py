@@ -24,8 +24,8 @@ from databus.relay.admin.models import (
     Problem,
     RelayLogView,
     RelayView,
-    Trouble,
 )
+from databus.relay.admin.trouble import Trouble
 from databus.relay.cli.top_cluster import ClusterPicture, draw_cluster, lines_of
 
 PROBLEMS_SHOWN = 5

@@ -33,9 +33,11 @@ from databus.relay.admin.models import (
     Schemas,
     SchemaVersionView,
     SourceSchemas,
-    Trouble,
 )
 from databus.relay.admin.page import page_routes
+from databus.relay.admin.page_parts.bootstrap_beside import Pairs
+from databus.relay.admin.page_parts.table_status import Tables, TableView
+from databus.relay.admin.trouble import Trouble
 from databus.relay.cluster.models import Chains, GroupsView, GroupView, LeasesView, ServersView
 from databus.schemas.errors import UnknownSourceError
 from tests.page.fake_cluster import ALONE
@@ -205,6 +207,8 @@ class FakeRelay:
         self.problems: list[Problem] = []
         self.troubles: list[Trouble] = []  # the worst first
         self.schemas = [make_schemas()]
+        self.pairs = Pairs(sources=[])
+        self.tables: Tables | None = None  # None: of the sources
         self.cluster: Mapping[str, Any] = ALONE
         self.history = make_history
         self.failure: Exception | None = None
@@ -263,6 +267,8 @@ class FakeRelay:
             self._get("/clients", Clients, lambda _: Clients(clients=self.clients)),
             self._get("/problems", Problems, lambda _: Problems(problems=self.problems)),
             self._get("/schemas", Schemas, lambda _: Schemas(sources=self.schemas)),
+            self._get("/bootstrap", Pairs, lambda _: self.pairs),
+            self._get("/tables", Tables, lambda _: self.tables or make_tables(self.sources)),
             self._get("/groups", GroupsView, lambda _: self.cluster["groups"]),
             self._get("/groups/{name}", GroupView, self._group),
             self._get("/leases", LeasesView, lambda _: self.cluster["leases"]),
@@ -345,6 +351,28 @@ def make_history(name: str, seconds: int) -> History:
         behind_s=[0.003 if k else None for k in known],
         used_bytes=[min(50 << 20, n << 18) if k else None for n, k in enumerate(known)],
         capacity_bytes=CAPACITY,
+    )
+
+
+def make_tables(sources: list[PhysicalSourceView]) -> Tables:
+    """Return figures of each table, larger ones for later ones."""
+    now = time.time()
+    names = [(one.name, source) for one in sources for source in one.sources]
+    return Tables(
+        missed_bytes=0,
+        tables=[
+            TableView(
+                source=source.name,
+                id=source.id,
+                physical_source=physical,
+                rows=number * 1000,
+                size_bytes=number * 50_000,
+                rows_per_s=number * 1.5,
+                bytes_per_s=number * 75.0,
+                newest_at=now - number if number else None,
+            )
+            for number, (physical, source) in enumerate(names)
+        ],
     )
 
 

@@ -7,7 +7,8 @@ import time
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from databus.relay.admin.models import DrainView, Problem, Trouble
+from databus.relay.admin.models import DrainView, Problem
+from databus.relay.admin.trouble import Trouble
 from databus.schemas.errors import DatabusError
 from tests.page.browsing import text_of, visiting
 from tests.page.fake_relay import (
@@ -166,7 +167,7 @@ def test_rows_stand_still_while_somebody_looks_at_them(browser: Browser, fake: F
     with visiting(browser, fake.url) as visit:
         page, rows = visit.page, visit.page.locator("#rows-body tbody tr")
         expect(rows).to_have_count(5)
-        page.locator(".rows-frame").hover()
+        page.locator("#rows .rows-frame").hover()
         expect(page.locator(".held")).to_have_text("held while you are in it")
         fake.rows.append(make_row(6))
         wait_for_beats(page, 2)
@@ -277,12 +278,12 @@ def test_a_relay_that_goes_away_is_said_and_gone_on_with_when_it_is_back(
         page = visit.page
         expect(page.locator("#link")).to_contain_text("healthy")
         fake.stop()
-        expect(page.get_by_role("alert").first).to_contain_text("The relay has not answered since")
+        expect(page.locator("#banner")).to_contain_text("The relay has not answered since")
         expect(page.locator("#link")).to_contain_text("no answer")
         fake.clients = [make_client("newcomer")]
         fake.come_back()
         expect(page.locator("#link")).to_contain_text("healthy")
-        expect(page.locator("#banner")).to_be_hidden()
+        expect(page.locator("#banner")).to_have_attribute("data-kind", "well")
         expect(page.locator("#news")).to_have_text("The relay answers again.")
         expect(page.locator(".client .name")).to_have_text("newcomer")
 
@@ -309,9 +310,11 @@ def test_an_error_of_the_relay_is_said_and_gone_on_from(browser: Browser, fake: 
         expect(visit.page.locator("#link")).to_contain_text("healthy")
         fake.failure = DatabusError("the ring is out of paper")
         banner = visit.page.locator("#banner")
-        expect(banner).to_have_text("The relay answers with an error: the ring is out of paper")
+        expect(banner.locator(".what")).to_have_text(
+            "The relay answers with an error: the ring is out of paper"
+        )
         fake.failure = None
-        expect(banner).to_be_hidden()
+        expect(banner).to_have_attribute("data-kind", "well")
 
 
 def test_drain_is_done_when_the_newest_scn_is_typed(browser: Browser, fake: FakeRelay) -> None:

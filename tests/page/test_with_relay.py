@@ -187,12 +187,12 @@ def test_a_question_about_a_token_can_be_put_off(browser: Browser, locked: Serve
         page = visit.page
         expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")
-        expect(page.locator("#banner")).to_have_text("The relay requires a token.")
+        expect(page.locator("#banner .what")).to_have_text("The relay requires a token.")
         page.get_by_role("button", name="Enter a token").press("Enter")
         page.keyboard.type(READER)
         page.keyboard.press("Enter")
         expect(page.locator("#role")).to_have_text("reader")
-        expect(page.locator("#banner")).to_be_hidden()
+        expect(page.locator("#banner")).to_have_attribute("data-kind", "well")
 
 
 def test_a_relay_that_is_killed_and_started_again_goes_on_in_the_page(
@@ -211,5 +211,5 @@ def test_a_relay_that_is_killed_and_started_again_goes_on_in_the_page(
         shop.insert(2)
         shop.close()
         relay.start()
-        expect(page.locator("#banner")).to_be_hidden()
+        expect(page.locator("#banner")).to_have_attribute("data-kind", "well")
         expect(page.locator("#rows-body tbody tr")).to_have_count(2)

@@ -21,15 +21,23 @@ function makeSource({ source }) {
   const number = h("span", { class: "hint" });
   const versions = h("ol", { class: "versions" });
   const update = makeList(versions, ({ version }) => version, makeVersion);
-  const node = h("details", null, h("summary", null, h("span", { class: "name" }, source), " ", number), versions);
+  const node = h("details", { ontoggle: draw }, h("summary", null, h("span", { class: "name" }, source), " ", number), versions);
+  let shown = null;
+
+  // What is folded is not made: a database may have hundreds of tables.
+  function draw() {
+    if (node.open) update([...shown.versions].reverse());
+  }
+
   return {
     node,
     update(one) {
+      shown = one;
       const breaking = one.versions.filter(({ isCompatible }) => !isCompatible).length;
       const words = [`id ${one.id}`, plural(one.versions.length, "version")];
       if (breaking) words.push(`${breaking} not compatible`);
       say(number, words.join(" · "));
-      update([...one.versions].reverse());
+      draw();
     },
   };
 }

@@ -76,6 +76,10 @@ class ClientReport(ApiModel):
     every_s: float = Field(
         default=0.0, ge=0, description="It is sent so often; 0 = not said, or never"
     )
+    keeps_checkpoints: bool = Field(
+        default=True,
+        description="False: it does not come back to where it was, like `databus tail`",
+    )
     servers_problem: str = Field(
         default="",
         max_length=MAX_TEXT,

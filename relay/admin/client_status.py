@@ -109,6 +109,8 @@ def state_of(
     client: Client, places: Iterable[Stream], positions: list[ClientPosition], now_s: float
 ) -> ClientState:
     """Return the state of a client as the relay sees it."""
+    if client.has_ended:
+        return ClientState.STOPPED
     report = client.report if client.has_fresh_report(now_s) else None
     halted = None if report is None else _HALTED.get(report.state)
     if report is not None and _is_bootstrapping(report):
@@ -164,7 +166,7 @@ def client_view(
     ]
 
     state = state_of(client, places.values(), positions, now_s)
-    if state is ClientState.SILENT:
+    if state in (ClientState.SILENT, ClientState.STOPPED):
         # Its positions are the last known ones; its progress since is unknown.
         positions = [place.model_copy(update={"behind_s": None}) for place in positions]
 

@@ -294,6 +294,7 @@ class ClientState(StrEnum):
     PAUSED = "paused"  # by a person, as it reports
     BOOTSTRAPPING = "bootstrapping"
     SILENT = "silent"  # not heard from for a while
+    STOPPED = "stopped"  # it has ended, as it said itself
 
 
 class AwaitedSource(ApiModel):

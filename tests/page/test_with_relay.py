@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from databus.demo.processes import Child, python_module
 from tests.page.browsing import text_of, visiting
 from tests.promises.running import Remembering, RunningRelay, Shop, consuming, running, wait_until
 from tests.relay.fakes import ServedRelay, get, insert, transaction
@@ -213,3 +214,20 @@ def test_a_relay_that_is_killed_and_started_again_goes_on_in_the_page(
         relay.start()
         expect(page.locator("#banner")).to_have_attribute("data-kind", "well")
         expect(page.locator("#rows-body tbody tr")).to_have_count(2)
+
+
+def test_a_tail_that_has_ended_leaves_the_page_at_once(browser: Browser, tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "shop.db")
+    with (
+        running(RunningRelay(tmp_path, shop.settings()).start()) as relay,
+        visiting(browser, relay.url) as visit,
+    ):
+        shop.insert(1)
+        shop.close()
+        command = ("databus.cli.main", "tail", "shop.orders", "--relay", relay.url)
+        tail = Child("tail", python_module(*command, "--from", "earliest"), tmp_path)
+        tail.start()
+        expect(visit.page.locator(".client")).to_have_count(1)
+        expect(visit.page.locator(".client .self")).to_contain_text("callbacks")
+        tail.stop()  # by SIGTERM
+        expect(visit.page.locator(".client")).to_have_count(0, timeout=3_000)

@@ -26,7 +26,7 @@ const SHAPES = {
 };
 
 /** The worst state first: the order in which an operator looks. */
-export const SEVERITY = ["fallen", "falling", "suspended", "bootstrapping", "paused", "behind", "silent", "waiting", "live"];
+export const SEVERITY = ["fallen", "falling", "suspended", "bootstrapping", "paused", "behind", "silent", "waiting", "live", "stopped"];
 
 /** The state of a source's capture: "silent" if it runs but hears nothing from the database. */
 export function captureWord(source) {

@@ -11,6 +11,7 @@ from databus.relay.monitoring.clients import (
     FORGOTTEN_AFTER_S,
     MOST_CLIENTS,
     MOST_STREAMS,
+    SILENT_AFTER_S,
     Caller,
     Client,
     ClientTable,
@@ -331,3 +332,30 @@ def test_a_stream_comes_back_for_its_last_answer_at_most_once_a_second() -> None
     asked_s = (0.0, 0.0, 0.9, 1.0, 1.5, 60.0)
     found = [now_s for now_s in asked_s if stream.comes_back(100, now_s)]
     assert found == [0.0, 1.0, 60.0]
+
+
+def test_a_client_that_says_goodbye_is_stopped_and_no_longer_falling() -> None:
+    clients = ClientTable()
+    client = tells(reads(clients, 0, 1.0), clients, 1.0, position=10)
+    assert state(client, ring(1000), 2.0) is ClientState.FALLING
+    tells(client, clients, 3.0, report=report(state="shut_down"), position=10)
+    view = client_view(client, {"shop": ring(1000)}, lambda _key: ["shop.person"], 3.0, 5000.0)
+    assert (view.state, view.positions[0].behind_s) == (ClientState.STOPPED, None)
+    assert state(client, ring(5000, head=4000), 3000.0) is ClientState.STOPPED
+    assert len(clients) == 1, "it may come back, and goes on from its checkpoint"
+
+
+def test_a_client_without_checkpoints_is_forgotten_when_it_ends() -> None:
+    clients = ClientTable()
+    reads(clients, 0, 1.0)
+    clients.reported(ANN, report(state="shut_down", keeps_checkpoints=False), 2.0)
+    assert len(clients) == 0
+
+
+def test_a_client_without_checkpoints_that_is_killed_is_forgotten_after_half_a_minute() -> None:
+    clients = ClientTable()
+    tells(reads(clients, 0, 1.0), clients, 1.0, report=report(keeps_checkpoints=False))
+    clients.tick(1.0 + SILENT_AFTER_S)
+    assert len(clients) == 1
+    clients.tick(1.1 + SILENT_AFTER_S)
+    assert len(clients) == 0

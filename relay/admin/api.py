@@ -46,6 +46,7 @@ from databus.relay.admin.models import (
 )
 from databus.relay.admin.newest_rows import NewestRows
 from databus.relay.admin.page_parts.bootstrap_beside import BootstrapBeside
+from databus.relay.admin.page_parts.columns import ColumnStatus
 from databus.relay.admin.page_parts.table_status import TableStatus
 from databus.relay.admin.position_view import position_view
 from databus.relay.admin.schema_versions import version_views
@@ -93,7 +94,8 @@ class RelayApi:
         self._relay = relay
         pairs = beside or BootstrapBeside(relay)
         self._tables = TableStatus(relay)
-        self._doors = (CanalStatus(relay, canal), PtubesStatus(ptubes), pairs, self._tables)
+        parts = (pairs, self._tables, ColumnStatus(relay))
+        self._doors = (CanalStatus(relay, canal), PtubesStatus(ptubes), *parts)
         self._cluster = ClusterApi(cluster or Cluster(relay))
 
     def endpoints(self) -> list[Endpoint]:

@@ -63,7 +63,8 @@ class RingView(ApiModel):
     newest_at: float | None
     sleep_s: float | None = Field(
         description="How long a consumer that has read everything can pause before it lags out: "
-        "the ring's capacity at the rate of the last minutes; None while nothing is written"
+        "the ring's capacity at the rates at which its last half and all of it were written; None "
+        "while nothing is written"
     )
 
 

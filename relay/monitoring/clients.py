@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from databus.daemon.client_report import MAX_ID, ClientReport
-from databus.relay.monitoring.history import RateCounter
+from databus.relay.monitoring.history import RateCounter, SmoothRate
 
 MOST_CLIENTS = 2000
 MOST_STREAMS = 50  # per client: sets of sources that it reads separately
@@ -88,7 +88,7 @@ class Stream:
     began: int | None = None
     asked_s: float = 0.0
     doubted_s: float = -DOUBT_EVERY_S
-    progress: RateCounter = field(default_factory=RateCounter)
+    progress: SmoothRate = field(default_factory=SmoothRate)
 
     def comes_back(self, position: int, now_s: float) -> bool:
         """Return whether a request repeats a part of the last answer, which thus failed.
@@ -353,7 +353,7 @@ class ClientTable:
         for client in self._clients.values():
             for name, stream in client.all_streams():
                 if name == physical_source:
-                    stream.position, stream.began, stream.progress = None, None, RateCounter()
+                    stream.position, stream.began, stream.progress = None, None, SmoothRate()
                     stream.read_from = None
 
     def waiting_for(self, physical_source: str, scn: int, tail: int, now_s: float) -> list[str]:

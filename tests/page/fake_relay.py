@@ -36,6 +36,7 @@ from databus.relay.admin.models import (
 )
 from databus.relay.admin.page import page_routes
 from databus.relay.admin.page_parts.bootstrap_beside import Pairs
+from databus.relay.admin.page_parts.columns import Columns, ColumnsQuery
 from databus.relay.admin.page_parts.table_status import Tables, TableView
 from databus.relay.admin.trouble import Trouble
 from databus.relay.cluster.models import Chains, GroupsView, GroupView, LeasesView, ServersView
@@ -46,6 +47,18 @@ from tests.relay.fakes import ServiceThread
 API = "/api/v1"
 CAPACITY = 64 << 20
 TEXT = '{"type": "record", "name": "orders", "fields": [{"name": "id", "type": "long"}]}'
+
+
+COLUMNS = Columns.model_validate(
+    {
+        "source": "shop.orders",
+        "version": 3,
+        "columns": [
+            {"name": "id", "type": "bigint", "key_position": 1},
+            {"name": "note", "type": "varchar(200) null", "key_position": None},
+        ],
+    }
+)
 
 
 def make_relay_log(now: float) -> dict[str, Any]:
@@ -274,6 +287,14 @@ class FakeRelay:
             self._get("/leases", LeasesView, lambda _: self.cluster["leases"]),
             self._get("/servers", ServersView, lambda _: self.cluster["servers"]),
             self._get("/chain", Chains, lambda _: self.cluster["chain"]),
+            Endpoint(
+                "GET",
+                f"{API}/sources/{{name}}/columns",
+                "",
+                Columns,
+                lambda _: _now(COLUMNS),
+                query=ColumnsQuery,
+            ),
             Endpoint("GET", f"{one}/history", "", History, self._history, query=HistoryQuery),
             Endpoint("GET", f"{one}/rows", "", Rows, self._rows, query=RowsQuery),
             self._post("pause", state="paused"),

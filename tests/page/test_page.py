@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from databus.relay.admin.models import DrainView, Problem
 from databus.relay.admin.trouble import Trouble
 from databus.schemas.errors import DatabusError
-from tests.page.browsing import text_of, visiting
+from tests.page.browsing import RULES, text_of, visiting
 from tests.page.fake_relay import (
     FakeRelay,
     make_client,
@@ -163,6 +164,33 @@ def test_an_update_shows_before_and_after(browser: Browser, fake: FakeRelay) -> 
         assert changed.locator("ins").text_content() == "b"
 
 
+def test_a_row_opens_in_full_with_long_values_before_and_after_side_by_side(
+    browser: Browser, fake: FakeRelay
+) -> None:
+    old, new = "old " * 2000, "new " * 2000
+    row = {"id": 1, "note": new, "n": None}
+    fake.rows = [make_row(1, op="update", row=row, before={"id": 1, "note": old, "n": 5})]
+    with visiting(browser, fake.url, viewport={"width": 390, "height": 844}) as visit:
+        page = visit.page
+        opener = page.get_by_role("button", name="update")
+        opener.press("Enter")
+        dialog = page.get_by_role("dialog", name="update in shop.orders")
+        cells = dialog.locator("[data-changed] td")
+        expect(cells).to_have_count(4)
+        assert cells.nth(0).text_content() == old
+        assert cells.nth(1).text_content() == new
+        assert cells.all_text_contents()[2:] == ["5", "null"]
+        left, right = cells.nth(0).bounding_box(), cells.nth(1).bounding_box()
+        assert left is not None
+        assert right is not None
+        assert left["x"] + left["width"] <= right["x"] + 1
+        assert right["x"] + right["width"] <= 390
+        assert Axe().run(page, options={"runOnly": RULES}).violations_count == 0
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        expect(opener).to_be_focused()
+
+
 def test_rows_stand_still_while_somebody_looks_at_them(browser: Browser, fake: FakeRelay) -> None:
     with visiting(browser, fake.url) as visit:
         page, rows = visit.page, visit.page.locator("#rows-body tbody tr")
@@ -213,6 +241,16 @@ def test_the_history_of_schemas_says_what_changed(browser: Browser, fake: FakeRe
         expect(newest).to_contain_text("not compatible with the one before")
         newest.get_by_role("button", name="Avro").press("Enter")
         expect(newest.locator("pre")).to_contain_text('"name": "orders"')
+
+
+def test_the_columns_of_a_version_are_shown(browser: Browser, fake: FakeRelay) -> None:
+    with visiting(browser, fake.url) as visit:
+        page = visit.page
+        page.locator("#schemas summary").press("Enter")
+        page.get_by_role("button", name="Columns").first.press("Enter")
+        lines = page.get_by_role("table", name="Columns of version 3").locator("tbody tr")
+        expect(lines).to_have_text(["idbigint1", "notevarchar(200) null"])
+        assert Axe().run(page, options={"runOnly": RULES}).violations_count == 0
 
 
 def test_problems_are_shown_with_their_position(browser: Browser, fake: FakeRelay) -> None:

@@ -14,7 +14,7 @@ export function makeTables(root, controls) {
   const titles = COLUMNS.map(makeTitle);
   const lines = h("tbody");
   const table = h("table", null, h("thead", null, h("tr", null, ...titles.map(({ node }) => node))), lines);
-  const frame = h("div", { class: "rows-frame tables-frame", role: "region", tabindex: 0, "aria-label": "Tables" }, table);
+  const frame = h("div", { class: "rows-frame tables-frame", role: "region", tabindex: 0, "aria-label": "Figures of each table" }, table);
   const fold = h("button", { type: "button", class: "fold", "aria-expanded": "false", onclick: turn });
   controls.append(h("label", { for: "tables-search" }, "Find"), search);
   root.append(summary, frame, fold);

@@ -10,10 +10,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from databus.relay.admin.trouble import Trouble
-from tests.page.browsing import text_of, visiting
+from tests.page.browsing import RULES, text_of, visiting
 from tests.page.fake_relay import FakeRelay, make_client, make_source
 from tests.page.states.causes import STATES, State
-from tests.page.test_looks import RULES
 
 DESK, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 844}
 LOOKS: tuple[dict[str, Any], ...] = tuple(

@@ -30,7 +30,12 @@ SECOND = 1_000_000_000
 def ring(tail: int = 1000, rate: float = 0.0, head: int = 0) -> RingMark:
     """A ring of 1000 bytes; the event at position p was committed at second p."""
     return RingMark(
-        tail, 1000, tail, tail * SECOND, rate, lambda at: at * SECOND if at >= head else 0
+        tail,
+        1000,
+        tail,
+        tail * SECOND,
+        lambda size: size / rate if rate else None,
+        lambda at: at * SECOND if at >= head else 0,
     )
 
 
@@ -109,10 +114,10 @@ def test_at_the_rates_of_now_a_client_falls_in_so_many_seconds() -> None:
         client = reads(clients, 300 + 2 * second, float(second))
         clients.tick(float(second))
     now = ring(tail=800, rate=7.0)
-    view = client_view(client, {"shop": now}, lambda _key: [], 5.0, 5000.0)
+    view = client_view(client, {"shop": now}, lambda _key: [], 4.0, 5000.0)
     (place,) = view.positions
     assert place.behind_bytes == 492
-    assert place.falls_in_s == pytest.approx(508 / (7.0 - 8 / 5))
+    assert place.falls_in_s == pytest.approx(508 / (7.0 - 2.0))
     assert view.state is ClientState.BEHIND
     assert state(client, ring(tail=800, rate=20.0), 5.0) is ClientState.FALLING
 

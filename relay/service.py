@@ -104,6 +104,7 @@ def make_service(relay: Relay, beside: BootstrapBeside | None = None) -> Service
         entered=relay.enter,
         presence=make_presence(relay.settings, "relay", lambda: held_sources(relay)),
         front_doors=doors,
+        note_answer=api.audit.note,
     )
     if relay.settings.serving_processes:
         return with_serving_processes(service, relay)

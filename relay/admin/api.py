@@ -45,8 +45,10 @@ from databus.relay.admin.models import (
     Switch,
 )
 from databus.relay.admin.newest_rows import NewestRows
+from databus.relay.admin.page_parts.audit import AuditStatus
 from databus.relay.admin.page_parts.bootstrap_beside import BootstrapBeside
 from databus.relay.admin.page_parts.columns import ColumnStatus
+from databus.relay.admin.page_parts.settings_view import SettingsStatus
 from databus.relay.admin.page_parts.table_status import TableStatus
 from databus.relay.admin.position_view import position_view
 from databus.relay.admin.schema_versions import version_views
@@ -94,7 +96,9 @@ class RelayApi:
         self._relay = relay
         pairs = beside or BootstrapBeside(relay)
         self._tables = TableStatus(relay)
-        parts = (pairs, self._tables, ColumnStatus(relay))
+        self.audit = AuditStatus(relay)
+        for_page = (ColumnStatus(relay), SettingsStatus(relay), self.audit)
+        parts = (pairs, self._tables, *for_page)
         self._doors = (CanalStatus(relay, canal), PtubesStatus(ptubes), *parts)
         self._cluster = ClusterApi(cluster or Cluster(relay))
 

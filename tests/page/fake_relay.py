@@ -35,8 +35,10 @@ from databus.relay.admin.models import (
     SourceSchemas,
 )
 from databus.relay.admin.page import page_routes
+from databus.relay.admin.page_parts.audit import Audit
 from databus.relay.admin.page_parts.bootstrap_beside import Pairs
 from databus.relay.admin.page_parts.columns import Columns, ColumnsQuery
+from databus.relay.admin.page_parts.settings_view import SettingsView
 from databus.relay.admin.page_parts.table_status import Tables, TableView
 from databus.relay.admin.trouble import Trouble
 from databus.relay.cluster.models import Chains, GroupsView, GroupView, LeasesView, ServersView
@@ -295,6 +297,8 @@ class FakeRelay:
                 lambda _: _now(COLUMNS),
                 query=ColumnsQuery,
             ),
+            self._get("/audit", Audit, lambda _: Audit(actions=[], problem="")),
+            self._get("/settings", SettingsView, lambda _: SettingsView(settings=[])),
             Endpoint("GET", f"{one}/history", "", History, self._history, query=HistoryQuery),
             Endpoint("GET", f"{one}/rows", "", Rows, self._rows, query=RowsQuery),
             self._post("pause", state="paused"),

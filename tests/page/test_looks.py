@@ -132,7 +132,8 @@ def test_everything_is_reached_and_left_by_tab_in_the_order_of_the_page(
         expect(page.locator("#rows-body tbody tr")).to_have_count(7)
         page.evaluate("window.fetch = () => new Promise(() => {}), null")
         wanted = page.evaluate(
-            "[...document.querySelectorAll('a[href], button, select, input, summary, [tabindex=\"0\"]')]"
+            "[...document.querySelectorAll("
+            "'a[href], button, select, input, summary, [tabindex=\"0\"]')]"
             ".filter(node => node.checkVisibility() && !node.disabled).length"
         )
         tops: list[float] = []

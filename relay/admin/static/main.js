@@ -1,5 +1,6 @@
 // The page: polls the relay once a second while it is visible, and updates its parts.
 
+import { makeAdministration } from "./administration.js";
 import { GoneError, RefusedError, TokenError, get, token } from "./api.js";
 import { beat } from "./beat.js";
 import { makeBootstrap } from "./bootstrap.js";
@@ -17,6 +18,7 @@ import { makeTokenDialog } from "./token_dialog.js";
 const BEAT_MS = 1000;
 const SCHEMAS_EVERY = 10; // beats
 const CLUSTER_EVERY = 2;
+const ADMINISTRATION_EVERY = 3;
 const FIRST_REASON = "This relay requires a token.";
 
 const find = (id) => document.getElementById(id);
@@ -35,6 +37,7 @@ const parts = {
   rows: makeRows(find("rows-body"), find("rows-controls")),
   schemas: makeSchemas(find("schemas-body")),
   problems: makeProblems(find("problems-body")),
+  administration: makeAdministration(find("administration"), find("administration-link"), find("administration-body")),
 };
 let beats = 0;
 let isLocked = false; // waiting for a token: polling pauses
@@ -55,7 +58,7 @@ async function once() {
       () => parts.problems.update(problems),
       () => parts.rows.update(physicalSources),
     );
-    await Promise.all([parts.sources.refresh(), parts.rows.refresh(), parts.tables.refresh(clients), schemas(), cluster()]);
+    await Promise.all([parts.sources.refresh(), parts.rows.refresh(), parts.tables.refresh(clients), schemas(), cluster(), administration(relay.role)]);
     beats += 1;
   } catch (error) {
     tell(error);
@@ -76,6 +79,10 @@ async function schemas() {
 
 async function cluster() {
   if (beats % CLUSTER_EVERY === 0) await parts.cluster.refresh();
+}
+
+async function administration(role) {
+  if (beats % ADMINISTRATION_EVERY === 0) await parts.administration.refresh(role);
 }
 
 function tell(error) {

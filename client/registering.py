@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,19 +14,14 @@ from databus.conf.settings import ClientSettings
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import EventFilter
 
-# Takes a `DataEvent`, or the events of a run: see `DatabusClient.on`.
-Function = TypeVar("Function", bound=Callable[..., Result | None])
+# Takes a `DataEvent`, or the events of a run: see `DatabusClient.on`. Or a coroutine function.
+Function = TypeVar("Function", bound=Callable[..., Result | Awaitable[Result | None] | None])
 
 
 class FunctionConsumer(Consumer):
     """A consumer that calls one function per event, or per run of events."""
 
-    def __init__(self, function: Callable[..., Result | None], *, takes_runs: bool = False) -> None:
-        if inspect.iscoroutinefunction(function):
-            raise SettingsError(
-                f"{function.__qualname__} is a coroutine function; callbacks are plain functions: "
-                "use `async for window in client.windows_async(…)`"
-            )
+    def __init__(self, function: Callable[..., Any], *, takes_runs: bool = False) -> None:
         # The attribute hides the method, which saves a call on the hot path.
         if takes_runs:
             self.on_data_events = function  # type: ignore[method-assign]
@@ -41,6 +35,9 @@ def make_subscription(
     reader_schemas: Mapping[str, str] | None = None,
     name: str = "default",
     batch_rows: int = 0,
+    *,
+    auto_commit: bool = True,
+    on_failure: str | Callable[..., Any] = "stop",
 ) -> Subscription:
     """Return a checked subscription; raise SettingsError."""
     if isinstance(sources, str) or not sources:
@@ -53,8 +50,16 @@ def make_subscription(
                 raise SettingsError(f"{source!r} has a filter or schema but is not among sources")
     if batch_rows < 0:
         raise SettingsError(f"batch_rows = {batch_rows}: give 0 or a number of rows")
+    if not callable(on_failure) and on_failure not in ("stop", "skip"):
+        raise SettingsError(f"on_failure = {on_failure!r}: give 'stop', 'skip' or a function")
     return Subscription(
-        tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}), batch_rows
+        tuple(sources),
+        name,
+        dict(filters or {}),
+        dict(reader_schemas or {}),
+        batch_rows,
+        auto_commit=auto_commit,
+        on_failure=on_failure,
     )
 
 
@@ -81,7 +86,7 @@ def check_same(known: Subscription, wanted: Subscription) -> None:
     if known != wanted:
         raise SettingsError(
             f"registration {wanted.name!r} of {', '.join(wanted.sources)} exists with other "
-            "filters, schemas or batch_rows; use another name"
+            "filters, schemas, batch_rows or on_failure; use another name"
         )
 
 

@@ -26,6 +26,11 @@ def _place_text(parse: Callable[[str | int | datetime], NamedPlace], value: obje
         raise ValueError(str(error)) from None
 
 
+def place_text(place: str | int | datetime) -> str:
+    """Return a place where a consumer begins as text; raise SettingsError."""
+    return str(parse_place(place))
+
+
 # Named places, or SCNs as numbers: where a consumer begins, and where a relay begins.
 PlaceText = Annotated[str, BeforeValidator(partial(_place_text, parse_place))]
 SourceStart = Annotated[str, BeforeValidator(partial(_place_text, parse_source_start))]

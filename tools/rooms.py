@@ -21,6 +21,7 @@ PACKAGES = {
     "pyspark_databus": "client/spark",
     "standalone": "schemas conf registry relay client bootstrap",
     "demo": "schemas conf registry relay client bootstrap",
+    "testing": "schemas conf client demo",
 }
 
 
@@ -137,6 +138,7 @@ standalone: a relay and its bootstrap pair in one process
 standalone/quickstart: from a database's URI to a settings file
 standalone/cli: its commands
 demo: a shop, a relay and a consumer
+testing: for the tests of applications
 """.strip().splitlines()
 )
 

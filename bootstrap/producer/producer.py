@@ -102,7 +102,7 @@ class WindowWriter(Consumer):
         """Add an event to the current window."""
         stored = StoredEvent(
             event.scn,
-            event.key,
+            event.wire_key,
             event.is_delete,
             event.wire_bytes(),
             event.is_truncate,

@@ -21,6 +21,7 @@ from databus.client.consumer import Result
 from databus.client.dispatcher.batch import join_waiting
 from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch, Outcome
 from databus.client.dispatcher.calls import Failure
+from databus.client.dispatcher.coroutines import calling_thread
 from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
 from databus.client.dispatcher.session import Session
 from databus.client.machines.backoff import BackOff
@@ -145,7 +146,7 @@ class Dispatcher:
     @property
     def is_this_thread(self) -> bool:
         """Whether the caller is one of its callbacks."""
-        return self._thread is threading.current_thread()
+        return self._thread is calling_thread()
 
     def run(self) -> None:
         """Deliver until `stop`, on the caller's thread."""
@@ -304,7 +305,9 @@ class Dispatcher:
         """Roll back and retry, as often as the settings allow."""
         failure: Failure | None = failed
         while failure is not None:
+            aside = self.dispatch.failing.count
             error = self.dispatch.judge(failure)
+            self._stats.failed_events += self.dispatch.failing.count - aside
             if error is None:
                 self._stopping.wait(self._back_off.next_s())
             else:

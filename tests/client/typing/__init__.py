@@ -1,0 +1,1 @@
+"""The client API as type checkers see it."""

@@ -24,7 +24,7 @@ from tools.repository import ROOT
 DEPLOY = ROOT / "docs" / "deploy"
 KINDS = ("relay", "bootstrap", "client")
 UNITS = (*KINDS, "run")  # and `databus run`, with a relay's settings
-COMPOSE: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+COMPOSE: Any = yaml.safe_load((DEPLOY / "compose-tls.yaml").read_text())
 IMAGE = (DEPLOY / "Containerfile").read_text()
 
 

@@ -133,7 +133,7 @@ def test_the_image_has_the_whole_package() -> None:
         "benchmarks",
         "examples",
     }
-    files = {"pyproject.toml", "setup.py", "README.md", "LICENSE"}
+    files = {"pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"}
     lines = re.findall(r"^COPY (?!--)(.+)$", IMAGE, re.M)
     listed = {word for line in lines for word in line.split()[:-1]}
     assert listed == roots | files

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import site
 import subprocess
@@ -169,6 +170,32 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == modules | data | built | {"databus/py.typed"}
+
+
+def test_a_wheel_of_what_the_image_copies_lacks_only_what_is_compiled(
+    wheel: Path, tmp_path: Path
+) -> None:
+    image = (ROOT / "docs" / "deploy" / "Containerfile").read_text()
+    source = tmp_path / "src"
+    for line in re.findall(r"^COPY (?!--)(.+)$", image, re.M):
+        *names, place = line.split()
+        for name in names:
+            target = source / place / name if place == "./" else source / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, target, symlinks=True, ignore=NOT_COPIED)
+            else:
+                shutil.copyfile(ROOT / name, target)
+    pip(
+        Path(sys.executable),
+        *("wheel", *OFFLINE, "--wheel-dir", tmp_path, source),
+        environment={"DATABUS_COMPILE": "no"},
+    )
+    (pure,) = tmp_path.glob("*.whl")
+    assert pure.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(pure) as one, zipfile.ZipFile(wheel) as other:
+        compiled_there = {name for name in other.namelist() if name.endswith(".so")}
+        assert set(one.namelist()) == set(other.namelist()) - compiled_there
 
 
 def test_the_wheel_is_named_and_licensed_and_has_one_script(wheel: Path) -> None:

@@ -21,7 +21,7 @@ SHOW := $(PYTHON) tools/show_progress.py
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input
 PACKAGING := pyproject.toml setup.py $(shell find schemas relay client -name '*.px[id]' -o -name '*.pyx')
 
-.PHONY: install build demo test test-fast lint bench docs clean
+.PHONY: install build demo test test-fast lint bench docs site clean
 .SILENT:
 
 install: $(DEV)
@@ -54,8 +54,12 @@ bench: $(DEV)
 docs: $(DEV)
 	$(BIN)/python -m tools.generate_references
 
+site: $(DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	echo "open site/index.html, or run $(BIN)/mkdocs serve"
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .cache .ruff_cache .pytest_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .cache .ruff_cache .pytest_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -188,7 +188,11 @@ def test_a_wheel_of_what_the_image_copies_lacks_only_what_is_compiled(
                 shutil.copyfile(ROOT / name, target)
     pip(
         Path(sys.executable),
-        *("wheel", *OFFLINE, "--wheel-dir", tmp_path, source),
+        "wheel",
+        *OFFLINE,
+        "--wheel-dir",
+        tmp_path,
+        source,
         environment={"DATABUS_COMPILE": "no"},
     )
     (pure,) = tmp_path.glob("*.whl")

@@ -17,8 +17,9 @@ from databus.conf.loading import load_settings
 from databus.conf.settings import ClientSettings, RelaySettings
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import Child, free_port, python_module, wait_until
-from tests.docs.test_deploy import DEPLOY, IMAGE, parse
+from tests.docs.deploy.test_deploy import DEPLOY, IMAGE, parse
 from tests.mariadb_server import connect
+from tools.repository import ROOT
 
 COMPOSE: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
@@ -125,7 +126,7 @@ def test_what_it_starts_prints_the_rows_from_before_and_then_the_changes(
 ) -> None:
     for name, value in SERVICES["databus"]["environment"].items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PYTHONPATH", str(DEPLOY / "trial"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "examples"))
     started = []
     for service, name in (("databus", "databus.toml"), ("consumer", "client.toml")):
         file = settings_here(name, tmp_path, server, ports)

@@ -12,7 +12,7 @@ import yaml
 
 from databus.conf.loading import build_settings
 from databus.conf.settings import ClientSettings, RelaySettings
-from tests.docs.test_deploy import DEPLOY, parse, paths_of
+from tests.docs.deploy.test_deploy import DEPLOY, parse, paths_of
 
 OBJECTS: list[Any] = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
 OLDEST = "1.29"

@@ -17,7 +17,7 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -50,6 +50,14 @@ MODULES = [
     for path in python_files(ROOT)
     if path.parts[0] in PACKAGED and path.name != "__main__.py" and path.suffix == ".py"
 ]
+
+# What is imported only where the compiled modules were.
+COMPILED_ALONE = {
+    "databus.relay.sources.mysql.binlog.row_plan",
+    "databus.relay.sources.mysql.replication.compiled_assembler",
+    "databus.relay.sources.mysql.scan.chunk_rows",
+    "databus.relay.sources.mysql.scan.text_plan",
+}
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +162,10 @@ def compiled(ending: str) -> list[str]:
     return [str(path.with_suffix("")) + (ending and f".{ending}") for path in found]
 
 
-def imported_from(python: Path, folder: Path) -> list[Path]:
-    """Import every module; return where the root and the relay were found."""
-    return [Path(name) for name in run(python, "-c", IMPORT_ALL, *MODULES, folder=folder).split()]
+def imported_from(python: Path, folder: Path, modules: Collection[str] = MODULES) -> list[Path]:
+    """Import modules, or all of them; return where the root and the relay were found."""
+    found = run(python, "-c", IMPORT_ALL, *sorted(modules), folder=folder)
+    return [Path(name) for name in found.split()]
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
@@ -259,7 +268,11 @@ def test_the_sdist_is_installed_and_works_without_a_compiler(
     pip(python, *INSTALL, without, environment={"CC": "/nowhere/cc"})
     (packages,) = python.parent.parent.glob("lib/python*/site-packages")
     assert not [path for path in packages.rglob("*.so") if "databus" in path.parts]
+    imported_from(python, tmp_path, set(MODULES) - COMPILED_ALONE)
     assert_the_demo_delivers(python, tmp_path)
+    # Not the same code: nothing of a MySQL source is used for SQLite.
+    shown = run(python.parent / "databus", "demo", "--mysql", "--changes", "20", folder=tmp_path)
+    assert "delivered 20 of 20 changes, in order" in shown
 
 
 def test_a_wheel_works_from_any_folder(wheel: Path, python: Path, tmp_path: Path) -> None:

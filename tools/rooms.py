@@ -75,6 +75,7 @@ relay/epoch_spans.py: places in the logs of several servers
 relay/captured_spans.py: the same of one ring, kept
 relay/unlogged_rows.py: statements without rows, counted
 relay/catch_up: older windows, from the source's log again
+relay/changing: physical sources that come and go
 relay: one relay
 relay/serving/reading: windows for those who consume, by rung
 relay/serving/merging.py: windows of several physical sources in one order

@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 
 from databus.cli.api_client import access_options
-from databus.cli.daemon_options import log_format_option
+from databus.cli.daemon_options import config_option, log_format_option
 from databus.client.cli.processes import run_processes
 from databus.client.cli.tail import json_of, line_of
 from databus.client.client import DatabusClient
@@ -133,13 +133,7 @@ def client() -> None:
 
 
 @client.command()
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="TOML file with the client's settings; conf/client.toml is a commented example.",
-)
+@config_option("client")
 @click.option(
     "--consumer",
     "target",

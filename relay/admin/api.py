@@ -16,6 +16,7 @@ from databus.conf.named_places import ScnPlace, parse_place, parse_restart
 from databus.daemon.access import Role
 from databus.daemon.client_report import ClientReport
 from databus.daemon.http.openapi import Call, Endpoint, with_document
+from databus.relay.admin.changes_api import ChangesApi
 from databus.relay.admin.client_status import client_view
 from databus.relay.admin.definitions import (
     DefinitionsQuery,
@@ -76,7 +77,6 @@ DESCRIPTION = (
 _UNUSABLE = {503: "Its files cannot be used; the message says what to do"}
 _NO_SUCH = {404: "Unknown physical source"} | _UNUSABLE
 _ONE = f"{ROOT}/physicalSources/{{name}}"
-
 _CLIENTS_A_TURN = 100
 
 Answer = TypeVar("Answer")
@@ -99,7 +99,12 @@ class RelayApi:
         self.audit = AuditStatus(relay)
         for_page = (ColumnStatus(relay), SettingsStatus(relay), self.audit)
         parts = (pairs, self._tables, *for_page)
-        self._doors = (CanalStatus(relay, canal), PtubesStatus(ptubes), *parts)
+        self._doors = (
+            ChangesApi(relay),
+            CanalStatus(relay, canal),
+            PtubesStatus(ptubes),
+            *parts,
+        )
         self._cluster = ClusterApi(cluster or Cluster(relay))
 
     def endpoints(self) -> list[Endpoint]:

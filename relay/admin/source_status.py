@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from databus.conf.addresses import without_password
 from databus.relay.admin.client_status import RingMark
 from databus.relay.admin.models import (
     ArchiveView,
@@ -28,7 +29,6 @@ from databus.relay.relay import Relay
 from databus.relay.source_status import RingStatus, SourceStatus, finite
 from databus.relay.sources.log_status import LogStatus
 from databus.relay.sources.upstream.identity import RELAY_ID
-from databus.relay.sources.uri import without_password
 
 
 def ring_mark(

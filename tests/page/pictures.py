@@ -1,8 +1,8 @@
 """Make the pictures of docs/page.md anew: `python -m tests.page.pictures`.
 
 Everything in them is real: a relay, a bootstrap pair and consumers as
-processes, and a writer, for two minutes; then five states with their causes. Only the amounts
-of tables and consumers are made up.
+processes, and a writer, for two minutes; then five states with their causes. Only the
+pages with many tables and consumers are made up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIZES: dict[str, Any] = {
     "desk": {"width": 1280, "height": 720},
     "phone": {"width": 390, "height": 844},
 }
-AMOUNTS = ((1, 0), (21, 5), (500, 50), (500, 500))  # tables and consumers, with made-up figures
+NUMBERS = ((1, 0), (21, 5), (500, 50), (500, 500))  # tables and consumers, with made-up figures
 NARROW = {"width": 1180, "height": 760}
 LOOKS: dict[str, dict[str, Any]] = {
     "page-light": {"viewport": DESK},
@@ -54,8 +54,8 @@ def main() -> None:
             _take_look(browser, scene.relay.url, name, options)
         for state in STATES:
             _take_cause(browser, state, folder / state.name)
-        for tables, consumers in AMOUNTS:
-            _take_amount(browser, tables, consumers)
+        for tables, consumers in NUMBERS:
+            _take_numbers(browser, tables, consumers)
 
 
 def _start(stack: ExitStack, consumer: ConsumerProcess) -> None:
@@ -98,7 +98,7 @@ def _take_cause(browser: Browser, state: State, folder: Path) -> None:
                 visit.page.screenshot(path=path, animations="disabled")
 
 
-def _take_amount(browser: Browser, tables: int, consumers: int) -> None:
+def _take_numbers(browser: Browser, tables: int, consumers: int) -> None:
     """Take the page of a relay with so many tables and consumers."""
     fake = FakeRelay()
     names = [f"shop.table_{number:03}" for number in range(tables)]

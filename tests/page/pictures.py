@@ -1,7 +1,8 @@
 """Make the pictures of docs/page.md anew: `python -m tests.page.pictures`.
 
 Everything in them is real: a relay, a bootstrap pair and consumers as
-processes, and a writer, for two minutes; then five states with their causes.
+processes, and a writer, for two minutes; then five states with their causes. Only the
+pages with many tables and consumers are made up.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, expect
 
 from tests.page.browsing import DESK, PHONE, chromium, visiting
+from tests.page.fake_relay import FakeRelay, make_client, make_source
 from tests.page.falling import play
 from tests.page.scene import ConsumerProcess, Scene, playing
 from tests.page.states.causes import STATES, State
@@ -26,6 +28,7 @@ SIZES: dict[str, Any] = {
     "desk": {"width": 1280, "height": 720},
     "phone": {"width": 390, "height": 844},
 }
+NUMBERS = ((1, 0), (21, 5), (500, 50), (500, 500))  # tables and consumers, with made-up figures
 NARROW = {"width": 1180, "height": 760}
 LOOKS: dict[str, dict[str, Any]] = {
     "page-light": {"viewport": DESK},
@@ -51,6 +54,8 @@ def main() -> None:
             _take_look(browser, scene.relay.url, name, options)
         for state in STATES:
             _take_cause(browser, state, folder / state.name)
+        for tables, consumers in NUMBERS:
+            _take_numbers(browser, tables, consumers)
 
 
 def _start(stack: ExitStack, consumer: ConsumerProcess) -> None:
@@ -91,6 +96,24 @@ def _take_cause(browser: Browser, state: State, folder: Path) -> None:
                 _settle(visit.page)
                 path = FOLDER / f"state-{state.name}-{size}.png"
                 visit.page.screenshot(path=path, animations="disabled")
+
+
+def _take_numbers(browser: Browser, tables: int, consumers: int) -> None:
+    """Take the page of a relay with so many tables and consumers."""
+    fake = FakeRelay()
+    names = [f"shop.table_{number:03}" for number in range(tables)]
+    fake.sources = [make_source(sources=[{"name": s, "id": n + 1} for n, s in enumerate(names)])]
+    fake.clients = [
+        make_client(f"app-{n:03}", sources=[names[n % tables]]) for n in range(consumers)
+    ]
+    try:
+        with visiting(browser, fake.url, viewport=SIZES["desk"]) as visit:
+            _settle(visit.page)
+            visit.page.locator("#tables").scroll_into_view_if_needed()
+            path = FOLDER / f"size-{tables}-{consumers}.png"
+            visit.page.screenshot(path=path, animations="disabled")
+    finally:
+        fake.stop()
 
 
 def _settle(page: Page) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pydantic import Field, ValidationError
-from tornado.web import RequestHandler
 
 from databus.daemon.access import Role
 from databus.daemon.files import PRIVATE
@@ -129,9 +128,9 @@ class AuditStatus:
         check_admin(call.peer)
         return Audit(actions=self.log.newest_first(), problem=self.log.problem)
 
-    def note(self, handler: RequestHandler) -> None:
+    def note(self, handler: object) -> None:
         """Note an answered request, if it needs an admin; called on the loop."""
-        if handler.request.method != "POST" or not isinstance(handler, ApiHandler):
+        if not isinstance(handler, ApiHandler) or handler.request.method != "POST":
             return
         if "POST" not in handler.allowed_methods() or handler.role_needed() is not Role.ADMIN:
             return

@@ -85,9 +85,13 @@ class TableCounts:
         self.by_source = {src_id: TableCount() for src_id in src_ids}
 
     def tick(self, now_s: float) -> None:
-        """Count what was appended since the last call; once a second."""
+        """Count, and remember the totals for the rates; once a second."""
         for count in self.by_source.values():
             count.tick(now_s)
+        self.count()
+
+    def count(self) -> None:
+        """Count what was appended since the last call."""
         if self._reader.ring_id != self._ring_id or self._position > self._reader.tail:
             self._ring_id, self._position = self._reader.ring_id, self._reader.head  # emptied
         found: Found = {}

@@ -60,7 +60,9 @@ class TableStatus:
         return (Endpoint("GET", f"{root}/tables", text, Tables, self.tables),)
 
     async def tables(self, _call: Call) -> Tables:
-        """Return all tables."""
+        """Return all tables, with what was captured up to now."""
+        for counts in self._counts.values():
+            counts.count()
         return Tables(
             tables=[one for name in self._counts for one in self._views(name)],
             missed_bytes=sum(counts.missed_bytes for counts in self._counts.values()),

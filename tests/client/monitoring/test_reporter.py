@@ -124,7 +124,7 @@ def test_a_relay_is_told_how_the_client_is_and_each_request_says_whose_it_is() -
     (one,) = report.registrations
     assert (report.id, report.name, report.state) == (client.id, "the warehouse", "shut_down")
     assert not report.keeps_checkpoints
-    assert relay.reports[-2]["state"] == "running"
+    assert "running" in {one["state"] for one in relay.reports}
     assert (one.sources, one.mode, one.scn, one.windows) == (["shop.orders"], "stopped", 5, 5)
     assert one.callback_p99_s is not None
 

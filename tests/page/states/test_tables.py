@@ -11,6 +11,7 @@ from tests.page.browsing import visiting
 from tests.page.fake_relay import FakeRelay, make_client, make_source
 from tests.promises.running import Remembering, RunningRelay, Shop, consuming, running, wait_until
 
+TALLEST = "Math.max(0, ...[...document.querySelectorAll('.client')].map(x => x.offsetHeight))"
 LINES = "#tables tbody tr"
 
 
@@ -78,7 +79,11 @@ def test_a_relay_of_any_size_is_shown_and_needs_no_scrolling_sideways(
                 if consumers
                 else "No consumer has read"
             )
+            if consumers > 12:
+                page.locator("#consumers .fold").press("Enter")
+                expect(page.locator(".client")).to_have_count(consumers)
             assert page.evaluate("document.documentElement.scrollWidth") == width
+            assert page.evaluate(TALLEST) < 300, "a line is no empty block"
 
 
 def test_the_rows_of_a_table_are_those_that_a_consumer_counts(

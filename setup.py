@@ -21,7 +21,17 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
-ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "standalone", "demo")
+ROOTS = (
+    "schemas",
+    "conf",
+    "registry",
+    "relay",
+    "client",
+    "bootstrap",
+    "standalone",
+    "demo",
+    "testing",
+)
 
 COMPILED = [] if "CFLAGS" in os.environ else ["-g0"]
 COMPILES = os.environ.get("DATABUS_COMPILE", "yes") != "no"

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from databus.client.client import DatabusClient
-    from databus.client.consumer import Consumer, DataEvent, Op, Result
+    from databus.client.consumer import (
+        Consumer,
+        DataEvent,
+        DdlEvent,
+        Op,
+        Result,
+        StatementEvent,
+    )
+    from databus.client.dead_letters import DeadLetterFile
     from databus.client.dispatcher.data_window import DataWindow
     from databus.client.dispatcher.partition_listener import PartitionListener
 
@@ -18,13 +26,17 @@ __all__ = [
     "DataEvent",
     "DataWindow",
     "DatabusClient",
+    "DdlEvent",
+    "DeadLetterFile",
     "Op",
     "PartitionListener",
     "Result",
+    "StatementEvent",
 ]
 
 _HOMES = {
     "DatabusClient": "client",
+    "DeadLetterFile": "dead_letters",
     "DataWindow": "dispatcher.data_window",
     "PartitionListener": "dispatcher.partition_listener",
 }

@@ -41,13 +41,23 @@ of one moment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any, Literal
 
 from databus.client.events.data_event import DataEvent, DdlEvent, StatementEvent
+from databus.schemas.errors import ConsumerError
 from databus.schemas.event.metadata import Op
 
-__all__ = ["Consumer", "DataEvent", "DdlEvent", "Op", "Result", "StatementEvent"]
+__all__ = ["Consumer", "DataEvent", "DdlEvent", "OnFailure", "Op", "Result", "StatementEvent"]
+
+
+OnFailure = Literal["stop", "skip"] | Callable[[DataEvent, ConsumerError], Any]
+"""After the last retry of an event: `stop` its registration, `skip` it, or call a function.
+
+The function keeps the event elsewhere, as a dead letter: `DeadLetterFile` is one. It may be a
+coroutine function. If it raises, the registration stops.
+"""
 
 
 class Result(Enum):

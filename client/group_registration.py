@@ -20,6 +20,7 @@ from functools import partial
 
 from databus.client.checkpoints.fenced import FencedCheckpointStore, RecordCheckpoints
 from databus.client.consumer import Consumer
+from databus.client.dispatcher.coroutines import calling_thread
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.dispatcher.on_thread import on_thread
 from databus.client.dispatcher.partition_listener import ListenerCalls, PartitionListener
@@ -134,7 +135,7 @@ class GroupRegistration(Registration):
     def start(self) -> None:
         """Become a member of the group, and begin with what it gives to this process."""
         self._join()
-        if self._consumers:
+        if self.consumers:
             self._thread.start()
 
     def hold(self) -> None:
@@ -172,18 +173,18 @@ class GroupRegistration(Registration):
 
         Then everything was aborted, and a callback may run still.
         """
-        if threading.current_thread() in (self._thread, self._iterating):
+        if calling_thread() in (self._thread, self._iterating):
             return True  # it goes on behind this, and gives everything back then
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         is_over = not self._thread.is_alive()
-        self._leave(0.0 if self._consumers else timeout_s)
+        self._leave(0.0 if self.consumers else timeout_s)
         return is_over
 
     @property
     def is_this_thread(self) -> bool:
         """Whether the caller is one of its callbacks."""
-        return self._thread is threading.current_thread()
+        return self._thread is calling_thread()
 
     @property
     def problem(self) -> str:
@@ -372,7 +373,7 @@ class GroupRegistration(Registration):
             self._told,
             partial(self._term_of, min(newest)),
             self._forget_former,
-            self._stop_stream if stream.is_partial else _nothing,
+            self._stop_stream if stream.is_partial else (lambda: None),
         )
         with self._streaming:
             if self._owned.has_dropped:
@@ -494,7 +495,3 @@ def _as_databus_error(error: Exception) -> DatabusError:
     wrapped = DatabusError(f"a defect in a member of a group: {error!r}")
     wrapped.__cause__ = error
     return wrapped
-
-
-def _nothing() -> None:
-    pass

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from databus.client.checkpoints.store import CheckpointStore, FileCheckpoints, MemoryCheckpoints
 from databus.client.consumer import Consumer, Result
+from databus.client.dispatcher.session import row_conditions
 from databus.client.subscription import Subscription
 from databus.conf.loading import build_settings
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import EventFilter
 
-# Takes a `DataEvent`, or the events of a run: see `DatabusClient.on`.
-Function = TypeVar("Function", bound=Callable[..., Result | None])
+# Takes a `DataEvent`, or the events of a run: see `DatabusClient.on`. Or a coroutine function.
+Function = TypeVar("Function", bound=Callable[..., Result | Awaitable[Result | None] | None])
 
 
 class FunctionConsumer(Consumer):
     """A consumer that calls one function per event, or per run of events."""
 
-    def __init__(self, function: Callable[..., Result | None], *, takes_runs: bool = False) -> None:
-        if inspect.iscoroutinefunction(function):
-            raise SettingsError(
-                f"{function.__qualname__} is a coroutine function; callbacks are plain functions: "
-                "use `async for window in client.windows_async(…)`"
-            )
+    def __init__(self, function: Callable[..., Any], *, takes_runs: bool = False) -> None:
         # The attribute hides the method, which saves a call on the hot path.
         if takes_runs:
             self.on_data_events = function  # type: ignore[method-assign]
@@ -37,10 +32,13 @@ class FunctionConsumer(Consumer):
 
 def make_subscription(
     sources: Sequence[str],
-    filters: Mapping[str, EventFilter] | None = None,
+    filters: Mapping[str, EventFilter | str] | None = None,
     reader_schemas: Mapping[str, str] | None = None,
     name: str = "default",
     batch_rows: int = 0,
+    *,
+    auto_commit: bool = True,
+    on_failure: str | Callable[..., Any] = "stop",
 ) -> Subscription:
     """Return a checked subscription; raise SettingsError."""
     if isinstance(sources, str) or not sources:
@@ -53,8 +51,19 @@ def make_subscription(
                 raise SettingsError(f"{source!r} has a filter or schema but is not among sources")
     if batch_rows < 0:
         raise SettingsError(f"batch_rows = {batch_rows}: give 0 or a number of rows")
+    if not callable(on_failure) and on_failure not in ("stop", "skip"):
+        raise SettingsError(f"on_failure = {on_failure!r}: give 'stop', 'skip' or a function")
+    texts = {source: one for source, one in (filters or {}).items() if isinstance(one, str)}
+    row_conditions(texts)  # what is not understood is refused here
     return Subscription(
-        tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}), batch_rows
+        tuple(sources),
+        name,
+        {source: one for source, one in (filters or {}).items() if not isinstance(one, str)},
+        dict(reader_schemas or {}),
+        batch_rows,
+        conditions=texts,
+        auto_commit=auto_commit,
+        on_failure=on_failure,
     )
 
 
@@ -81,7 +90,7 @@ def check_same(known: Subscription, wanted: Subscription) -> None:
     if known != wanted:
         raise SettingsError(
             f"registration {wanted.name!r} of {', '.join(wanted.sources)} exists with other "
-            "filters, schemas or batch_rows; use another name"
+            "filters, schemas, batch_rows or on_failure; use another name"
         )
 
 

@@ -9,9 +9,10 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import cast
 
 from databus.client.checkpoints.store import CheckpointStore, hold_in
-from databus.client.consumer import Consumer
+from databus.client.consumer import Consumer, OnFailure
 from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
 from databus.client.dispatcher.calls import Clock
 from databus.client.dispatcher.data_window import DataWindow
@@ -82,7 +83,7 @@ class Registration:
         self.error: DatabusError | None = None  # what stopped the client
         self.iterator: WindowIterator | None = None
         self.dispatcher: Dispatcher | None = None
-        self._context, self._consumers = context, consumers
+        self._context, self.consumers = context, consumers
         self._cancel: Callable[[], None] | None = None
         self._is_reading = False
         self._failed: ReadingFailed | None = None
@@ -116,7 +117,7 @@ class Registration:
         # The dispatcher frees room on its own thread; the puller runs on the loop.
         self._buffer.on_room = lambda: context.loop.call(puller.wake)
         rule = CheckpointRule(settings.checkpoint_every_s, context.clock)
-        if self._consumers:
+        if self.consumers:
             self.dispatcher = self._make_dispatcher(subscription, rule, position, store, session)
         else:
             self.iterator = WindowIterator(
@@ -181,6 +182,11 @@ class Registration:
         if not self.dispatcher.has_begun:
             self.let_go()  # the thread, which would do it at its end, never ran
         return is_over
+
+    def commit(self) -> None:
+        """Write the checkpoint of the newest window that was yielded; see `DataWindow.commit`."""
+        if self.iterator is not None:
+            self.iterator.commit()
 
     def windows(self) -> Iterator[DataWindow]:
         """Yield the windows of a registration without consumers; raise what ends reading."""
@@ -283,6 +289,8 @@ class Registration:
 
     def _load_position(self) -> Position:
         name, sources = self.subscription.name, self.subscription.sources
+        if self.subscription.place:
+            return parse_start(self.subscription.place)
         checkpoint = self._context.store.load(name, sources)
         if checkpoint is None:
             return parse_start(self._context.settings.start)
@@ -318,7 +326,11 @@ class Registration:
         context = self._context
         settings = context.settings
         dispatch = Dispatch(
-            self._consumers, settings.callback_budget_s, settings.callback_retries, context.clock
+            self.consumers,
+            settings.callback_budget_s,
+            settings.callback_retries,
+            context.clock,
+            cast("OnFailure", subscription.on_failure),
         )
         return Dispatcher(
             subscription,

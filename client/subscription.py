@@ -6,10 +6,10 @@ everything needed to decode an event; an error says what does not fit. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from databus.client.group.share import Share
@@ -33,6 +33,10 @@ class Subscription:
     reader_schemas: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     batch_rows: int = 0  # windows are joined into batches of so many rows; 0 = none is
     share: Share | None = None  # of the rows, where the processes of a group share them
+    conditions: Mapping[str, str] = field(default_factory=lambda: _NOTHING)  # SQL, by source
+    auto_commit: bool = True  # a window is consumed when the next one is requested
+    on_failure: str | Callable[..., Any] = "stop"  # see `consumer.OnFailure`
+    place: str = ""  # begin here, whatever the checkpoint says: a `start`; "" = it says
 
     @property
     def is_everything(self) -> bool:

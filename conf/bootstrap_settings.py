@@ -14,6 +14,7 @@ from databus.conf.server_settings import (
     HttpSettings,
     ListedServerSettings,
     ServerAccessSettings,
+    check_server_urls,
 )
 from databus.conf.source_settings import PhysicalSourceSettings
 
@@ -105,11 +106,21 @@ class BootstrapSettings(ListedServerSettings, StoreSettings):
         default_factory=BackOffSettings, description="Waits between retries"
     )
 
+    @field_validator("relays")
+    @classmethod
+    def _are_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return check_server_urls(urls)
+
     @field_validator("physical_sources")
     @classmethod
     def _one_store_each(
         cls, sources: tuple[PhysicalSourceSettings, ...]
     ) -> tuple[PhysicalSourceSettings, ...]:
+        if patterned := [source.name for source in sources if source.patterns]:
+            raise ValueError(
+                f"{patterned[0]}: a bootstrap pair keeps the tables that are listed: name them "
+                "instead of patterns; `databus run`, with its own pair, takes patterns, too"
+            )
         names = [source.name for source in sources]
         if len(set(names)) != len(names):
             raise ValueError("each physical source is listed once")

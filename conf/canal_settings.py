@@ -9,10 +9,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from databus.conf.model import Settings, SizeBytes
-from databus.conf.reaching import EVERYWHERE, is_loopback
+from databus.conf.addresses import EVERYWHERE, is_loopback
+from databus.conf.model import Settings, SizeBytes, known_zone
 from databus.conf.source_names import doubles
-from databus.conf.time_zones import known_zone
 
 _ADDRESS = re.compile(r"[^\s:/]+:\d{1,5}")
 

@@ -1,15 +1,17 @@
-"""Read settings: a TOML file into its model. Every error names the key, the value and the rule."""
+"""Settings files: read into their models, and changed. Errors name the key, value and rule."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from databus.conf.addresses import without_password
 from databus.conf.settings import Settings, SourceSettings
 from databus.schemas.errors import SettingsError
 
@@ -18,6 +20,7 @@ Model = TypeVar("Model", bound=Settings)
 # A source is a table with its name, or the name alone. Pydantic tries both and names them.
 _FORMS = (SourceSettings.__name__, "str")
 _MOST_HINTS = 3
+_MOST_SHOWN = 120
 
 
 def load_settings(path: Path, model: type[Model]) -> Model:
@@ -74,7 +77,9 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
         return f"{key} is not a setting{_hint(problem['loc'], model)}"
     rule = problem["msg"].removeprefix("Value error, ")
-    return f"{key} = {problem['input']!r}: {rule}"
+    value = without_password(repr(problem["input"]))
+    # Whole tables of a file say less than the rule, which names what is wrong in them.
+    return f"{key}: {rule}" if len(value) > _MOST_SHOWN else f"{key} = {value}: {rule}"
 
 
 def _hint(place: tuple[Any, ...], model: type[BaseModel]) -> str:
@@ -101,3 +106,85 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from _models_in(part)
+
+
+class SettingsFile:
+    """A settings file whose physical sources are changed; comments and order stay as they are.
+
+    Nothing is written here: each change returns the new text. Raises SettingsError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()  # of a link the file behind it is replaced
+        try:
+            self.text = self.path.read_text(encoding="utf-8")
+            self._raw = tomllib.loads(self.text)
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise SettingsError(f"{path}: {error}") from error
+
+    def build(self, text: str, model: type[Model]) -> Model:
+        """Return the settings of a text as if it were in the file."""
+        return build_settings(tomllib.loads(text), model, str(self.path), self.path)
+
+    def adding(self, source: dict[str, Any]) -> str:
+        """Return the text with one more physical source at its end."""
+        import tomlkit  # not needed by who only reads settings
+
+        try:
+            table = tomlkit.item({"physical_sources": [source]}).as_string()
+        except (TypeError, ValueError) as error:  # TOML has no null, for one
+            raise SettingsError(f"the settings are none: {error}") from error
+        wanted = deepcopy(self._raw)
+        wanted["physical_sources"].append(source)
+        return self._proved(f"{self.text.rstrip()}\n\n{table.strip()}\n", wanted)
+
+    def removing(self, name: str) -> str:
+        """Return the text without a physical source."""
+        import tomlkit
+
+        document, wanted = tomlkit.parse(self.text), deepcopy(self._raw)
+        at = self._place(name)
+        del cast(list[Any], document["physical_sources"])[at]
+        del wanted["physical_sources"][at]
+        return self._proved(document.as_string(), wanted)
+
+    def listing(self, name: str, add: Sequence[str], remove: Collection[str]) -> str:
+        """Return the text with other sources of a physical source.
+
+        `remove` has names or patterns as they are written.
+        """
+        import tomlkit
+
+        document, wanted = tomlkit.parse(self.text), deepcopy(self._raw)
+        at = self._place(name)
+        for values in (document, wanted):
+            sources = cast(Any, values)["physical_sources"][at]["sources"]
+            for index in reversed(range(len(sources))):
+                if _written(sources[index]) in remove:
+                    del sources[index]
+            sources.extend(one for one in add if one not in map(_written, sources))
+        return self._proved(document.as_string(), wanted)
+
+    def written(self, name: str) -> list[str]:
+        """Return the names and patterns of a physical source, as they are written."""
+        sources = self._raw["physical_sources"][self._place(name)]["sources"]
+        return [_written(source) for source in sources]
+
+    def _place(self, name: str) -> int:
+        names = [one["name"] for one in self._raw["physical_sources"]]
+        if name not in names:
+            raise SettingsError(f"{self.path} has no physical source {name}")
+        return names.index(name)
+
+    def _proved(self, text: str, wanted: dict[str, Any]) -> str:
+        """Return a text that says what is wanted; the library knows not every form of TOML."""
+        try:
+            if tomllib.loads(text) == wanted and text.encode():
+                return text
+        except ValueError:
+            pass
+        raise SettingsError(f"{self.path} has a form that cannot be changed here: edit it, restart")
+
+
+def _written(source: Any) -> str:
+    return str(source["name"] if isinstance(source, dict) else source)

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator
 
@@ -26,15 +27,31 @@ def _place_text(parse: Callable[[str | int | datetime], NamedPlace], value: obje
         raise ValueError(str(error)) from None
 
 
+def place_text(place: str | int | datetime) -> str:
+    """Return a place where a consumer begins as text; raise SettingsError."""
+    return str(parse_place(place))
+
+
 # Named places, or SCNs as numbers: where a consumer begins, and where a relay begins.
 PlaceText = Annotated[str, BeforeValidator(partial(_place_text, parse_place))]
 SourceStart = Annotated[str, BeforeValidator(partial(_place_text, parse_source_start))]
 
 
+def known_zone(name: str) -> str:
+    """Return the name of a time zone; raise ValueError if this machine has none of that name."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"{name!r} is no time zone of this machine: write it as Europe/Paris"
+        ) from None
+    return name
+
+
 class Settings(BaseModel):
     """The base of all settings: immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     @field_validator("*")
     @classmethod

@@ -7,10 +7,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from databus.conf.model import Settings, SizeBytes
-from databus.conf.reaching import is_loopback
+from databus.conf.addresses import is_loopback
+from databus.conf.model import Settings, SizeBytes, known_zone
 from databus.conf.source_names import doubles
-from databus.conf.time_zones import known_zone
 
 _NAME = r"^[^\s,/]+$"
 

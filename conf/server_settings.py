@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from databus.conf.addresses import EVERYWHERE, is_loopback, without_password
 from databus.conf.model import Settings, SizeBytes
-from databus.conf.reaching import EVERYWHERE, is_loopback
 
 
 class HttpSettings(Settings):
@@ -136,6 +137,27 @@ LOG_FORMAT: Any = Field(
 
 
 COORDINATOR_TEXT = "`file:FOLDER`, `zookeeper://HOST:PORT,…/PATH` or a URL of SQLAlchemy"
+_URL = re.compile(r"https?://[^/@\s]+(/\S*)?")
+
+
+def check_server_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the URLs of servers as they are; raise ValueError for what is none."""
+    for url in urls:
+        if not _URL.fullmatch(url):
+            raise ValueError(
+                f"{without_password(url)!r} is not a URL like http://127.0.0.1:11115 (a token is "
+                "named apart, by token_file)"
+            )
+    return urls
+
+
+def check_coordinator_url(url: str) -> str:
+    """Return a coordinator's URL as it is; raise ValueError for what is none."""
+    if url and not re.match(r"file:.|[^:]+://", url):
+        raise ValueError(f"give {COORDINATOR_TEXT}")
+    return url
+
+
 ROOM: Any = Field(
     default="",
     max_length=100,
@@ -158,6 +180,11 @@ class ListedServerSettings(Settings):
         description="Its URL as clients reach it; empty = host and port of `http`",
     )
     room: str = ROOM
+
+    @field_validator("coordinator")
+    @classmethod
+    def _is_a_store(cls, url: str) -> str:
+        return check_coordinator_url(url)
 
     @field_validator("public_url")
     @classmethod

@@ -7,10 +7,11 @@ gets the model.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from databus.conf.addresses import check_ports, is_loopback
 from databus.conf.bootstrap_settings import (
     BootstrapHttpSettings,
     BootstrapSettings,
@@ -19,7 +20,6 @@ from databus.conf.bootstrap_settings import (
 from databus.conf.canal_settings import CanalSettings
 from databus.conf.model import PlaceText, Settings, SizeBytes
 from databus.conf.ptubes_settings import PtubesSettings, ReaderTaskSettings
-from databus.conf.reaching import is_loopback
 from databus.conf.server_settings import (
     COORDINATOR_TEXT,
     LOG_FORMAT,
@@ -28,6 +28,8 @@ from databus.conf.server_settings import (
     HttpSettings,
     ListedServerSettings,
     ServerAccessSettings,
+    check_coordinator_url,
+    check_server_urls,
 )
 from databus.conf.source_names import doubles
 from databus.conf.source_settings import (
@@ -122,6 +124,8 @@ class RelaySettings(ListedServerSettings):
     def _each_name_once(
         cls, physical_sources: tuple[PhysicalSourceSettings, ...]
     ) -> tuple[PhysicalSourceSettings, ...]:
+        if twice := doubles(one.name for one in physical_sources):
+            raise ValueError(f"physical source {twice[0]} is listed more than once")
         names = doubles(name for one in physical_sources for name in one.source_names)
         if names:
             raise ValueError(
@@ -129,6 +133,40 @@ class RelaySettings(ListedServerSettings):
                 'its own, { name = "…", table = "…" }'
             )
         return physical_sources
+
+    @field_validator("physical_sources")
+    @classmethod
+    def _patterns_in_one_process(
+        cls, physical_sources: tuple[PhysicalSourceSettings, ...], info: ValidationInfo
+    ) -> tuple[PhysicalSourceSettings, ...]:
+        named = [one.name for one in physical_sources if one.patterns]
+        if named and info.data.get("serving_processes"):
+            raise ValueError(
+                f"{named[0]}: with patterns in `sources`, serving_processes must be 0: the serving "
+                "processes know only the tables that are listed"
+            )
+        return physical_sources
+
+    @field_validator("physical_sources")
+    @classmethod
+    def _each_id_once(
+        cls, physical_sources: tuple[PhysicalSourceSettings, ...]
+    ) -> tuple[PhysicalSourceSettings, ...]:
+        listed = [source for one in physical_sources for source in one.sources]
+        ids = [source.id for source in listed if isinstance(source, SourceSettings) and source.id]
+        if twice := next((src_id for src_id in ids if ids.count(src_id) > 1), None):
+            raise ValueError(f"id {twice} is given to two sources: each needs its own")
+        return physical_sources
+
+    @field_validator("canal", "ptubes", "bootstrap")
+    @classmethod
+    def _own_ports(cls, door: Any, info: ValidationInfo) -> Any:
+        http = info.data.get("http")
+        if door is not None and http is not None:
+            own = {info.field_name or "": door}
+            others = {"http": http, "canal": info.data.get("canal")}
+            check_ports({**others, "ptubes": info.data.get("ptubes"), **own})
+        return door
 
     @field_validator("physical_sources")
     @classmethod
@@ -255,6 +293,11 @@ class ClientSettings(Settings):
         default=2.0, ge=0, description="How often it reports its status to its relay; 0 = never"
     )
 
+    @field_validator("relays", "bootstrap_servers")
+    @classmethod
+    def _are_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return check_server_urls(urls)
+
     @field_validator("partition_by")
     @classmethod
     def _are_of_a_group(cls, columns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -269,4 +312,4 @@ class ClientSettings(Settings):
     def _has_servers(cls, url: str, info: ValidationInfo) -> str:
         if not url and not info.data.get("relays"):
             raise ValueError("no server is named: give relays, or the coordinator that lists them")
-        return url
+        return check_coordinator_url(url)

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from databus.conf.patterns import NamePatterns, head, is_pattern
+
 # Each part is a name in an Avro schema: the last one the record's, the others its namespace.
 _OWN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -38,6 +40,10 @@ class SourceNames:
     def __init__(self, sources: Iterable[NamedTable] = ()) -> None:
         self._tables = {source.name: source.table for source in sources}
         self._names = {table: name for name, table in self._tables.items()}
+
+    def adopt(self, other: SourceNames) -> None:
+        """Take the names and tables of another translation."""
+        self._tables, self._names = other._tables, other._names
 
     @property
     def have_own(self) -> bool:
@@ -88,6 +94,27 @@ def source_problems(sources: Sequence[NamedTable], scheme: str) -> Iterator[str]
                 f"{source.name!r} is the name of the source of table {source.table} and the table "
                 "of another source: choose another name"
             )
+
+
+def pattern_problems(
+    patterns: Iterable[object], listed: Iterable[NamedTable], scheme: str
+) -> Iterator[str]:
+    """Yield what is wrong with the patterns beside the listed sources of a physical source."""
+    texts = [str(one) for one in patterns]
+    if texts and scheme not in _TABLE_SCHEMES:
+        yield f"{texts[0]!r} is a pattern, which {scheme}: does not know: list the sources"
+    for text in texts:
+        first = head(text)
+        if scheme == "mysql" and not all(text.removeprefix("!").partition(".")):
+            yield f"{text!r} names tables of no database: write DATABASE.TABLE, as in shop.*"
+        if scheme == "sqlite" and "." in text and is_pattern(first):
+            yield f"{text!r}: what is before the dot is a name that you choose, without * and ?"
+    if texts and all(text.startswith("!") for text in texts):
+        yield f"{texts[0]!r} leaves out of what no pattern takes in: add one, such as shop.*"
+    left_out = NamePatterns(["*", *(text for text in texts if text.startswith("!"))])
+    for name, table, _ in listed:
+        if not left_out.match(table):
+            yield f"source {name} is listed, and a pattern with ! leaves its table out"
 
 
 def doubles(names: Iterable[str]) -> list[str]:

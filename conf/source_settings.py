@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -11,8 +11,10 @@ from urllib.parse import quote
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from databus.conf.addresses import has_password
 from databus.conf.model import Settings, SizeBytes, SourceStart
-from databus.conf.source_names import NamedTable, SourceNames, source_problems
+from databus.conf.patterns import NamePatterns, escaped, is_pattern, unescaped
+from databus.conf.source_names import NamedTable, SourceNames, pattern_problems, source_problems
 
 RELAY_SCHEMES = ("databus+http", "databus+https")
 
@@ -108,6 +110,8 @@ class PhysicalSourceSettings(Settings):
 
     # The settings file, named in advice about manual steps.
     _file: Path | None = PrivateAttr(None)
+    # The tables that the patterns of `sources` have found, named as they are.
+    _found: tuple[str, ...] = PrivateAttr(())
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Name of the physical source")
     uri: str = Field(
@@ -157,7 +161,8 @@ class PhysicalSourceSettings(Settings):
         "bytes, more CPU time; for another room",
     )
     sources: tuple[SourceSettings | str, ...] = Field(
-        description="Tables to capture: names, or TOML tables with `name`, `table` and `id`",
+        description="Tables to capture: names, patterns such as `shop.*` and `!shop.tmp_*`, or "
+        "TOML tables with `name`, `table` and `id`",
         min_length=1,
     )
     start: SourceStart = Field(
@@ -281,6 +286,17 @@ class PhysicalSourceSettings(Settings):
             raise ValueError("uri: the list has a server twice")
         return {**values, "uri": uris[0], "standby_uris": tuple(uris[1:])}
 
+    @field_validator("uri", "standby_uris")
+    @classmethod
+    def _without_password(cls, uris: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if any(map(has_password, (uris,) if isinstance(uris, str) else uris)):
+            raise ValueError(
+                "it has a password in it: put that into a file or an environment variable, and "
+                "name it as password_file or password_env (of another relay: a token, in "
+                "upstream_token_file)"
+            )
+        return uris
+
     @property
     def uris(self) -> tuple[str, ...]:
         """All its servers; `uri` is the first."""
@@ -297,6 +313,20 @@ class PhysicalSourceSettings(Settings):
         if path is not None and info.data.get("tls_ca") is None:
             raise ValueError("tls_cert and tls_key need tls_ca, which puts TLS on")
         return path
+
+    @field_validator("password_env")
+    @classmethod
+    def _one_password(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name and info.data.get("password_file"):
+            raise ValueError("give password_file or password_env, not both")
+        return name
+
+    @field_validator("reconnect_max_s")
+    @classmethod
+    def _not_below_the_first(cls, longest_s: float, info: ValidationInfo) -> float:
+        if longest_s < info.data.get("reconnect_min_s", 0.0):
+            raise ValueError("the longest wait is less than reconnect_min_s, the first")
+        return longest_s
 
     @field_validator("epoch_peers")
     @classmethod
@@ -327,14 +357,25 @@ class PhysicalSourceSettings(Settings):
     ) -> tuple[SourceSettings | str, ...]:
         uri = str(info.data.get("uri", ""))
         scheme = _scheme(uri)
-        own = [s.name for s in map(_named, sources) if s.is_given]
+        listed = [_named(source) for source in sources if not _is_pattern(source)]
+        own = [s.name for s in listed if s.is_given]
         if _is_relay(uri) and own:
             raise ValueError(
                 f"source {own[0]}: a relay's sources have their names there; write no `table`"
             )
-        for problem in source_problems([_named(source) for source in sources], scheme):
+        for problem in source_problems(listed, scheme):
+            raise ValueError(problem)
+        for problem in pattern_problems([s for s in sources if _is_pattern(s)], listed, scheme):
             raise ValueError(problem)
         return sources
+
+    @field_validator("capture_lease_s")
+    @classmethod
+    def _lease_without_patterns(cls, ttl_s: float | None, info: ValidationInfo) -> float | None:
+        # The relays that stand by know only the tables that they list.
+        if ttl_s is not None and any(map(_is_pattern, info.data.get("sources", ()))):
+            raise ValueError("capture_lease_s: with patterns in `sources` it cannot be; list them")
+        return ttl_s
 
     @property
     def scheme(self) -> str:
@@ -349,12 +390,35 @@ class PhysicalSourceSettings(Settings):
     @property
     def named_tables(self) -> list[NamedTable]:
         """The names and tables of its sources, in the order of the file."""
-        return [_named(source) for source in self.sources]
+        listed = [_named(source) for source in self.sources if not _is_pattern(source)]
+        return [*listed, *(NamedTable(name, name, is_given=False) for name in self._found)]
+
+    @property
+    def patterns(self) -> NamePatterns:
+        """The patterns of its sources."""
+        return NamePatterns(str(source) for source in self.sources if _is_pattern(source))
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The tables that the patterns have found."""
+        return self._found
+
+    def with_found(self, tables: Iterable[str]) -> PhysicalSourceSettings:
+        """Return the settings with these tables found by the patterns."""
+        copy = self.model_copy()
+        copy._found = tuple(tables)
+        return copy
 
     @property
     def source_names(self) -> list[str]:
         """The names of its sources, in the order of the file."""
         return [source.name for source in self.named_tables]
+
+    def with_source(self, name: str) -> PhysicalSourceSettings | None:
+        """Return the settings with a source in them, which a pattern may match; None if not."""
+        if name in self.source_names:
+            return self
+        return self.with_found((*self.found, name)) if self.patterns.match(name) else None
 
     @property
     def names(self) -> SourceNames:
@@ -363,12 +427,16 @@ class PhysicalSourceSettings(Settings):
 
     def by_table(self) -> PhysicalSourceSettings:
         """Return the settings with tables for sources, which is what source kinds know."""
-        return self.model_copy(update={"sources": tuple(s.table for s in self.named_tables)})
+        tables = [escaped(s.table) for s in self.named_tables if s.name not in self._found]
+        patterns = [source for source in self.sources if _is_pattern(source)]
+        return self.model_copy(update={"sources": (*tables, *patterns)})
 
     def only(self, names: Collection[str]) -> PhysicalSourceSettings:
         """Return the settings with only these sources."""
-        chosen = tuple(source for source in self.sources if _named(source).name in names)
-        return self.model_copy(update={"sources": chosen})
+        listed = [source for source in self.sources if not _is_pattern(source)]
+        chosen = [source for source in listed if _named(source).name in names]
+        found = [escaped(name) for name in self._found if name in names]
+        return self.with_found(()).model_copy(update={"sources": (*chosen, *found)})
 
     @field_validator("uri")
     @classmethod
@@ -381,10 +449,15 @@ class PhysicalSourceSettings(Settings):
 
 def _named(source: SourceSettings | str) -> NamedTable:
     if isinstance(source, str):
-        return NamedTable(source, source, is_given=False)
+        name = unescaped(source)
+        return NamedTable(name, name, is_given=False)
     if source.table is None:
         return NamedTable(source.name, source.name, is_given=False)
     return NamedTable(source.name, source.table)
+
+
+def _is_pattern(source: SourceSettings | str) -> bool:
+    return isinstance(source, str) and is_pattern(source)
 
 
 def _is_relay(uri: str) -> bool:

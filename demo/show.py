@@ -134,7 +134,7 @@ class Show:
         @client.on(*SOURCES)
         def take(event: DataEvent) -> None:
             arrival = arrival_of(
-                event.source, event.op, event.key, event.row, event.scn, time.time_ns()
+                event.source, event.op, event.wire_key, event.row, event.scn, time.time_ns()
             )
             self.arrivals.add(arrival)
             screen.add(arrival)

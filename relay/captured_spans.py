@@ -149,11 +149,27 @@ class CapturedSpans:
         # Called with each new revision, before a window that depends on it is captured.
         self.on_change: Callable[[], None] = _nothing
 
-    def update(self) -> None:
+    def relist(self, ids: Mapping[str, int], whole: Collection[str] = ()) -> None:
+        """Capture other sources than before, after the ring's newest window; raise RingError.
+
+        Those that are `whole` had no rows before.
+        """
+        before = self._ids
+        # Readers look up the id of each source in the content, before and after the change.
+        self._ids = {**before, **ids}
+        try:
+            self.update(ids, whole)
+        except BaseException:
+            self._ids = before
+            raise
+        self._ids = ids
+
+    def update(self, ids: Mapping[str, int] | None = None, whole: Collection[str] = ()) -> None:
         """Store the first SCNs of sources that are listed now and were not; raise RingError.
 
         Capture continues after the ring's newest window.
         """
+        ids = self._ids if ids is None else ids
         scn = max(self._ring.max_scn, ALWAYS)
         known = about(physical_source=self._physical_source, scn=scn)
         try:
@@ -162,9 +178,9 @@ class CapturedSpans:
             text = "%s: %s; consumers of positions before scn %d are refused, and bootstrap"
             log.warning(text, self._physical_source, error, scn, extra=known)
             before = _unwritten({})
-        firsts = {name: before.first_scns.get(name, scn) for name in self._ids}
+        firsts = {n: before.first_scns.get(n, ALWAYS if n in whole else scn) for n in ids}
         # A source that is not listed any more is captured anew if it is listed again.
-        stops = {name: one for name, one in before.stops.items() if name in self._ids}
+        stops = {name: one for name, one in before.stops.items() if name in ids}
         # A ring that was put back from a copy may end before the stop.
         lost = [one.scn for one in stops.values() if one.scn > scn]
         holes = {n: h._replace(until_scn=min(h.until_scn, scn)) for n, h in before.holes.items()}

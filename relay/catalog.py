@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings, SourceSettings
 from databus.registry.registry import SchemaRegistry
@@ -21,23 +21,65 @@ SRC_ID_MAX = 32767
 _ID = re.compile(r"-?[0-9]{1,10}")
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
-    """The sources of a relay, by name and by id.
-
-    `ids` is in the order of the settings; `members` has the source names of each physical
-    source. `former_ids` are those of sources that are no longer listed, whose events may still
-    be in a ring. `new` has the names of sources that never were listed before.
-    """
+class CatalogContent(NamedTuple):
+    """The content of a catalog; see `Catalog`."""
 
     ids: Mapping[str, int]
     members: Mapping[str, tuple[str, ...]]
     former_ids: frozenset[int] = frozenset()
     new: frozenset[str] = frozenset()
 
+
+class Catalog:
+    """The sources of a relay, by name and by id; `adopt` changes them while it runs.
+
+    `ids` is in the order of the settings; `members` has the source names of each physical
+    source. `former_ids` are those of sources that are no longer listed, whose events may still
+    be in a ring. `new` has the names of sources that never were listed before.
+    """
+
+    def __init__(
+        self,
+        ids: Mapping[str, int],
+        members: Mapping[str, tuple[str, ...]],
+        former_ids: frozenset[int] = frozenset(),
+        new: frozenset[str] = frozenset(),
+    ) -> None:
+        # One value, so that another thread never sees half a change.
+        self._content = CatalogContent(ids, members, former_ids, new)
+
+    def adopt(self, other: Catalog) -> None:
+        """Take the content of another catalog."""
+        self._content = other._content
+
+    def copy(self) -> Catalog:
+        """Return a catalog with the content of now."""
+        return Catalog(*self._content)
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """The id of each source."""
+        return self._content.ids
+
+    @property
+    def members(self) -> Mapping[str, tuple[str, ...]]:
+        """The sources of each physical source."""
+        return self._content.members
+
+    @property
+    def former_ids(self) -> frozenset[int]:
+        """The ids of sources that are no longer listed."""
+        return self._content.former_ids
+
+    @property
+    def new(self) -> frozenset[str]:
+        """The sources that never were listed before."""
+        return self._content.new
+
     def src_ids_of(self, physical_source: str) -> dict[str, int]:
         """Return name → id of the sources of one physical source."""
-        return {name: self.ids[name] for name in self.members[physical_source]}
+        content = self._content
+        return {name: content.ids[name] for name in content.members[physical_source]}
 
     def name_of(self, src_id: int) -> str:
         """Return the name of a source; raise UnknownSourceError."""
@@ -112,9 +154,10 @@ def check_tables(
 
 
 def _listed(physical_source: PhysicalSourceSettings) -> list[SourceSettings]:
+    given = {s.name: s.id for s in physical_source.sources if isinstance(s, SourceSettings)}
     return [
-        SourceSettings(name=source) if isinstance(source, str) else source
-        for source in physical_source.sources
+        SourceSettings(name=source.name, table=source.table, id=given.get(source.name))
+        for source in physical_source.named_tables
     ]
 
 

@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
 
+from databus.conf.addresses import without_password
 from databus.conf.named_places import NamedPlace, ScnPlace
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.capture import Capture
@@ -24,7 +25,6 @@ from databus.relay.capture.status import State
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.sources.kind import RepairRequest, repair_history
 from databus.relay.sources.source import Source
-from databus.relay.sources.uri import without_password
 from databus.schemas.errors import ControlRefusedError, RingError, SettingsError, SourceError
 
 log = logging.getLogger(__name__)
@@ -129,6 +129,24 @@ class Control:
                 if repaired.doubt:
                     log.warning("%s: %s: %s", source.name, name, repaired.doubt)
             source.spans.take_in(name)
+
+    @contextmanager
+    def resting(self, source: PhysicalSource) -> Iterator[None]:
+        """Let capture of a source rest for a change of what it captures; as `repair` does."""
+        with self._alone(source), self._resting(source):
+            yield
+
+    @contextmanager
+    def ending(self, source: PhysicalSource) -> Iterator[None]:
+        """Stop capture of a source for good; it goes on if what is done meanwhile fails."""
+        with self._alone(source):
+            before = source.capture.status.state
+            self._stop_or_refuse(source, before)
+            try:
+                yield
+            except BaseException:
+                _put_back(source.capture, before)
+                raise
 
     @contextmanager
     def _resting(self, source: PhysicalSource) -> Iterator[None]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
+from databus.conf.source_names import SourceNames
 from databus.daemon.files import narrow
 from databus.registry.former_schemas import ids_of_now
 from databus.registry.registry import SchemaRegistry
@@ -76,6 +77,7 @@ class SourceOpener:
         self._open_source, self._open_log_probe = open_source, open_log_probe
         self._reread_of = reread_of
         self._copies = SharedCopies()
+        self._names: dict[str, SourceNames] = {}
 
     def open(
         self,
@@ -120,6 +122,7 @@ class SourceOpener:
             history,
             catch_ups,
             PeerWatch(servers, capture.place.cast_doubt),
+            encoder,
         )
 
     def _make_catch_ups(
@@ -152,6 +155,14 @@ class SourceOpener:
         )
         return CatchUps(main, history, folder / f"{name}{FOLDER_SUFFIX}")
 
+    def names_of(self, settings: PhysicalSourceSettings) -> SourceNames:
+        """Return the names of a physical source's sources, which may change while it runs."""
+        return self._names.setdefault(settings.name, settings.names)
+
+    def forget(self, name: str) -> None:
+        """Forget the names of a physical source that was removed."""
+        self._names.pop(name, None)
+
     def make_encoder(self, settings: PhysicalSourceSettings) -> WindowEncoder:
         """Return a new encoder of a physical source's windows."""
         return WindowEncoder(
@@ -159,7 +170,7 @@ class SourceOpener:
             self._catalog.src_ids_of(settings.name),
             settings.before_images,
             settings.acknowledged_scns,
-            settings.names,
+            self.names_of(settings),
         )
 
     def _check_settings(self, settings: PhysicalSourceSettings) -> None:
@@ -178,7 +189,7 @@ class SourceOpener:
         table = role.table if role else EpochTable(folder / f"{name}{EPOCHS_SUFFIX}")
         overlap = None
         if reread is not None:
-            encoder, ids = partial(self.make_encoder, settings), self._catalog.src_ids_of(name)
+            encoder, ids = partial(self.make_encoder, settings), self._ids_of(name)
             work = folder / f"{name}{OVERLAP_SUFFIX}"
             overlap = OverlapSearch(ring_path, reread.open_source, encoder, spans, ids, work)
         gtids = partial(gtids_in, ring_path)
@@ -282,6 +293,9 @@ class SourceOpener:
         spans = CapturedSpans(spans_path, name, ids, ring, self._catalog.new)
         spans.update()
         return ring, spans
+
+    def _ids_of(self, name: str) -> Callable[[], Mapping[str, int]]:
+        return lambda: self._catalog.src_ids_of(name)
 
     def _schema_texts(self) -> Iterator[str]:
         for source in self._registry.sources():

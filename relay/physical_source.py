@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.peers.watch import PeerWatch
 from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.captured_spans import CapturedSpans
 from databus.relay.catch_up.catch_ups import CatchUps
 from databus.relay.catch_up.reader import CatchUpReader
@@ -55,6 +57,7 @@ class PhysicalSource:
     history: HistoryReader | RingReader  # ring and log as one, on the loop's thread
     catch_ups: CatchUps | None = None  # None where its log cannot be read a second time
     peers: PeerWatch | None = None  # None without other relays of the source
+    encoder: WindowEncoder | None = None  # None in tests without capture
 
     @property
     def name(self) -> str:
@@ -102,6 +105,19 @@ class PhysicalSource:
         self.log_monitor.start()
         if self.peers is not None:
             self.peers.start()
+
+    def stop_beside(self, timeout_s: float) -> bool:
+        """Stop what works beside capture, which has ended; return whether it ended in time."""
+        end = time.monotonic() + timeout_s
+
+        def left_s() -> float:
+            return max(0.0, end - time.monotonic())
+
+        ended = [self.recorder is None or self.recorder.stop(left_s())]
+        self.log_monitor.stop(left_s())
+        ended.append(self.peers is None or self.peers.stop(left_s()))
+        ended.append(self.catch_ups is None or self.catch_ups.close(left_s()))
+        return all(ended)
 
     def epoch_of(self, place: NamedPlace) -> int:
         """Return the epoch whose log has a place in a binlog; the newest for others."""

@@ -24,6 +24,7 @@ from databus.registry.store import open_store
 from databus.relay.capture.standby.role import Role
 from databus.relay.capture.status import State
 from databus.relay.catalog import Catalog, check_tables, make_catalog
+from databus.relay.changing.known_tables import with_known_tables
 from databus.relay.clock import Clock
 from databus.relay.control import Control
 from databus.relay.monitoring.monitor import Monitor
@@ -39,7 +40,8 @@ from databus.relay.opening import (
 )
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.watch import RingWatch
-from databus.relay.source_status import SourceStatus, Trouble, status_json
+from databus.relay.source_changes import SourceChanges
+from databus.relay.source_status import Part, SourceStatus, Trouble, status_json
 from databus.relay.sources.kind import (
     open_log_probe,
     open_source as open_kept_source,
@@ -91,6 +93,7 @@ class Relay:
         with contextlib.ExitStack() as opened:
             # First: nothing in the folder may be read while another relay writes it.
             opened.callback(_lock(settings.data_dir))
+            self.settings = settings = with_known_tables(settings)
             self.registry = SchemaRegistry(open_store(settings.data_dir, settings.schema_dir))
             self._unlogged = UnloggedCounts(self.registry)
             self._roles = self._make_roles(opened)
@@ -106,9 +109,10 @@ class Relay:
                 open_log_probe,
                 reread_of,
             )
-            self.physical_sources: Mapping[str, PhysicalSource] = self._open_all(opened)
+            self.physical_sources = self._open_all(opened)
             self.ring_watch = self._make_ring_watch()
             self.control = Control(self.open_source, self.ring_watch.forget, settings.data_dir)
+            self.changes = SourceChanges(self, self._opener)
             self._opened = opened.pop_all()
 
     @property
@@ -153,18 +157,16 @@ class Relay:
         ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
         for role in self._roles.values():
             role.leave(max(0.0, end - time.monotonic()), gives_back=all(ended))
-        recorders = [source.recorder for source in self.physical_sources.values()]
-        ended += [one.stop(max(0.0, end - time.monotonic())) for one in recorders if one]
-        for source in self.physical_sources.values():
-            source.log_monitor.stop(max(0.0, end - time.monotonic()))
-            if source.peers is not None:
-                ended.append(source.peers.stop(max(0.0, end - time.monotonic())))
-            if source.catch_ups is not None:
-                ended.append(source.catch_ups.close(max(0.0, end - time.monotonic())))
+        sources = self.physical_sources.values()
+        ended += [source.stop_beside(max(0.0, end - time.monotonic())) for source in sources]
         self.ring_watch.stop(max(0.0, end - time.monotonic()))
         if all(ended):
             # Otherwise a thread may still write to them; the process's end closes them.
             self._opened.close()
+
+    def own(self, files: contextlib.ExitStack) -> None:
+        """Close files when the relay stops."""
+        self._opened.push(files.pop_all())
 
     def let_go(self) -> None:
         """Answer all held requests now, and hold none from now on."""
@@ -211,7 +213,7 @@ class Relay:
         """Current troubles of all physical sources, the worst first."""
         started_at = self.traffic.started_at_s
         found = [
-            Trouble(name, State.ERROR, str(error), started_at)
+            Trouble(name, Part.FILES, State.ERROR, str(error), started_at)
             for name, error in self.unusable.items()
         ]
         for status in self.statuses():

@@ -101,6 +101,9 @@ class RowCodec:
             for field in definition["fields"]
         )
         self._columns = {column: name for column, name, _ in self._fields}
+        key = record_meta(writer).get("key")
+        # None: the schema does not say; empty: the table has no primary key.
+        self.key_columns = None if key is None else tuple(map(str, key))
         # By position, as the writer counts them: what may be said to be absent.
         self.written_columns = tuple(column_of(field) for field in writer["fields"])
         self._is_renamed = any(column != name for column, name in self._columns.items())

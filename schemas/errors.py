@@ -489,7 +489,7 @@ class ConsumerError(DatabusError):
 
     def __init__(self, scn: int, problem: str) -> None:
         super().__init__(f"consumer failed in window {scn}: {problem}")
-        self.scn = scn
+        self.scn, self.problem = scn, problem
 
 
 class SettingsError(DatabusError):

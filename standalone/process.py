@@ -6,7 +6,7 @@ from two processes. What it has to know of the relay is filled in here: address,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -16,21 +16,25 @@ from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
 from databus.bootstrap.service import make_service as make_pair_service
+from databus.conf.addresses import EVERYWHERE
 from databus.conf.loading import build_settings
-from databus.conf.reaching import EVERYWHERE
 from databus.conf.settings import BootstrapSettings, HttpSettings, PairSettings, RelaySettings
 from databus.daemon.http.server import BoundedServer, bind, url_of
 from databus.daemon.service import Health, Service
+from databus.relay.admin.page_parts.bootstrap_beside import BootstrapBeside
 from databus.relay.relay import Relay
 from databus.relay.service import make_service as make_relay_service
 from databus.relay.sources.kind import kind_of
 from databus.schemas.errors import SettingsError
+from databus.standalone.pair_view import pairs_of
 from databus.standalone.together import run_together
 
 PORT_SETTING = "bootstrap.port"
 
 
-def pair_settings(settings: RelaySettings, relay_url: str = "") -> BootstrapSettings:
+def pair_settings(
+    settings: RelaySettings, relay_url: str = "http://127.0.0.1"
+) -> BootstrapSettings:
     """Return the settings of the pair beside a relay, which serves at `relay_url`.
 
     Raises SettingsError.
@@ -43,7 +47,8 @@ def pair_settings(settings: RelaySettings, relay_url: str = "") -> BootstrapSett
         "data_dir": own.data_dir or settings.data_dir / "bootstrap",
         "relays": (_own_url(settings, relay_url),),
         "relay_access": _own_access(settings.http, own),
-        "physical_sources": settings.physical_sources,
+        # The tables of patterns that are known now: a pair keeps what is listed.
+        "physical_sources": tuple(p.only(p.source_names) for p in settings.physical_sources),
         "coordinator": settings.coordinator,
         "public_url": own.public_url,
         "room": settings.room,
@@ -65,18 +70,22 @@ def run_both(settings: RelaySettings, started: Callable[[str, str], object]) -> 
         relay = Relay(settings)
         opened.callback(relay.stop)
         pairs: list[Pair] = []
+        beside = BootstrapBeside(relay)
 
         def make_second(relay_url: str) -> Service:
-            pair = Pair(pair_settings(settings, relay_url), Producer, SeedingThread)
+            _check_found(relay.settings)
+            pair = Pair(pair_settings(relay.settings, relay_url), Producer, SeedingThread)
             opened.callback(pair.stop)
             pairs.append(pair)
+            pair_url = url_of(pair_socket, http)
+            beside.in_process = lambda: pairs_of(pair, pair_url)
             return replace(make_pair_service(pair), listen=listen)
 
         def listen(server: BoundedServer, settings: HttpSettings) -> str:
             server.add_socket(pair_socket)
             return url_of(pair_socket, settings)
 
-        run_together(_with_pair(make_relay_service(relay), pairs), make_second, started)
+        run_together(_with_pair(relay, pairs, beside), make_second, started)
 
 
 def _check_kinds(settings: RelaySettings) -> None:
@@ -86,6 +95,17 @@ def _check_kinds(settings: RelaySettings) -> None:
             raise SettingsError(
                 f"physical source {source.name}: uri = {source.uri!r}: a bootstrap pair cannot "
                 "read its tables; `databus relay run` captures it without one"
+            )
+
+
+def _check_found(settings: RelaySettings) -> None:
+    """Raise SettingsError for a source whose patterns have found nothing that a pair could keep."""
+    for source in settings.physical_sources:
+        if not source.source_names:
+            raise SettingsError(
+                f"physical source {source.name}: its patterns have found no table yet, and the "
+                "bootstrap pair beside the relay needs one at its start: make a table, see with "
+                "`databus doctor` whether the database is reached, or use `databus relay run`"
             )
 
 
@@ -108,13 +128,26 @@ def _own_access(http: HttpSettings, own: PairSettings) -> dict[str, Any]:
     return token | {"tls_ca": own.relay_tls_ca}
 
 
-def _with_pair(relay: Service, pairs: list[Pair]) -> Service:
+def _with_pair(relay: Relay, pairs: list[Pair], beside: BootstrapBeside) -> Service:
     """Return the relay's service, whose `/health` has the pair's problems, too."""
+    service = make_relay_service(relay, beside)
 
     def health() -> Health:
-        found = relay.health()
+        found = service.health()
         problems = {name: of for pair in pairs for name, of in pair.problems().items()}
-        details = found.details | {"bootstrap": {"problems": problems}}
+        warnings = [text for pair in pairs for text in _not_kept(relay, pair)]
+        details = found.details | {"bootstrap": {"problems": problems, "warnings": warnings}}
         return Health(found.is_ok and not problems, details, found.word or "error")
 
-    return replace(relay, health=health)
+    return replace(service, health=health)
+
+
+def _not_kept(relay: Relay, pair: Pair) -> Iterator[str]:
+    """Yield a warning for each physical source with tables that came after the pair's start."""
+    kept = {name for source in pair.settings.physical_sources for name in source.source_names}
+    for name, sources in relay.catalog.members.items():
+        if new := [source for source in sources if source not in kept]:
+            yield (
+                f"{name}: the bootstrap pair does not keep {', '.join(new)}, which came after its "
+                "start: restart this process, and it reads their rows and keeps them"
+            )

@@ -21,6 +21,7 @@ PACKAGES = {
     "pyspark_databus": "client/spark",
     "standalone": "schemas conf registry relay client bootstrap",
     "demo": "schemas conf registry relay client bootstrap",
+    "testing": "schemas conf client demo",
 }
 
 
@@ -74,6 +75,7 @@ relay/epoch_spans.py: places in the logs of several servers
 relay/captured_spans.py: the same of one ring, kept
 relay/unlogged_rows.py: statements without rows, counted
 relay/catch_up: older windows, from the source's log again
+relay/changing: physical sources that come and go
 relay: one relay
 relay/serving/reading: windows for those who consume, by rung
 relay/serving/merging.py: windows of several physical sources in one order
@@ -87,6 +89,7 @@ relay/serving/canal/door: the port for clients of Canal
 relay/serving/ptubes: Ptubes' protocol
 relay/serving_processes: processes that serve readers, beside the one that captures
 relay/cluster: groups, leases and other servers, as a relay sees them
+relay/admin/page_parts: answers for single parts of the page
 relay/admin: admin API, page, metrics
 relay/service.py: the relay as a daemon
 relay/cli: its commands
@@ -136,6 +139,7 @@ standalone: a relay and its bootstrap pair in one process
 standalone/quickstart: from a database's URI to a settings file
 standalone/cli: its commands
 demo: a shop, a relay and a consumer
+testing: for the tests of applications
 """.strip().splitlines()
 )
 

@@ -123,7 +123,7 @@ class Bootstrapper(Consumer):
         self._changes = []
 
     def _keep(self, event: DataEvent) -> None:
-        kept = (event.source, event.is_delete, event.row, event.before, event.scn, event.key)
+        kept = (event.source, event.is_delete, event.row, event.before, event.scn, event.wire_key)
         self._changes.append(Change(*kept))
 
     def _end(self, scn: int) -> None:

@@ -302,7 +302,7 @@ def _look_at_keys(client: DatabusClient, clock: Clock) -> Callable[[DataEvent], 
 
     def look(event: DataEvent) -> None:
         nonlocal rows
-        if event.key:
+        if event.wire_key:
             rows += 1
             if rows == clock.wanted:
                 clock.count(rows)

@@ -55,8 +55,8 @@ class Probe:
     def take(self, event: DataEvent) -> None:
         """Handle an event."""
         now = time.time_ns()
-        assert isinstance(event.key, int)
-        self.noted.extend((event.key, event.scn, now))
+        assert isinstance(event.wire_key, int)
+        self.noted.extend((event.wire_key, event.scn, now))
         if self._asleep_after is not None and len(self.noted) >= 3 * self._asleep_after:
             self.stop.wait()
         if self._left is not None and len(self.noted) >= 3 * self._left:

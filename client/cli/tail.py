@@ -54,7 +54,7 @@ def json_of(event: DataEvent | StatementEvent) -> str:
     """Return the whole event as one line of JSON; values as in `output=json_plain_value`."""
     if isinstance(event, StatementEvent):
         return json.dumps({"op": "statement", **event._asdict()}, ensure_ascii=False)
-    key = event.key
+    key = event.wire_key
     fields: dict[str, Any] = {
         "scn": event.scn,
         "index": event.index,

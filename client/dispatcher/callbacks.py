@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from databus.client.consumer import Consumer, Result
+from databus.client.consumer import Consumer, OnFailure, Result
 from databus.client.dispatcher.calls import (
     Callback,
     Callbacks,
@@ -25,6 +25,7 @@ from databus.client.dispatcher.calls import (
     strongest,
 )
 from databus.client.dispatcher.data_window import Group, add_statements, group_events
+from databus.client.dispatcher.failing_events import FailingEvents
 from databus.client.dispatcher.schema_changes import SchemaChange, SchemaWatch
 from databus.client.events.data_event import track_kept
 from databus.client.puller.buffer_items import BootstrapPage, ReadWindow
@@ -59,9 +60,17 @@ class Dispatch:
     """Makes the callbacks of one registration and counts consecutive failures."""
 
     def __init__(
-        self, consumers: Sequence[Consumer], budget_s: float, retries: int, clock: Clock
+        self,
+        consumers: Sequence[Consumer],
+        budget_s: float,
+        retries: int,
+        clock: Clock,
+        on_failure: OnFailure = "stop",
     ) -> None:
-        """Allow each callback `budget_s`, and each window `retries` replays."""
+        """Allow each callback `budget_s`, and each window `retries` replays.
+
+        `on_failure` says what then becomes of the event that failed.
+        """
         self.consumers = list(consumers)
         self._callbacks = [_callbacks_of(consumer) for consumer in self.consumers]
         self._page_callbacks = [
@@ -74,6 +83,7 @@ class Dispatch:
         self._retries = retries
         self._caller = Caller(budget_s, clock)
         self._failures = 0
+        self.failing = FailingEvents(on_failure)
         self._scn = _NO_WINDOW  # the watchdog reads it on another thread
 
     def deliver(self, read: ReadWindow) -> Outcome:
@@ -90,6 +100,7 @@ class Dispatch:
         one = consumers[0] if len(consumers) == 1 else None
         # The events of one consumer's callbacks need not exist all at once.
         is_each = one is not None and one.on_data_events is None and not read.window.statements
+        is_each = is_each and not self.failing.is_active
         groups = group_events(read, are_tracked_later=True, are_one_by_one=is_each)
         try:
             changes = self.watch.due(read) if self._is_watching else ()
@@ -98,6 +109,8 @@ class Dispatch:
                 with_its = groups
                 if read.window.statements:
                     with_its = add_statements(groups, read, each.statement_kinds)
+                if self.failing.is_active:
+                    with_its = self.failing.left(with_its)
                 found = self._deliver_to(each, scn, with_its, changes)
                 if found is not _SUCCESS:
                     result = strongest((result, found))
@@ -109,6 +122,8 @@ class Dispatch:
             self._caller.end()
             track_kept(groups)
         self._failures = 0
+        if self.failing.is_active:
+            self.failing.forget()
         return _SUCCEEDED if result is _SUCCESS else Outcome(result)
 
     def roll_back(self, scn: int) -> Outcome:
@@ -148,7 +163,7 @@ class Dispatch:
         return self._notify("on_error", error)
 
     def judge(self, failure: Failure) -> ConsumerError | None:
-        """Return the error to stop with, or None to replay the window."""
+        """Return the error to stop with, or None to replay the window, or what is left of it."""
         self._failures += 1
         if not failure.is_fatal and self._failures <= self._retries:
             return None
@@ -156,7 +171,7 @@ class Dispatch:
         error = ConsumerError(self._scn, failure.problem + tries)
         error.__cause__ = failure.cause
         self._failures = 0
-        return error
+        return self.failing.settle(failure, error)
 
     def overdue(self) -> ConsumerError | None:
         """Return the error to stop with when a callback does not return. Thread-safe."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from databus.client.consumer import Result
 from databus.client.dispatcher.data_window import Group
-from databus.client.events.data_event import DdlEvent, StatementEvent
+from databus.client.events.data_event import DataEvent, DdlEvent, StatementEvent
 
 Clock = Callable[[], float]
 Callback = Callable[..., Result | None]
@@ -25,6 +25,7 @@ class Failure(NamedTuple):
     problem: str
     is_fatal: bool = False
     cause: BaseException | None = None
+    events: tuple[DataEvent, ...] = ()  # that the failed callback was given
 
 
 class FailedError(Exception):
@@ -186,15 +187,23 @@ def failure_of_call(
 ) -> Failure:
     """Return why a call failed, with the call's text."""
     call = f"{name_of(callback)}({', '.join(map(_shown, arguments))})"
+    events = _events_of(arguments)
     if isinstance(error, FailedError):
-        problem, is_fatal, cause = error.failure
-        return Failure(f"{call} {problem}", is_fatal, cause)
-    return Failure(f"{call} raised {error!r}", cause=error)
+        problem, is_fatal, cause, _ = error.failure
+        return Failure(f"{call} {problem}", is_fatal, cause, events)
+    return Failure(f"{call} raised {error!r}", cause=error, events=events)
 
 
 def name_of(callback: Callback | None) -> str:
     """Return a callback's name, as errors show it."""
     return getattr(callback, "__qualname__", None) or repr(callback)
+
+
+def _events_of(arguments: tuple[object, ...]) -> tuple[DataEvent, ...]:
+    """Return the events that a callback was given: one, or those of a run."""
+    first = arguments[0] if arguments else None
+    given = first if isinstance(first, tuple) else (first,)
+    return tuple(one for one in given if isinstance(one, DataEvent))
 
 
 def _shown(argument: object) -> str:

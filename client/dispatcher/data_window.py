@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from databus.client.events.data_event import (
@@ -36,12 +36,27 @@ class DataWindow:
     again, and those deleted since the first attempt come as deletes.
     """
 
-    __slots__ = ("_lent", "_read", "begins_bootstrap")
+    __slots__ = ("_commit", "_lent", "_read", "begins_bootstrap")
 
-    def __init__(self, read: ReadWindow | BootstrapPage, begins_bootstrap: bool = False) -> None:
+    def __init__(
+        self,
+        read: ReadWindow | BootstrapPage,
+        begins_bootstrap: bool = False,
+        commit: Callable[[], None] = lambda: None,
+    ) -> None:
         self._read = read
+        self._commit = commit
         self._lent: LentEvents | None = None
         self.begins_bootstrap = begins_bootstrap
+
+    def commit(self) -> None:
+        """Write the checkpoint of this window, which covers all before it. Thread-safe.
+
+        For an iteration with `auto_commit=False`; with `auto_commit` it is written at the latest
+        `checkpoint_every_s` after the next window was requested. Raises CheckpointError if it
+        cannot be written now, or if the iteration has ended.
+        """
+        self._commit()
 
     @property
     def scn(self) -> int:
@@ -141,6 +156,11 @@ class DataWindow:
     def __repr__(self) -> str:
         count = len(self._read.window.events)
         return f"<DataWindow scn={self.scn} {self.phase} events={count}>"
+
+
+def read_of(window: DataWindow) -> ReadWindow | BootstrapPage:
+    """Return what a window was made of, which makes callbacks, too."""
+    return window._read
 
 
 def group_events(

@@ -21,8 +21,9 @@ from databus.client.consumer import Result
 from databus.client.dispatcher.batch import join_waiting
 from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch, Outcome
 from databus.client.dispatcher.calls import Failure
+from databus.client.dispatcher.coroutines import calling_thread
 from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
-from databus.client.dispatcher.session import Session
+from databus.client.dispatcher.session import Session, row_conditions, wanted
 from databus.client.machines.backoff import BackOff
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
@@ -84,6 +85,7 @@ class Dispatcher:
         dispatch.watch = SchemaWatch.of(at)
         self._subscription = subscription
         self._batch_rows = subscription.batch_rows
+        self._conditions = row_conditions(subscription.conditions)
         self._rule = rule
         self._buffer = buffer
         self._back_off = BackOff(settings.back_off, rng)
@@ -145,7 +147,7 @@ class Dispatcher:
     @property
     def is_this_thread(self) -> bool:
         """Whether the caller is one of its callbacks."""
-        return self._thread is threading.current_thread()
+        return self._thread is calling_thread()
 
     def run(self) -> None:
         """Deliver until `stop`, on the caller's thread."""
@@ -188,6 +190,8 @@ class Dispatcher:
                     self._in_hand = item
                 if self._session is not None:
                     item = self._in_hand = self._admitted(self._session.admit_window(item))
+                if self._conditions:
+                    item = self._in_hand = self._wanted(item)
                 self._take_window(item)
             else:
                 self._take(item)
@@ -203,6 +207,13 @@ class Dispatcher:
             raise _StoppedError
         return item
 
+    def _wanted(self, item: Admitted) -> Admitted:
+        while True:
+            try:
+                return wanted(item, self._conditions)
+            except DatabusError as error:  # the condition does not fit the rows
+                self._suspend(error)
+
     def _take_window(self, item: ReadWindow) -> None:
         # Hot path: the functions that a failure needs are made elsewhere.
         if (failure := self._deliver(item)) is not None:
@@ -216,6 +227,8 @@ class Dispatcher:
         if isinstance(item, BootstrapPage):
             if self._session is not None:
                 item = self._in_hand = self._admitted(self._session.admit_page(item))
+            if self._conditions:
+                item = self._in_hand = self._wanted(item)
             self._until_success(
                 lambda: self._deliver_page(item), lambda: self._roll_back_item(item)
             )
@@ -304,7 +317,9 @@ class Dispatcher:
         """Roll back and retry, as often as the settings allow."""
         failure: Failure | None = failed
         while failure is not None:
+            aside = self.dispatch.failing.count
             error = self.dispatch.judge(failure)
+            self._stats.failed_events += self.dispatch.failing.count - aside
             if error is None:
                 self._stopping.wait(self._back_off.next_s())
             else:

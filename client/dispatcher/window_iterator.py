@@ -2,11 +2,15 @@
 
 Requesting the next window marks the previous one as consumed; only then may its checkpoint
 be written. Empty windows advance the checkpoint and are not yielded.
+
+Without `auto_commit` a window that was yielded counts as consumed only when `commit` says so, on
+any thread. `Commits` knows what that means for the windows that the application does not see.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from random import Random
@@ -16,8 +20,9 @@ from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Result
 from databus.client.dispatcher.batch import join_waiting
 from databus.client.dispatcher.callbacks import CheckpointRule
+from databus.client.dispatcher.commits import Commits
 from databus.client.dispatcher.data_window import DataWindow, has_unlogged_rows
-from databus.client.dispatcher.session import Session
+from databus.client.dispatcher.session import Session, row_conditions, wanted
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
 from databus.client.puller.buffer_items import (
@@ -32,7 +37,8 @@ from databus.client.puller.buffer_items import (
 from databus.client.puller.stats import RegistrationStats
 from databus.client.subscription import Subscription
 from databus.conf.settings import BackOffSettings
-from databus.schemas.errors import ConsumerError
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import CheckpointError, ConsumerError
 
 
 class WindowIterator:
@@ -57,7 +63,9 @@ class WindowIterator:
         """
         # Of the last consumed window; a bootstrap moves it at its end.
         self.scn = position.scn
+        self._name = subscription.name
         self._batch_rows = subscription.batch_rows
+        self._conditions = row_conditions(subscription.conditions)
         self._rule = rule
         self._buffer = buffer
         self._on_end = on_end
@@ -75,10 +83,30 @@ class WindowIterator:
             rule.wrote,
         )
         self._given_at_s = 0.0  # when the current window was yielded
+        self._commits = Commits(is_automatic=subscription.auto_commit)
+        self._is_over = False
+        # `commit` may be called on another thread than the one that iterates.
+        self._writing = threading.Lock()
 
     def stop(self) -> None:
         """End the iteration. Thread-safe."""
         self._buffer.close()
+
+    def commit(self, number: int | None = None) -> None:
+        """Write the checkpoint of a window that was yielded, by its number; None: the newest.
+
+        Raises CheckpointError if it cannot be written now, or if the iteration has ended: another
+        reader may have continued.
+        """
+        with self._writing:
+            if self._is_over:
+                raise CheckpointError(
+                    f"{self._name}: its iteration has ended, so nothing more can be committed; "
+                    "windows that were not committed are delivered again"
+                )
+            self._save(self._commits.commit(number), Result.CHECKPOINT)
+            if self.keeper.problem:
+                raise CheckpointError(f"{self._name}: {self.keeper.problem}")
 
     def windows(self) -> Iterator[DataWindow]:
         """Yield windows; raise the error that ends reading."""
@@ -148,7 +176,8 @@ class WindowIterator:
         if isinstance(item, BootstrapBegun | BootstrapEnded):
             self._begins_bootstrap = isinstance(item, BootstrapBegun) and item.is_beginning
             checkpoint = item.checkpoint
-            self.keeper.save(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
+            with self._writing:
+                self._save(self._commits.passed(lambda: checkpoint), Result.CHECKPOINT)
         if isinstance(item, BootstrapEnded) and self._session is not None:
             self._session.end_bootstrap()
         return None
@@ -164,13 +193,16 @@ class WindowIterator:
                 self._buffer.close()  # it ends the iteration
                 return None
             item = admitted
+        if self._conditions:
+            item = wanted(item, self._conditions)
         self._in_hand = item
         self._given_at_s = self._stats.now_s()
         # An application must see that there are rows that it does not get.
         if not item.window.events and not has_unlogged_rows(item):
             return None
         begins, self._begins_bootstrap = self._begins_bootstrap, False
-        return DataWindow(item, begins)
+        number = self._commits.yielded(item.checkpoint)
+        return DataWindow(item, begins, lambda: self.commit(number))
 
     def _poll(self) -> tuple[bool, DataWindow | None]:
         """Return (whether the iteration has ended, the next window if there is one now)."""
@@ -184,7 +216,8 @@ class WindowIterator:
         """Mark the current window as consumed, and write a checkpoint if one is due."""
         item, self._in_hand = self._in_hand, None
         if item is None:
-            self.keeper.save(self._rule.take())
+            with self._writing:
+                self.keeper.save(self._rule.take())
             return
         self._buffer.done(item)
         self._stats.took(item, self._given_at_s)
@@ -194,7 +227,12 @@ class WindowIterator:
         elif item.must_be_kept:
             # The end of a phase of a bootstrap must not be repeated after a restart.
             result = Result.CHECKPOINT
-        due = self._rule.after_window(item.checkpoint, result)
+        with self._writing:
+            self._save(self._commits.passed(item.checkpoint), result)
+
+    def _save(self, made: Callable[[], Checkpoint] | None, result: Result) -> None:
+        """Write a checkpoint if it is due; None = there is no new one."""
+        due = None if made is None else self._rule.after_window(made, result)
         if due is not None or self.keeper.problem:
             self.keeper.save(due)
 
@@ -209,7 +247,9 @@ class WindowIterator:
         try:
             if self._session is not None:
                 self._session.end()
-            self.keeper.save(self._rule.take(is_forced=True), is_last=True)
+            with self._writing:
+                self._is_over = True
+                self.keeper.save(self._rule.take(is_forced=True), is_last=True)
         finally:
             self._on_end()
 

@@ -102,8 +102,8 @@ cdef class EventFields:
         return self._run.scn if self._made is None else self._made[SCN]
 
     @property
-    def key(self):
-        """The row's key: a number, or the key columns as text; empty for a truncate."""
+    def wire_key(self):
+        """The key as it was sent: a number, or the columns as text; empty for a truncate."""
         return _i8(self._at() + LONG_KEY_AT) if self._made is None else self._made[KEY]
 
     @property

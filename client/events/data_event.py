@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from databus.client.events.row_types import Made, into
 from databus.client.group.deliveries import Move
+from databus.schemas.errors import RowError, SchemaError
 from databus.schemas.event.metadata import (
     METADATA_DIGEST as NOTED_METADATA_DIGEST,
     METADATA_DIGESTS,
@@ -68,6 +70,34 @@ class DataEvent(EventFields):
         """Whether all rows of the table were removed (TRUNCATE, DROP); `row` is then empty."""
         return self._event[ROW_DIGEST] == NO_ROW_DIGEST
 
+    @property
+    def key(self) -> dict[str, Any]:
+        """The primary key, column → value, in the key's order; {} for a truncate.
+
+        Of a table without one, the whole row. Raises RowError if a column of it was not logged, and
+        SchemaError if the schema, of another project's relay, does not say what the key is.
+        """
+        if self.is_truncate:
+            return {}
+        columns, row = self._source.codecs[self._event[ROW_DIGEST]].key_columns, self.row
+        if columns is None:
+            raise SchemaError(
+                f"the schema of {self.source} does not say which columns are its key; `wire_key` "
+                "has the key as it was sent"
+            )
+        for column in columns:
+            if column not in row:
+                raise RowError(self.source, column, "is of the primary key and was not logged")
+        return {column: row[column] for column in columns} if columns else dict(row)
+
+    def into(self, row_type: type[Made]) -> Made:
+        """Return the row as an object of a dataclass, a NamedTuple or a pydantic model.
+
+        Columns without a field of their name are left out. Raises RowError if a field has no value
+        or pydantic refuses one, TypeError for another class.
+        """
+        return into(row_type, self.row, self.source)
+
     def _read_row(self) -> dict[str, Any]:
         if self.is_truncate:
             return {}
@@ -101,6 +131,12 @@ class DataEvent(EventFields):
             return ()
         columns = self._source.codecs[self._event[ROW_DIGEST]].written_columns
         return tuple(columns[position] for position in notes.absent if 0 <= position < len(columns))
+
+    @property
+    def known_columns(self) -> frozenset[str]:
+        """The columns that the source has in any version of its schema that the server sent."""
+        codecs = self._source.codecs.values()
+        return frozenset(name for codec in codecs for name in codec.written_columns)
 
     @property
     def raw(self) -> Mapping[str, str]:
@@ -173,8 +209,8 @@ class DataEvent(EventFields):
         return wire_bytes(self._event)
 
     def __repr__(self) -> str:
-        kind = "truncate" if self.is_truncate else "delete" if self.is_delete else "upsert"
-        return f"<DataEvent {kind} {self.source} key={self.key!r} scn={self.scn} #{self.index}>"
+        place = f"scn={self.scn} #{self.index}"
+        return f"<DataEvent {self.op} {self.source} key={self.wire_key!r} {place}>"
 
 
 class DdlEvent(NamedTuple):

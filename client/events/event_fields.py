@@ -55,8 +55,8 @@ class PythonEventFields:
         return self._event[SCN]
 
     @property
-    def key(self) -> int | bytes:
-        """The row's key: a number, or the key columns as text; empty for a truncate."""
+    def wire_key(self) -> int | bytes:
+        """The key as it was sent: a number, or the columns as text; empty for a truncate."""
         return self._event[KEY]
 
     @property

@@ -32,7 +32,7 @@ class SharedEvent(Protocol):
         ...
 
     @property
-    def key(self) -> int | bytes:
+    def wire_key(self) -> int | bytes:
         """Its key."""
         ...
 
@@ -112,10 +112,10 @@ class Share:
         if event.is_truncate:
             return self.ownership.of_whole_table(event.scn)
         found = self.filters.get(event.source)
-        if found is not None and not found.matches(event.key):
+        if found is not None and not found.matches(event.wire_key):
             return None
         hashes = row_hashes(
-            event.source, self.by, event.key, lambda: event.row, lambda: event.before
+            event.source, self.by, event.wire_key, lambda: event.row, lambda: event.before
         )
         if self.by and event.scn > self.known_scn:
             return self.ownership.of_changed_row(hashes.row)

@@ -36,6 +36,11 @@ _COUNTERS: tuple[tuple[str, str, Callable[[RegistrationStats], float]], ...] = (
     ("retries", "Rollbacks, and requests that failed", lambda f: f.retries),
     ("rollbacks", "Windows and pages delivered again", lambda f: f.rollbacks),
     ("failed_requests", "Requests that failed and were retried", lambda f: f.failed_requests),
+    (
+        "failed_events",
+        "Events that failed after all retries and were skipped, or kept by `on_failure`",
+        lambda f: f.failed_events,
+    ),
     ("bootstraps", "Bootstraps started", lambda f: f.bootstraps),
 )
 

@@ -67,6 +67,16 @@ class LoopThread:
         self.call(begin)
         return cancel
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop; None before the start."""
+        return self._loop
+
+    def result_of(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the loop and return its result; the caller's thread waits."""
+        assert self._loop is not None, "it was started"
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
     def stop(self) -> None:
         """Cancel all tasks, end the loop and join the thread."""
         self.call(lambda: self._stopping.set())

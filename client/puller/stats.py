@@ -61,6 +61,7 @@ class RegistrationStats:
         self.bootstraps = 0
         self.rollbacks = 0
         self.failed_requests = 0
+        self.failed_events = 0  # that were skipped, or kept as dead letters
         self.callbacks = [0] * (len(BUCKETS_S) + 1)  # number of windows per bucket
         self.callback_s = 0.0  # total
         self._newest: tuple[int, float] | None = None  # of `Newest`, which is slower to make

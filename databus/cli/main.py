@@ -52,7 +52,7 @@ COMMANDS = {
     "completion": CommandAt(
         "databus.cli.completion:completion", "Print what makes a shell complete commands."
     ),
-    "config": CommandAt("databus.cli.config:config", "Check and explain settings."),
+    "config": CommandAt("databus.relay.cli.config:config", "Check and explain settings."),
     "demo": CommandAt("databus.demo.cli:demo", "See a change reach a callback, in a minute."),
     "doctor": CommandAt(
         "databus.relay.cli.doctor:doctor", "Say what is wrong, and what to do about it."

@@ -26,7 +26,7 @@ import click
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
-from tornado.web import Application
+from tornado.web import Application, RequestHandler
 
 from databus.conf.settings import HttpSettings, is_loopback
 from databus.daemon.access import Role
@@ -104,6 +104,10 @@ def bind_port(setting: str, host: str, port: int) -> socket.socket:
     return bound
 
 
+def _note_nothing(_handler: object) -> None:
+    """Log no line per request; errors are logged where they are answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """The parts of a daemon that the shell runs.
@@ -132,6 +136,7 @@ class Service:
     connections: Connections | None = None
     renewed: Callable[[], None] | None = None  # called after tokens were read again
     front_doors: Sequence[FrontDoor] = ()  # further ports, with protocols of their own
+    note_answer: Callable[[RequestHandler], None] = _note_nothing  # after each answer, on the loop
 
 
 class Phase(StrEnum):
@@ -220,7 +225,7 @@ def make_application(service: Service, life: Life) -> Application:
         ],
         default_handler_class=UnknownCommandHandler,
         default_handler_args=limits,
-        log_function=_log_nothing,
+        log_function=service.note_answer,
         access=make_access(service.http),
         fair_queue=FairQueue(),
         requests=set(),
@@ -230,10 +235,6 @@ def make_application(service: Service, life: Life) -> Application:
 def _with_presence(service: Service, health: Health) -> Health:
     # A list that is out of reach makes no server ill: who knows it is served.
     return replace(health, details=health.details | presence_details(service.presence))
-
-
-def _log_nothing(_handler: object) -> None:
-    """Log no line per request; errors are logged where they are answered."""
 
 
 async def serve(

@@ -6,9 +6,11 @@ will not work). A warning or an error says what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+_MOST_SHOWN = 10
 
 
 class Verdict(StrEnum):
@@ -51,6 +53,14 @@ def errors(subject: str, problems: Iterable[str], well: str) -> list[Check]:
     """Return an error for each problem; without any, an ok check with the text `well`."""
     found = [error(subject, problem) for problem in problems if problem]
     return found or ([ok(subject, well)] if well else [])
+
+
+def check_matched(subject: str, found: Sequence[str], warnings: Iterable[str]) -> Iterator[Check]:
+    """Say which tables the patterns of a source match, and what to know of the others."""
+    if found:
+        shown = ", ".join(found[:_MOST_SHOWN]) + (", …" if len(found) > _MOST_SHOWN else "")
+        yield ok(subject, f"patterns match {len(found)} tables: {shown}")
+    yield from (warning(subject, text) for text in warnings)
 
 
 def has_errors(checks: Iterable[Check]) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from databus.conf.addresses import without_password
 from databus.daemon.http.openapi import ApiModel, Scn
 from databus.relay.capture.capture_ring import stored_marks
 from databus.relay.physical_source import PhysicalSource
-from databus.relay.sources.uri import without_password
 
 
 class EpochView(ApiModel):

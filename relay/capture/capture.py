@@ -213,7 +213,7 @@ class Capture:
     def _stop_tables(self, error: Exception) -> bool:
         """Stop the tables of an error alone; return False if that is not possible."""
         try:
-            if not stop_tables(error, self._settings, self._stops, self._ring, self._wall_s()):
+            if not stop_tables(error, self.servers.listed, self._stops, self._ring, self._wall_s()):
                 return False
             self._on_problem(error)
             self._on_stop()
@@ -247,7 +247,7 @@ class Capture:
         self.place.connecting()
         source = self._open_source(self.servers.choose(lambda: self.is_to_rest))
         for reader in (source, self._encoder):
-            reader.leave_out([self._settings.names.table_of(name) for name in self._stops.stops])
+            reader.leave_out(self.servers.tables_of(self._stops.stops))
         source.write_with(self._encoder)
         source.tell_searches(self._note_search)
         source.write_into(self._ring)
@@ -258,7 +258,7 @@ class Capture:
             self.place.begin(begin, max(self._ring.max_scn, self._max_scn.load() or -1))
             self._is_unfinished = False
             self._saved_scn = -1  # the ring may have been emptied and restarted at an older SCN
-            source.open(begin, newest_of(self._ring))
+            self.servers.open(source, begin, newest_of(self._ring))
             self._note_findings(source)
             self._encoder.publish_first(source.tables())
             self._errors.opened()

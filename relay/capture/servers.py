@@ -10,11 +10,12 @@ is asked again for that time. Then, if no server is left, capture stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from secrets import token_hex
 
+from databus.conf.addresses import without_password
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.log_setup import about
 from databus.relay.capture.capture_ring import CaptureRing
@@ -24,6 +25,7 @@ from databus.relay.capture.peers.asking import asker
 from databus.relay.capture.peers.peers import Peers
 from databus.relay.capture.standby.role import Role
 from databus.relay.clock import SYSTEM_CLOCK, Clock
+from databus.relay.ring.room import WaitEndedError
 from databus.relay.sources.epochs import (
     Epoch,
     EpochWaitError,
@@ -33,15 +35,19 @@ from databus.relay.sources.epochs import (
     ServerRefusedError,
     Serving,
 )
-from databus.relay.sources.source import Captured, Source
+from databus.relay.sources.source import Captured, Newest, Source, TablesFoundError
 from databus.relay.sources.upstream.identity import merged_epochs
-from databus.relay.sources.uri import without_password
-from databus.schemas.errors import SourceUnavailableError
+from databus.schemas.errors import SettingsError, SourceUnavailableError
 from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import binlog_position
 from databus.schemas.windows import WindowBatch, WindowPiece
 
 log = logging.getLogger(__name__)
+
+
+def _take_none_in(found: TablesFoundError) -> None:
+    """Fail: outside of a relay, what is captured does not change."""
+    raise SettingsError(f"{found}, which nothing takes in")
 
 
 def _none_known(_scn: int) -> Sequence[str] | None:
@@ -66,6 +72,8 @@ class Servers:
         role: Role | None = None,
     ) -> None:
         self._settings, self.role = settings, role
+        # Has the tables captured that the source's patterns have found, from its next `open` on.
+        self.take_in: Callable[[TablesFoundError], None] = _take_none_in
         self._overlap = overlap
         self._is_followed = table is not None
         self.table = EpochTable() if table is None else table
@@ -128,6 +136,19 @@ class Servers:
         is_older = newest is not None and binlog_position(scn).epoch < newest.number
         return newest if is_older else None
 
+    @property
+    def listed(self) -> PhysicalSourceSettings:
+        """The settings of the source, with all its servers."""
+        return self._settings
+
+    def tables_of(self, sources: Iterable[str]) -> list[str]:
+        """Return the tables of some sources."""
+        return [self._settings.names.table_of(name) for name in sources]
+
+    def relist(self, settings: PhysicalSourceSettings) -> None:
+        """Capture with other settings from the next connection on; its servers are the same."""
+        self._settings = settings
+
     def switch(self, uri: str) -> None:
         """Connect to another server of the list from now on."""
         self._uri = uri
@@ -185,11 +206,25 @@ class Servers:
         """Read from a source; what it reads counts as delivered only once all of it was taken."""
         # It may have read transactions that an error keeps from being handed over.
         self._is_whole = False
-        captured = source.read()
+        with self._taking_in():
+            captured = source.read()
         if self.role is not None:
             self.role.check()  # it may have been long since
         self.relays = source.relays
         return captured
+
+    def open(self, source: Source, after_scn: int | None, newest: Newest | None) -> None:
+        """Open a source; raise WaitEndedError if it is to be opened again, with new tables."""
+        with self._taking_in():
+            source.open(after_scn, newest)
+
+    @contextmanager
+    def _taking_in(self) -> Iterator[None]:
+        try:
+            yield
+        except TablesFoundError as found:
+            self.take_in(found)
+            raise WaitEndedError from found
 
     @contextmanager
     def taking(self, source: Source, captured: Sequence[Captured], ring_scn: int) -> Iterator[None]:

@@ -90,6 +90,12 @@ class WindowEncoder:
         self._made: list[SchemaVersion] = []
         self.revision = 0
 
+    def relist(self, src_ids: Mapping[str, int]) -> None:
+        """Encode the rows of other sources from the next window on."""
+        self._src_ids = src_ids
+        self._current.clear()
+        self.revision += 1
+
     @property
     def src_ids(self) -> Mapping[str, int]:
         """The ids of the sources, by name."""

@@ -13,6 +13,7 @@ from typing import IO
 import click
 
 from databus.conf.loading import build_settings, load_settings
+from databus.conf.patterns import escaped
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.daemon.files import take_lock
 from databus.relay.sources.kind import RepairRequest, read_columns, repair_history
@@ -114,14 +115,21 @@ def _physical_source(
     if (config is None) == (uri is None):
         raise click.UsageError("give either --config RELAY.toml or --uri URI")
     if config is None:
-        raw = {"name": "generate", "uri": uri, "sources": [source], "password_env": password_env}
+        raw = {
+            "name": "generate",
+            "uri": uri,
+            "sources": [escaped(source)],
+            "password_env": password_env,
+        }
         return build_settings(raw, PhysicalSourceSettings, origin="--uri")
     known: list[str] = []
     for physical_source in load_settings(config, RelaySettings).physical_sources:
         names = physical_source.source_names
         # Also by table: that is what the error of a source names.
-        if source in names or source in (one.table for one in physical_source.named_tables):
+        if source in (one.table for one in physical_source.named_tables):
             return physical_source
+        if (having := physical_source.with_source(source)) is not None:
+            return having
         known += names
     raise UnknownSourceError(source, known)
 

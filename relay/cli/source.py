@@ -11,6 +11,7 @@ import click
 
 from databus.cli.api_client import ApiClient, access_options, named_server
 from databus.relay.admin.models import PhysicalSources, PhysicalSourceView, Problems
+from databus.relay.cli.source_changes import add, change, lines_of, listing_of, remove
 from databus.relay.cli.top import DEFAULT_RELAY
 from databus.schemas.errors import ServerError
 
@@ -26,11 +27,17 @@ def source() -> None:
     """
 
 
+for command in (add, change, remove):
+    source.add_command(command)
+
+
 @source.command("list")
 @click.option("--relay", default=DEFAULT_RELAY, show_default=True, help="URL of the relay.")
 @access_options
 def list_sources(relay: str, token_file: Path | None, tls_ca: Path | None) -> None:
     """List the physical sources of a running relay: state, epoch, server, role, and what is wrong.
+
+    Under each are its tables and patterns, and the tables that those have found.
 
     Example: `databus source list --relay http://127.0.0.1:11115`
     """
@@ -44,6 +51,8 @@ def list_sources(relay: str, token_file: Path | None, tls_ca: Path | None) -> No
         problem = f": {one.problem}" if one.problem else ""
         role = "" if one.role is None else f"  {one.role.words}"
         click.echo(f"{one.name}  {one.state}  epoch {one.epoch}  {one.uri}{role}{problem}")
+        listing = server.get_json(f"/api/v1/physicalSources/{one.name}/sources")
+        click.echo("\n".join(lines_of(listing_of(server, listing))))
 
 
 @source.command()

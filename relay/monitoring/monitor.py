@@ -25,7 +25,7 @@ EVERY_S = 1.0
 class Monitor:
     """History, clients and errors of one relay, all of bounded size."""
 
-    histories: Mapping[str, SourceHistory]
+    histories: dict[str, SourceHistory]
     clients: ClientTable = field(default_factory=ClientTable)
     problems: ErrorLog = field(default_factory=ErrorLog)
     served: RateCounter = field(default_factory=RateCounter)
@@ -34,6 +34,10 @@ class Monitor:
     def of(cls, physical_sources: Iterable[str]) -> Monitor:
         """Return the monitor of a relay with these physical sources."""
         return cls({name: SourceHistory() for name in physical_sources})
+
+    def add(self, physical_source: str) -> None:
+        """Begin the history of one more physical source."""
+        self.histories[physical_source] = SourceHistory()
 
     def tick(self, now_s: float, samples: Mapping[str, Sample], served_bytes: int) -> None:
         """Record one sample per physical source; called once a second."""

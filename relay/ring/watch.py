@@ -66,7 +66,7 @@ class RingWatch:
         clock: Clock,
         share: float = SHARE,
     ) -> None:
-        self._paths = paths
+        self._paths = dict(paths)
         self._on_problem = on_problem
         self._clock = clock
         self._share = share
@@ -93,6 +93,8 @@ class RingWatch:
         watched = self.watched[name]
         try:
             reader = RingReader.open(self._paths[name])
+        except KeyError:
+            return  # its source was removed meanwhile
         except DatabusError as error:
             self._note_problem(name, error)
             return
@@ -106,6 +108,14 @@ class RingWatch:
                 watched.problem, watched.round_at_s = "", self._clock.monotonic_s()
         finally:
             reader.close()
+
+    def add(self, name: str, path: Path) -> None:
+        """Check one more ring, in the next round."""
+        self.watched[name], self._paths[name] = Watched(), path
+
+    def remove(self, name: str) -> None:
+        """Check a ring no longer; what was found stays known, for who shows it now."""
+        self._paths.pop(name, None)
 
     def forget(self, name: str) -> None:
         """Forget the damage and the problem of a ring that was emptied."""
@@ -152,10 +162,10 @@ class RingWatch:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            for name in self._paths:
-                if not self._stopped.is_set():
+            for name in tuple(self._paths):
+                if not self._stopped.is_set() and name in self._paths:
                     self._look_or_say_why_not(name)
-            passing = any(one.problem and one.is_passing for one in self.watched.values())
+            passing = any(one.problem and one.is_passing for one in tuple(self.watched.values()))
             self._stopped.wait(RETRY_S if passing else REST_S)
 
     def _look_or_say_why_not(self, name: str) -> None:

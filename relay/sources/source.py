@@ -10,7 +10,7 @@ table.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -162,6 +162,15 @@ class TableError(ValueError):
     def __init__(self, text: str, tables: Sequence[str], remedy: str = "") -> None:
         super().__init__(text)
         self.tables, self.remedy = tuple(dict.fromkeys(tables)), remedy
+
+
+class TablesFoundError(Exception):
+    """Patterns match tables that are not captured; read again with them. Never leaves the relay."""
+
+    def __init__(self, tables: Iterable[str], *, are_whole: bool = False) -> None:
+        """`are_whole`: all rows that the tables ever had are in the log that follows."""
+        self.tables, self.are_whole = tuple(tables), are_whole
+        super().__init__(f"new tables: {', '.join(self.tables)}")
 
 
 class UnfitRowError(TableError):

@@ -6,14 +6,11 @@ Nothing is opened here, and no password is looked for.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote
 
 from databus.schemas.errors import SettingsError
-
-_PASSWORD = re.compile(r"(//[^/@:]*):[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +57,3 @@ def parse_uri(text: str) -> SourceUri:
     if path.startswith("///"):
         path = path[2:]
     return SourceUri(scheme.lower(), unquote(path), dict(parse_qsl(query, keep_blank_values=True)))
-
-
-def without_password(uri: str) -> str:
-    """Return a URI without a password, which it should not have, but may."""
-    return _PASSWORD.sub(r"\1@", uri)

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from databus.conf.addresses import without_password
 from databus.conf.loading import build_settings
+from databus.conf.patterns import escaped
 from databus.conf.settings import PhysicalSourceSettings
 from databus.conf.source_names import NamedTable, source_problems
 from databus.daemon.log_setup import hide
@@ -232,8 +234,8 @@ class Server:
 
 
 def _source(uri: str, sources: Sequence[str], **more: str) -> PhysicalSourceSettings:
-    raw = {"name": "quickstart", "uri": uri, "sources": list(sources), **more}
-    return build_settings(raw, PhysicalSourceSettings, uri)
+    raw = {"name": "quickstart", "uri": uri, "sources": [*map(escaped, sources)], **more}
+    return build_settings(raw, PhysicalSourceSettings, without_password(uri))
 
 
 def _start_problems(variables: Mapping[str, str]) -> list[str]:

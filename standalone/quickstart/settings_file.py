@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from databus.conf.patterns import escaped
 from databus.schemas.errors import SettingsError
 from databus.standalone.quickstart.found import Found
 
@@ -57,7 +58,7 @@ def settings_text(found: Found, port: int, bootstrap_port: int) -> str:
         f"uri = {_text(found.uri)}",
         *secrets,
         "sources = [",
-        *(f"    {_text(source)}," for source in found.sources),
+        *(f"    {_text(escaped(source))}," for source in found.sources),
         "]",
     ]
     return "\n".join(lines) + "\n"

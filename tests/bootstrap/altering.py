@@ -50,9 +50,9 @@ class Keeper(Consumer):
         if event.is_truncate:
             rows.clear()
         elif event.is_delete:
-            rows.pop(event.key, None)
+            rows.pop(event.wire_key, None)
         else:
-            rows[event.key] = event.row
+            rows[event.wire_key] = event.row
 
     def on_schema_change(self, source: str, before: str, after: str, needs_reload: bool) -> None:
         found = step(before, after)

@@ -87,7 +87,7 @@ class Copy(Consumer):
         self.calls.append(("page", scn))
 
     def on_data_event(self, event: DataEvent) -> None:
-        key = (event.source, event.key)
+        key = (event.source, event.wire_key)
         if event.is_delete:
             self.rows.pop(key, None)
         else:
@@ -517,7 +517,7 @@ def test_a_page_that_fails_is_rolled_back_and_comes_again(
         failures = 2
 
         def on_bootstrap_event(self, event: DataEvent) -> None:
-            if event.key == 3 and self.failures:
+            if event.wire_key == 3 and self.failures:
                 self.failures -= 1
                 raise OSError("disk full")
             self.on_data_event(event)
@@ -630,7 +630,7 @@ def test_seeded_rows_say_that_they_are_a_snapshot(relay: FakeRelay) -> None:
 
         @client.on("shop.orders")
         def look(event: DataEvent) -> None:
-            seen.append((event.key, event.op))
+            seen.append((event.wire_key, event.op))
 
         with client:
             wait_until(lambda: (6, Op.INSERT) in seen)

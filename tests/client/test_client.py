@@ -83,7 +83,7 @@ class Keeper(Consumer):
         self.calls.append("stop")
 
     def on_data_event(self, event: DataEvent) -> Result | None:
-        self.keys.append(event.key)
+        self.keys.append(event.wire_key)
         self.rows.append(event.row)
         return None
 
@@ -596,7 +596,7 @@ def test_a_slow_consumer_stops_the_reading_and_no_more_than_the_buffer_is_held()
         @client.on("shop.orders")
         def wait(event: DataEvent) -> None:
             gate.wait(30)
-            keys.append(event.key)
+            keys.append(event.wire_key)
 
         with client:
             wait_until(lambda: client.status()[0].buffered_bytes > capacity // 2)
@@ -843,7 +843,7 @@ def test_a_callback_may_stop_the_client(relay: FakeRelay) -> None:
 
     @client.on("shop.orders")
     def take(event: DataEvent) -> None:
-        keys.append(event.key)
+        keys.append(event.wire_key)
         if event.scn == 3:
             client.stop()
 
@@ -867,7 +867,7 @@ def test_windows_can_be_iterated_and_the_checkpoint_follows_the_loop(
     with make_client(relay, checkpoint_dir=tmp_path) as client:
         for found in client.windows("shop.orders"):
             kept = store.load("default", ["shop.orders"])
-            seen.append((found.scn, found.events[0].key, kept and kept.window_scn))
+            seen.append((found.scn, found.events[0].wire_key, kept and kept.window_scn))
             if found.scn == 3:
                 break
     assert seen == [(1, 100, None), (2, 200, 1), (3, 300, 2)]
@@ -975,15 +975,6 @@ def test_wishes_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(SettingsError, match=problem):
         make_client(relay).register(Keeper(), list(arguments), **options)
-
-
-def test_a_coroutine_function_is_no_callback(relay: FakeRelay) -> None:
-    client = make_client(relay)
-
-    async def callback(event: DataEvent) -> None: ...
-
-    with pytest.raises(SettingsError, match="windows_async"):
-        client.on("shop.orders")(callback)  # type: ignore[type-var]
 
 
 def test_the_same_registration_with_other_filters_needs_another_name(relay: FakeRelay) -> None:

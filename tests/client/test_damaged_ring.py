@@ -31,7 +31,7 @@ def ring(database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.Monke
             # Rows that come between two polls share a window: so part after part is read.
             for first in range(1, ROWS, PART):
                 insert(database, first, PART, "tea" * 50)
-                while next(windows).events[-1].key != first + PART - 1:
+                while next(windows).events[-1].wire_key != first + PART - 1:
                     pass
     path = tmp_path / "relay" / "shop.ring"
     flip(path, old_byte(path, 0.5))
@@ -45,7 +45,9 @@ def test_a_client_ends_at_once_before_the_damage_with_the_file_and_the_way_on(
     with RunningRelay(tmp_path, ring_bytes=1 << 18) as relay:
         client = make_client(relay, start="earliest")
         with pytest.raises(ScnNotFoundError) as caught, client:
-            keys.extend(event.key for window in client.windows(SOURCE) for event in window.events)
+            keys.extend(
+                event.wire_key for window in client.windows(SOURCE) for event in window.events
+            )
         ended = subprocess.run(
             [*TAIL, SOURCE, "--relay", relay.url, "--from", "earliest", "--json"],
             capture_output=True,

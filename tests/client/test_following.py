@@ -27,7 +27,7 @@ def test_windows_that_come_one_by_one_come_with_one_request(
 ) -> None:
     keys: list[object] = []
     client = DatabusClient([relay.url], wait_ms=25_000)
-    client.on(PERSON.source, filters=filters)(lambda event: keys.append(event.key))
+    client.on(PERSON.source, filters=filters)(lambda event: keys.append(event.wire_key))
     wanted = list(range(1, 20 if filters else 41))
     with client:
         wait_until(lambda: relay.relay.monitor.clients.get(client.id) is not None)
@@ -43,7 +43,7 @@ def test_windows_that_come_one_by_one_come_with_one_request(
 def test_an_answer_that_reaches_size_is_followed_by_the_next(relay: ServedRelay) -> None:
     keys: list[object] = []
     client = DatabusClient([relay.url], wait_ms=25_000, fetch_bytes=1024)
-    client.on(PERSON.source)(lambda event: keys.append(event.key))
+    client.on(PERSON.source)(lambda event: keys.append(event.wire_key))
     with client:
         for key in range(2, 41):
             relay.put(transaction(key, insert(key)))

@@ -72,11 +72,11 @@ class Noting(Consumer):
 
     def on_data_event(self, event: DataEvent) -> Result | None:
         self.threads.add(threading.get_ident())
-        assert event.partitions == (key_hash(event.key) % PARTITIONS,)
+        assert event.partitions == (key_hash(event.wire_key) % PARTITIONS,)
         assert event.partitions[0] in self.owned
         with self._seen.lock:
-            assert isinstance(event.key, int)
-            self._seen.keys.append(event.key)
+            assert isinstance(event.wire_key, int)
+            self._seen.keys.append(event.wire_key)
             self._seen.rows.append((self._name, event.partitions[0], event.scn, event.row["item"]))
         return None
 
@@ -192,6 +192,26 @@ def test_windows_of_a_group_are_iterated_over_and_go_on_where_they_ended(
             if last == 1:
                 insert(database, 11, 10)
     assert found == list(range(1, 21))
+
+
+def test_what_a_member_has_not_committed_comes_again_to_the_next_one(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    found: list[list[int]] = [[], []]
+    rows = 0
+    with RunningRelay(tmp_path) as relay:
+        for part, last in zip(found, (4, 6), strict=True):
+            client = member(relay, tmp_path)
+            insert(database, rows := rows + 1, 1)
+            for window in client.windows(SOURCE, auto_commit=False):
+                part += [event.row["id"] for event in window.events]
+                if part[-1] == 2:
+                    client.commit()
+                if part[-1] == last:
+                    client.stop()
+                elif part[-1] == rows:
+                    insert(database, rows := rows + 1, 1)  # a window of its own
+    assert found == [[1, 2, 3, 4], [3, 4, 5, 6]]
 
 
 def test_a_consumer_that_fails_for_good_stops_its_client_and_another_takes_over_when_it_leaves(
@@ -432,8 +452,8 @@ class WholeTransactions(Consumer):
         self._seen = seen
 
     def on_data_event(self, event: DataEvent) -> None:
-        assert isinstance(event.key, int)
-        self._seen.keys.append(event.key)
+        assert isinstance(event.wire_key, int)
+        self._seen.keys.append(event.wire_key)
 
 
 def read_group(folder: Path) -> list[str]:

@@ -63,7 +63,7 @@ class Recorder(Consumer):
         self.calls.append(source)
 
     def on_data_event(self, event: DataEvent) -> None:
-        self.calls.append((event.op, event.key, event.index))
+        self.calls.append((event.op, event.wire_key, event.index))
 
     def on_checkpoint(self, scn: int) -> None:
         self.calls.append(scn)

@@ -133,8 +133,8 @@ def test_a_transaction_larger_than_size_arrives_whole_with_and_without_a_filter(
         with client:
             whole = next(client.windows(SOURCE, "main.notes"))
             half = next(client.windows(SOURCE, filters=odd, name="odd"))
-    assert [e.key for e in whole.events] == [*range(1, 501), 1]
-    assert [e.key for e in half.events] == list(range(1, 501, 2))
+    assert [e.wire_key for e in whole.events] == [*range(1, 501), 1]
+    assert [e.wire_key for e in half.events] == list(range(1, 501, 2))
 
 
 @pytest.mark.parametrize("by", [(), ("item",)])
@@ -154,7 +154,7 @@ def test_partitions_share_the_rows_and_an_update_that_changes_the_partition_is_i
             for partition in range(3):
                 wanted = {SOURCE: PartitionFilter(3, frozenset((partition,)), by)}
                 window = next(client.windows(SOURCE, filters=wanted, name=f"p{partition}"))
-                seen.append([(event.key, event.op) for event in window.events])
+                seen.append([(event.wire_key, event.op) for event in window.events])
 
     def partitions_of(number: int, text: str) -> set[int]:
         escaped = text.replace(",", "\\,").encode()
@@ -178,7 +178,7 @@ def test_a_client_goes_on_after_a_restart_of_client_and_relay(
     for first in (1, 51, 101):
         with RunningRelay(tmp_path) as relay:
             client = make_client(relay, checkpoint_dir=tmp_path / "state", fetch_bytes=4096)
-            client.on(SOURCE)(lambda event: keys.append(event.key))
+            client.on(SOURCE)(lambda event: keys.append(event.wire_key))
             with client:
                 insert(database, first, 50)
                 wait_until(partial(_has, keys, first + 49))
@@ -191,7 +191,7 @@ def test_two_relays_of_one_database_are_one_to_a_client(
     keys: list[int | bytes] = []
     with RunningRelay(tmp_path, "one") as one, RunningRelay(tmp_path, "other") as other:
         client = make_client(one, other)
-        client.on(SOURCE)(lambda event: keys.append(event.key))
+        client.on(SOURCE)(lambda event: keys.append(event.wire_key))
         with client:
             insert(database, 1, 50)
             wait_until(lambda: len(keys) == 50)
@@ -228,11 +228,11 @@ def test_from_the_newest_on_nothing_is_missed_after_the_start(
     with RunningRelay(tmp_path) as relay:
         insert(database, 1, 5)
         with make_client(relay) as client:
-            keys_before = (e.key for w in client.windows(SOURCE) for e in w.events)
+            keys_before = (e.wire_key for w in client.windows(SOURCE) for e in w.events)
             assert list(islice(keys_before, 5)) == [1, 2, 3, 4, 5]
             keys_before.close()
         client = make_client(relay, start="latest")
-        client.on(SOURCE)(lambda event: keys.append(event.key))
+        client.on(SOURCE)(lambda event: keys.append(event.wire_key))
         with client:
             wait_until(lambda: client.status()[0].scn >= 0)
             insert(database, 6, 5)

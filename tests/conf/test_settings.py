@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from databus.conf.loading import build_settings, load_settings
+from databus.conf.patterns import escaped
 from databus.conf.reference import PAGES
 from databus.conf.settings import (
     BackOffSettings,
@@ -104,6 +105,17 @@ def test_an_error_names_the_key_the_value_and_the_rule(
     assert [word for word in words if word not in str(caught.value)] == []
 
 
+def test_a_source_may_be_listed_or_matched_by_a_pattern() -> None:
+    settings = physical_source(uri="mysql://a@b", sources=["crm.a", "shop.*", "!shop.t*"])
+    assert settings.source_names == ["crm.a"]
+    for name, names in (("crm.a", ["crm.a"]), ("shop.x", ["crm.a", "shop.x"])):
+        having = settings.with_source(name)
+        assert having is not None
+        assert having.source_names == names
+    assert settings.with_source("shop.tmp") is None
+    assert settings.with_source("crm.b") is None
+
+
 @pytest.mark.parametrize(
     "table",
     [
@@ -122,7 +134,7 @@ def test_an_error_names_the_key_the_value_and_the_rule(
 )
 def test_a_table_may_have_any_other_name(table: str) -> None:
     name = f"shop.{table}"
-    assert physical_source(uri="mysql://a@b", sources=[name]).source_names == [name]
+    assert physical_source(uri="mysql://a@b", sources=[escaped(name)]).source_names == [name]
 
 
 def test_every_wrong_key_is_named_at_once() -> None:

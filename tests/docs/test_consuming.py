@@ -35,12 +35,19 @@ print(replica.rows)
 """
 PROGRAMS = {
     "alter": (ALTER, ["{1: {'id': 1, 'vip': 7}}"]),
-    "function": ("{function}", ["insert 4 {'id': 4, 'customer': 1, 'status': 'paid'}"]),
+    "function": ("{function}", ["insert {'id': 4} {'id': 4, 'customer': 1, 'status': 'paid'}"]),
     "loop": (CLIENT + "{loop}", ["… insert {'id': 4, 'customer': 1, 'status': 'paid'}"]),
     "async": (
         "import asyncio\n" + CLIENT + "{async}\n\nasyncio.run(follow())\n",
         ["window … has 2 events"],
     ),
+    "into": (
+        CLIENT + "{into}",
+        ["Order(id=4, status='paid', tags=())", "Order(id=5, status='paid', tags=())"],
+    ),
+    "commit": (CLIENT + "{commit}", ["stored 2 rows"]),
+    "coroutine": ("{coroutine}", ["awaited {'id': 4}", "awaited {'id': 5}"]),
+    "dead letters": (CLIENT + "{dead letters}", ["shipped {'id': 5}"]),
     "batches": (
         CLIENT + "{batches}",
         ["1 transactions up to …", "[{'id': 1, 'name': 'Ada'}] 3"],
@@ -51,9 +58,14 @@ PROGRAMS = {
     # There is no bootstrap server here: docs/bootstrap.md has one.
     "bootstrap": (
         "from databus.client import Consumer, DatabusClient\n\n{bootstrap}",
-        ["upsert shop.customers 1", "upsert shop.orders 4", "upsert shop.orders 5"],
+        [
+            "upsert shop.customers {'id': 1}",
+            "upsert shop.orders {'id': 4}",
+            "upsert shop.orders {'id': 5}",
+        ],
     ),
-    "look": ("{look}", ["insert 4", "warehouse online", "paused"]),
+    "condition": (CLIENT + "{condition}", ["paid {'id': 5}"]),
+    "look": ("{look}", ["insert {'id': 4}", "warehouse online", "paused"]),
     "filter": (
         CLIENT + "{class}{filter}\nclient.run()\n",
         ["transaction … changed 1 rows"],

@@ -43,10 +43,13 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "schema repair": ("tests/relay/sources/mysql/tables/test_history.py", '"repair"'),
     "schema show": ("tests/registry/test_cli.py", '"show"'),
     "servers list": ("tests/databus/cli/test_servers.py", '["servers", "list", *words]'),
+    "source add": ("tests/relay/test_source_changes.py", 'place.order("add", "crm"'),
+    "source change": ("tests/relay/test_source_changes.py", 'place.order("change", "shop"'),
     "source list": (
         "tests/promises/switching/test_epoch_peers.py",
         '["source", "list", "--relay"',
     ),
+    "source remove": ("tests/relay/test_source_changes.py", 'place.order("remove", "other"'),
     "source repair": (
         "tests/promises/history/test_stopped_table.py",
         '["source", "repair", "shop"',

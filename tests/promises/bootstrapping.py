@@ -301,16 +301,16 @@ class Applying(Consumer):
 
     def on_data_event(self, event: DataEvent) -> None:
         """Apply it, unless it is older than what is there."""
-        place = event.source, event.key
+        place = event.source, event.wire_key
         before = self._newest.get(place, -1)
         if event.scn < before and not self._may_go_back:
             self.problems.append(f"{place} of scn {event.scn} came after that of {before}")
         self._newest[place] = event.scn
         rows = self.state.setdefault(event.source, {})
         if event.is_delete:
-            rows.pop(event.key, None)
+            rows.pop(event.wire_key, None)
         else:
-            rows[event.key] = event.row
+            rows[event.wire_key] = event.row
 
     def on_bootstrap_event(self, event: DataEvent) -> None:
         """Apply it as any other."""

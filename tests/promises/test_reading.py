@@ -76,7 +76,7 @@ def test_a_filter_that_lets_little_through_lets_all_of_that_through(
     options = {"fetch_bytes": 2000, "filters": {"shop.orders": wanted}}
     with consuming([filled.url], ["shop.orders"], seen, **options):
         wait_until(lambda: seen.scn >= filled.max_scn(), "the end")
-    assert [event.key for event in seen.events] == [-3, -2, -1, 0, 1, 2, ROWS + 19]
+    assert [event.wire_key for event in seen.events] == [-3, -2, -1, 0, 1, 2, ROWS + 19]
 
 
 def test_a_window_cut_by_size_comes_whole_when_the_relay_is_killed_in_between(
@@ -199,5 +199,5 @@ def test_the_tables_that_are_named_come_and_none_of_a_like_name(shop: Shop, tmp_
                 for table in TABLES:
                     shop.connection.execute(f"INSERT INTO {table} VALUES ({number})")
             wait_until(lambda: seen.scn >= relay.max_scn() and len(seen.events) >= 4, "the rows")
-    found = sorted((event.source, event.key) for event in seen.events)
+    found = sorted((event.source, event.wire_key) for event in seen.events)
     assert found == [(source, number) for source in sources[:2] for number in (1, 2)]

@@ -179,9 +179,9 @@ def read_until_equal(
         for window in client.windows(source):
             for event in window.events:
                 if event.is_delete:
-                    copy.pop(int(event.key), None)
+                    copy.pop(int(event.wire_key), None)
                 else:
-                    copy[int(event.key)] = event.row["status"]
+                    copy[int(event.wire_key)] = event.row["status"]
             if copy == wanted() or time.monotonic() > end_s:
                 return copy
     return copy

@@ -76,6 +76,38 @@ def test_a_client_gets_every_row_of_a_mariadb_while_a_writer_goes_on(
     assert read_until_equal(node, source, rows) == rows()
 
 
+def test_a_table_that_a_pattern_finds_later_is_kept_by_the_pair_after_a_restart(
+    node: Node,
+) -> None:
+    shop = make_shop(node.folder)
+    orders = SqliteOrders(shop)
+    node.write(f'name = "shop"\nuri = "sqlite:{shop}"\nsources = ["shop.*"]')
+    node.start()
+    node.wait_for(lambda: "active" in node.statuses().values())
+    assert read_until_equal(node, "shop.orders", orders.rows) == orders.rows()
+    assert node.health(node.url)[1]["bootstrap"]["warnings"] == []
+    orders.write("CREATE TABLE later (id INTEGER PRIMARY KEY, status TEXT)")
+    orders.write("INSERT INTO later VALUES (1, 'perhaps before the triggers'), (2, 'x')")
+    node.wait_for(lambda: "shop.later" in str(node.health(node.url)[1]["bootstrap"]["warnings"]))
+    node.wait_for(lambda: node.health(node.url)[0] == 200)
+    node.child.stop(20)
+    node.start()
+    node.wait_for(lambda: node.statuses() == {"shop.orders": "active", "shop.later": "active"})
+    orders.write("INSERT INTO later VALUES (3, 'after')")
+    wanted = {1: "perhaps before the triggers", 2: "x", 3: "after"}
+    assert read_until_equal(node, "shop.later", lambda: wanted) == wanted
+
+
+def test_patterns_that_have_found_nothing_leave_the_pair_nothing_to_keep_and_are_said(
+    node: Node,
+) -> None:
+    shop = make_shop(node.folder)
+    node.write(f'name = "shop"\nuri = "sqlite:{shop}"\nsources = ["shop.none_*"]')
+    node.child.start()
+    assert node.ended() == 1
+    assert "its patterns have found no table yet" in node.said
+
+
 def test_a_kill_in_the_middle_of_seeding_loses_nothing_when_it_is_started_again(
     node: Node,
 ) -> None:
@@ -153,7 +185,7 @@ def test_a_store_that_another_process_fills_ends_the_relay_too(node: Node) -> No
     other.child.start()
     assert other.ended() == 1
     assert "has a producer already" in other.said
-    assert node.health(node.url)[0] == 200
+    node.wait_for(lambda: node.health(node.url)[0] == 200)
 
 
 def test_the_pair_reads_a_relay_that_wants_tokens_with_one_of_them(node: Node) -> None:

@@ -173,8 +173,8 @@ def physical_source_of(source: str, file: Path) -> PhysicalSourceSettings:
     """
     settings = load_settings(file, RelaySettings)
     for physical in settings.physical_sources:
-        if source in physical.source_names:
-            return physical
+        if (having := physical.with_source(source)) is not None:
+            return having
     known = [name for one in settings.physical_sources for name in one.source_names]
     raise SettingsError(f"{file} has no source {source!r}; it has {', '.join(sorted(known))}")
 

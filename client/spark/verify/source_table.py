@@ -128,7 +128,8 @@ class SourceTable(ABC):
 
 def physical_source_of(settings: RelaySettings, source: str) -> PhysicalSourceSettings:
     """Return the database that a source is in; raises UnknownSourceError, SettingsError."""
-    found = [one for one in settings.physical_sources if source in one.source_names]
+    having = (one.with_source(source) for one in settings.physical_sources)
+    found = [one for one in having if one is not None]
     if not found:
         known = {name for one in settings.physical_sources for name in one.source_names}
         raise UnknownSourceError(source, sorted(known))

@@ -56,7 +56,7 @@ class OverlapSearch:
         open_source: Callable[[PhysicalSourceSettings, Path], Source],
         make_encoder: Callable[[], WindowEncoder],
         stops: TableStops,
-        src_ids: Mapping[str, int],
+        src_ids: Callable[[], Mapping[str, int]],
         folder: Path,
     ) -> None:
         self._ring_path, self._open_source = ring_path, open_source
@@ -68,7 +68,8 @@ class OverlapSearch:
 
         Raises NoOverlapError, and what sources raise.
         """
-        left_out = {self._src_ids[name] for name in self._stops.stops}
+        src_ids = self._src_ids()
+        left_out = {src_ids[name] for name in self._stops.stops}
 
         def counts(event: Event) -> bool:
             return event.src_id not in left_out

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from threading import Lock
 
+from databus.conf.addresses import without_password
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.log_setup import about
 from databus.relay.capture.epoch_table import EpochTable
@@ -27,7 +28,6 @@ from databus.relay.capture.peers.agreement import (
 )
 from databus.relay.capture.peers.asking import AskPeer
 from databus.relay.sources.epochs import Agreed, EpochWaitError, PeersElsewhereError
-from databus.relay.sources.uri import without_password
 from databus.schemas.errors import ServerError, SourceStoppedError
 
 log = logging.getLogger(__name__)

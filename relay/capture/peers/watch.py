@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable
 
+from databus.conf.addresses import without_password
 from databus.daemon.log_setup import about
 from databus.relay.capture.peers.agreement import Taken
 from databus.relay.capture.servers import Servers
-from databus.relay.sources.uri import without_password
 
 log = logging.getLogger(__name__)
 

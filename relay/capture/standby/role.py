@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from databus.conf.addresses import without_password
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.faults import is_transient
 from databus.daemon.log_setup import about
@@ -42,7 +43,6 @@ from databus.relay.sources.epochs import Epoch, EpochWaitError, Executed
 from databus.relay.sources.kind import history_path
 from databus.relay.sources.upstream.requests import Upstream
 from databus.relay.sources.upstream.source import is_mark_of_window
-from databus.relay.sources.uri import without_password
 from databus.schemas.errors import DatabusError
 from databus.schemas.log_mark import LogMark
 

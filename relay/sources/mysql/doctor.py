@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 
 from databus.conf.named_places import TimePlace, parse_source_start
 from databus.conf.settings import PhysicalSourceSettings, is_loopback
-from databus.doctor.checks import Check, error, errors, ok, warning
+from databus.doctor.checks import Check, check_matched, error, errors, ok, warning
 from databus.doctor.servers import check_clock
 from databus.relay.sources.kind import CheckRequest
 from databus.relay.sources.log_status import Holding
@@ -34,6 +34,7 @@ from databus.relay.sources.mysql.server.log_retention import (
     keeping_of,
     log_status_of,
 )
+from databus.relay.sources.mysql.server.matched_tables import match
 from databus.relay.sources.mysql.server.replica import clash_text, replica_host, replica_id
 from databus.relay.sources.mysql.server.start_position import LogFile, Start, start_at_setting
 from databus.relay.sources.mysql.server.variables import (
@@ -89,7 +90,12 @@ class _ServerCheck:
         with self._checking("tables"):
             problems = catalog.table_problems(names.sources)
             well = f"all {len(sources)} can be read"
-            self._add(*errors(self._named("tables"), problems, well))
+            self._add(*errors(self._named("tables"), problems, well if sources else ""))
+        if self._settings.patterns:
+            with self._checking("tables"):
+                matched = match(catalog, self._settings, fold_case=fold_case)
+                self._add(*check_matched(self._named("tables"), matched.found, matched.warnings()))
+            catalog.names = names
         if reads_log:
             self._check_variables(variables)
             self._check_log(catalog, address, variables, fold_case)

@@ -49,6 +49,7 @@ from databus.relay.sources.mysql.server.initial_history import (
     rules_of,
     versions_after,
 )
+from databus.relay.sources.mysql.server.matched_tables import watched_names
 from databus.relay.sources.mysql.server.replica import (
     check_replica_id,
     evicted,
@@ -69,13 +70,13 @@ from databus.relay.sources.mysql.server.variables import (
     with_log_ends,
 )
 from databus.relay.sources.mysql.tables.captured_tables import WatchedTables
-from databus.relay.sources.mysql.tables.names import Names, split_name
 from databus.relay.sources.source import (
     Captured,
     Findings,
     Newest,
     ReadItem,
     Source,
+    TablesFoundError,
     Transaction,
 )
 from databus.relay.sources.window_writer import WindowWriter
@@ -109,16 +110,13 @@ class MysqlSource(Source):
         self._settings = settings
         self._address = address_of(settings)
         self._sources = settings.source_names
-        for source in self._sources:
-            split_name(source)
         self._server_id = replica_id(settings)
         self._clock = clock
-        self._scn = 0
-        self._is_mariadb = True
+        self._scn, self._is_mariadb = 0, True
         self._tables: WatchedTables | None = None
         self._assembler: Assembler | None = None
         self._dump: BinlogDump | None = None
-        self._stopped: SourceError | None = None
+        self._stopped: SourceError | TablesFoundError | None = None
         self._start_of_dump, self._seeks_gtids = Start(), False
         self._same_log = SameLog(self.name, settings.epoch)
         self._marked: LogMark | None = None
@@ -280,6 +278,8 @@ class MysqlSource(Source):
             )
         except StreamEnded as ended:
             self._stopped = self._end_of(dump, ended, assembler)
+        except TablesFoundError as new:
+            self._stopped = new
         except (StreamBrokenError, AnotherLogError) as error:
             self._stopped = self._not_same(error)
         if assembler.identities.rotated_from is None or self._look_behind(assembler.identities):
@@ -361,8 +361,8 @@ class MysqlSource(Source):
         self._is_mariadb = is_mariadb = is_mariadb_of(variables)
         self._check_server(variables, catalog)
         fold_case = variables.get("lower_case_table_names", "0") != "0"
-        names = catalog.names = Names(self._sources, fold_case=fold_case)
-        self._stop_on(catalog.table_problems(self._history.asked_for(names)))
+        must_exist = self._history.asked_for
+        names, more = watched_names(catalog, self._settings, must_exist, fold_case, self._stop_on)
         facts = read_facts(catalog, variables, self._sources)
         filtered = filter_problems(self._sources, facts.filters, fold_case=fold_case)
         self._stop_on(filtered or [replication_problem(variables, facts.replication)])
@@ -389,7 +389,7 @@ class MysqlSource(Source):
             left_out=self._left_out,
         )
         hours, at = settings.purge_warning_hours, str(start)
-        self._findings = findings_of(facts, tables.tables(), at, hours)
+        self._findings = findings_of(facts, tables.tables(), at, hours, more)
         in_log = PreparedInLog(tables, dialect, epoch, catalog.log_files, open_dump)
         self._assembler = self._make_assembler(
             tables,

@@ -26,6 +26,7 @@ from databus.relay.sources.sqlite.install import (
     inspect_all,
     is_installed,
 )
+from databus.relay.sources.sqlite.matched_tables import NONE_MATCHED, MatchedTables
 from databus.relay.sources.sqlite.triggers import LOG, NOW, values
 from databus.relay.sources.sqlite.window_bounds import NO_BOUND, WindowBound, WindowBounds
 from databus.schemas.table import Table
@@ -101,7 +102,7 @@ class ChangeLog:
 
     `watched` maps the names of tables to the names of sources; `flush` is called
     before a window is closed or handed over. The change log must exist
-    (`install`).
+    (`install`). Where the schema has changed, `matched` looks for tables of patterns.
     """
 
     def __init__(
@@ -110,12 +111,14 @@ class ChangeLog:
         bounds: WindowBounds,
         watched: Mapping[str, str],
         flush: Callable[[], None] = lambda: None,
+        matched: MatchedTables = NONE_MATCHED,
     ) -> None:
         self._connection = connection
         self._flush = flush
         self._bounds = bounds
         self._watched = {name.lower(): source for name, source in watched.items()}
-        self._names = tuple(watched)
+        self._names = self._all_names = tuple(watched)
+        self._matched = matched
         self._version = -1  # the data version up to which all windows are closed
         self._schema_version = -1
         self._generations = {0: NO_TABLE}
@@ -277,7 +280,8 @@ class ChangeLog:
         return self._number(_SCHEMA_VERSION) != self._schema_version
 
     def _is_up_to_date(self) -> bool:
-        """Check the watched tables and their triggers without writing; raises CaptureGapError."""
+        """Check the watched tables and their triggers; raise CaptureGapError, TablesFoundError."""
+        self._names = self._matched.present(self._connection, self._all_names)
         with transaction(self._connection, "DEFERRED"):
             findings = inspect_all(self._connection, self._names)
             if any(finding.state is not State.INTACT for finding in findings):

@@ -69,6 +69,7 @@ from databus.conf.named_places import (
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import (
     Captured,
+    Findings,
     Newest,
     Origin,
     RowChange,
@@ -87,6 +88,7 @@ from databus.relay.sources.sqlite.change_log import (
 from databus.relay.sources.sqlite.connection import connect, is_busy, translated, waiting
 from databus.relay.sources.sqlite.damaged_window_bounds import damage_of, put_aside
 from databus.relay.sources.sqlite.install import CaptureGapError
+from databus.relay.sources.sqlite.matched_tables import MatchedTables
 from databus.relay.sources.sqlite.rows_at_rest import ALTERED, read_alteration
 from databus.relay.sources.sqlite.triggers import LOG
 from databus.relay.sources.sqlite.window_bounds import NO_BOUND, WindowBounds, bounds_path
@@ -139,6 +141,7 @@ class SqliteSource(Source):
         self._path = Path(uri.path)
         self._is_flushed = _on_or_off(uri.parameters.get("fsync", "off"))
         self._watched = _watched_tables(settings)
+        self._matched = MatchedTables(settings.patterns, settings.found)
         self._start = _place(settings.start)
         self._clock = clock
         self._stop = stop or Event()
@@ -182,6 +185,11 @@ class SqliteSource(Source):
         """Return the watched tables as they are now."""
         with self._errors():
             return self._opened().tables()
+
+    @property
+    def findings(self) -> Findings:
+        """The warnings about tables that patterns match, or do not."""
+        return Findings(warnings=self._matched.warnings)
 
     def read(self) -> Sequence[Captured]:
         """Return the next windows; see `read_transactions`."""
@@ -254,9 +262,12 @@ class SqliteSource(Source):
         self._connection = connect(self._path)
         with waiting(self._connection, _LOCK_WAIT_S):
             self._use_wal(self._connection)
-            identity = install(self._connection, self._watched)
+            present = self._matched.present(self._connection, self._watched)
+            identity = install(self._connection, present)
             self._bounds = WindowBounds(self._path, identity)
-            log = ChangeLog(self._connection, self._bounds, self._watched, self._flush)
+            log = ChangeLog(
+                self._connection, self._bounds, self._watched, self._flush, self._matched
+            )
             # Prove that it is the same log before anything is written to it.
             log.check_bounds()
             if newest is not None:

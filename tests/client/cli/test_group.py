@@ -49,7 +49,7 @@ class AnyPartitions(Noting):
     def on_data_event(self, event: Any) -> None:
         assert set(event.partitions) <= self.owned
         with self._seen.lock:
-            self._seen.keys.append(event.key)
+            self._seen.keys.append(event.wire_key)
 
 
 def group(folder: Path, *arguments: str) -> Result:
@@ -247,7 +247,7 @@ def test_processes_of_one_command_share_the_rows_and_one_that_is_killed_comes_ba
             "import os\n"
             "def take(event):\n"
             "    with open('seen', 'a') as file:\n"
-            "        file.write(f'{os.getpid()} {event.key}\\n')\n"
+            "        file.write(f'{os.getpid()} {event.wire_key}\\n')\n"
         )
         command = [sys.executable, "-m", "databus.cli.main", "client", "run", "-c", "client.toml"]
         command += ["--consumer", "app:take", "--source", SOURCE, "--processes", "2"]

@@ -90,7 +90,7 @@ def test_events_keep_their_scn_and_their_number_in_the_transaction() -> None:
     (one,) = batches(windows([order(5, 1), customer(5, 2)], [customer(6, 3)], [], [order(8, 4)]), 9)
     shown = DataWindow(one)
     assert (shown.scn, shown.timestamp_ns, shown.transactions) == (8, 1008, 3)
-    assert [(e.scn, e.index, e.key) for e in shown.events] == [
+    assert [(e.scn, e.index, e.wire_key) for e in shown.events] == [
         (5, 0, 1),
         (5, 1, 2),
         (6, 0, 3),
@@ -127,7 +127,7 @@ class Runs(Consumer):
         self.calls: list[tuple[str, object]] = []
 
     def on_data_events(self, events: Sequence[DataEvent]) -> Result | None:
-        self.calls.append(("events", [event.key for event in events]))
+        self.calls.append(("events", [event.wire_key for event in events]))
         self.failures -= 1
         return Result.ERROR if self.failures >= 0 else None
 

@@ -76,7 +76,7 @@ def test_one_who_does_not_tell_old_rows_from_new_ones_gets_both_the_same_way() -
             self.calls.append(("start", scn))
 
         def on_data_event(self, event: DataEvent) -> None:
-            self.calls.append(event.key)
+            self.calls.append(event.wire_key)
 
         def on_checkpoint(self, scn: int) -> None:
             self.calls.append(("done", scn))
@@ -146,4 +146,4 @@ class _PageOneByOne(Batches):
         self.keys: list[object] = []
 
     def on_bootstrap_event(self, event: DataEvent) -> None:
-        self.keys.append(event.key)
+        self.keys.append(event.wire_key)

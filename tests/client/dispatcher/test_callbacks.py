@@ -34,7 +34,7 @@ class Recorder(Consumer):
         answer = self._answers.get(name)
 
         def callback(*arguments: Any) -> Any:
-            shown = [(a.source, a.key) if isinstance(a, DataEvent) else a for a in arguments]
+            shown = [(a.source, a.wire_key) if isinstance(a, DataEvent) else a for a in arguments]
             self.calls.append((name, *shown))
             return answer(*arguments) if callable(answer) else answer
 
@@ -58,7 +58,7 @@ class Batches(Consumer):
         raise AssertionError(f"{event} came alone")
 
     def on_data_events(self, events: Sequence[DataEvent]) -> Result | None:
-        self.runs.append((events[0].source, [event.key for event in events]))
+        self.runs.append((events[0].source, [event.wire_key for event in events]))
         return self.result
 
 
@@ -159,7 +159,7 @@ def test_an_exception_in_any_callback_fails_the_window_there(name: str) -> None:
 
 def test_a_failure_says_which_event_it_was() -> None:
     def explode(event: DataEvent) -> None:
-        if event.key == 2:
+        if event.wire_key == 2:
             raise ValueError("odd")
 
     dispatch = make_dispatch(Recorder(on_data_event=explode), retries=0)
@@ -217,7 +217,7 @@ def test_a_callback_that_comes_back_late_counts_as_error() -> None:
     clock = FakeClock()
 
     def dawdle(event: DataEvent) -> None:
-        clock.now_s += 2.0 if event.key == 2 else 0.9
+        clock.now_s += 2.0 if event.wire_key == 2 else 0.9
 
     consumer = Recorder(on_data_event=dawdle)
     failure = (
@@ -504,7 +504,7 @@ class ReportAnswer(Consumer):
         self.told: list[Any] = []
 
     def on_data_event(self, event: DataEvent) -> None:
-        self.told.append(event.key)
+        self.told.append(event.wire_key)
 
     def on_end_source(self, source: str) -> None:
         self.told.append(f"end of {source}")

@@ -197,7 +197,7 @@ def test_a_page_that_fails_comes_again_from_where_it_began(running: list[Running
             self.calls: list[Any] = []
 
         def on_bootstrap_event(self, event: DataEvent) -> Result | None:
-            self.calls.append(event.key)
+            self.calls.append(event.wire_key)
             return Result.ERROR if self.calls == [1] else None
 
         def on_bootstrap_rollback(self, scn: int) -> None:

@@ -75,9 +75,9 @@ class ReportAnswer(Consumer):
         self.told.append((source, before, after, needs_reload))
 
     def on_data_event(self, event: DataEvent) -> Result | None:
-        self.told.append(event.key)
-        if event.key in self._fails_at:
-            self._fails_at.remove(event.key)
+        self.told.append(event.wire_key)
+        if event.wire_key in self._fails_at:
+            self._fails_at.remove(event.wire_key)
             return Result.ERROR
         return None
 

@@ -29,7 +29,7 @@ def test_rows_of_partitions_that_have_consumed_them_are_left_out_and_statements_
     window = read(7, order(7, first), order(7, old), statement, order(7, second), order(7, old))
     left = selected(window, Share.of(PARTITIONS, {1: 6, 2: 7}))
     shown = [
-        None if source is None else [event.key for event in events]
+        None if source is None else [event.wire_key for event in events]
         for source, events in add_statements(group_events(left), left)
     ]
     assert shown == [[first], None, [second]]

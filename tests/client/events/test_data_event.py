@@ -18,7 +18,12 @@ def test_an_event_shows_its_row_its_metadata_and_the_row_before() -> None:
     item = read(7, change(7, new, op=Op.UPDATE, before=old), change(7, new, op=Op.DELETE))
     updated, deleted = DataWindow(item).events
     assert (updated.op, updated.row, updated.before) == (Op.UPDATE, new, old)
-    assert (updated.source, updated.key, updated.scn, updated.index) == ("shop.orders", 1, 7, 0)
+    assert (updated.source, updated.wire_key, updated.scn, updated.index) == (
+        "shop.orders",
+        1,
+        7,
+        0,
+    )
     assert (updated.gtid, updated.timestamp_ns, updated.schema_version) == ("0-1-7", 1007, 1)
     assert (deleted.op, deleted.is_delete, deleted.before, deleted.index) == (
         Op.DELETE,

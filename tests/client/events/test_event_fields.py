@@ -48,7 +48,7 @@ BOUND = bind(
     [RegisteredSchema(4, 1, TEXT), RegisteredSchema(5, 1, TEXT)],
 )
 ROW = {"id": 1, "at": None}
-FIELDS = ("source", "src_id", "scn", "key", "timestamp_ns", "is_delete", "index", "row")
+FIELDS = ("source", "src_id", "scn", "wire_key", "timestamp_ns", "is_delete", "index", "row")
 
 
 class CompiledEvent(EventFields):
@@ -240,10 +240,10 @@ def test_one_event_is_all_of_a_run_until_it_is_kept() -> None:
     ((_, iterator),) = one_by_one(events)
     for event in iterator:
         seen.append(id(event))
-        assert event.row["id"] == event.key == event.index == len(seen) - 1
+        assert event.row["id"] == event.wire_key == event.index == len(seen) - 1
         assert event.metadata is not None
-        assert event.metadata.row_index == event.key
-        if event.key == 3:
+        assert event.metadata.row_index == event.wire_key
+        if event.wire_key == 3:
             kept.append(event)
     assert seen[0] == seen[3] != seen[4] == seen[7]
     assert kept[0].row["id"] == 3
@@ -294,9 +294,9 @@ def test_an_event_that_is_kept_lets_go_of_the_response() -> None:
     before = sys.getrefcount(run)
     for _, iterator in one_by_one(events):
         for event in iterator:
-            if event.key in (1, 5):
+            if event.wire_key in (1, 5):
                 kept.append(event)
-                assert event.key == 5 or event.row == {"id": 1, "at": None}
+                assert event.wire_key == 5 or event.row == {"id": 1, "at": None}
         del event, iterator
     assert sys.getrefcount(run) == before
     assert [gc.is_tracked(event) for event in kept] == [True, False]

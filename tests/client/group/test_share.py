@@ -18,7 +18,7 @@ from databus.schemas.partitions.row_hashes import hash_of_columns
 @dataclass
 class Event:
     scn: int
-    key: int = 1
+    wire_key: int = 1
     row: dict[str, Any] = field(default_factory=dict)
     before: dict[str, Any] | None = None
     source: str = "shop.orders"

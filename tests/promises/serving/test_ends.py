@@ -94,7 +94,7 @@ def test_a_client_misses_nothing_and_gets_nothing_twice_while_processes_are_kill
     finally:
         ended.set()
         writer.join()
-    assert [event.key for event in seen.events] == sorted(shop.rows())
+    assert [event.wire_key for event in seen.events] == sorted(shop.rows())
     assert not seen.rollbacks
 
 

@@ -180,7 +180,7 @@ def test_a_relay_that_begins_when_the_other_one_is_dead_goes_on_where_that_had_s
             wait_until(lambda: len(consumer.events) == 21, "the last row", second.tell)
         assert rows_of(second) == 11
     assert not consumer.rollbacks
-    assert [event.key for event in consumer.events] == list(range(21))
+    assert [event.wire_key for event in consumer.events] == list(range(21))
     shop.close()
 
 

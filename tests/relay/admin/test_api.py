@@ -134,16 +134,6 @@ def test_where_it_stands_in_the_databases_log_is_told(probed: ServedRelay) -> No
     assert (log["behindBytes"], log["behindS"], log["hoursLeft"]) == (77, 1.5, None)
 
 
-def test_a_password_in_a_uri_is_not_shown(tmp_path: Path) -> None:
-    settings = {"name": "shop", "uri": "fake://ann:secret@host:1", "sources": [PERSON.source]}
-    served = ServedRelay(tmp_path, physical_sources=[settings])
-    try:
-        assert the_source(served)["uri"] == "fake://ann@host:1"
-        assert b"secret" not in served.get(f"{ROOT}/physicalSources").body
-    finally:
-        served.close()
-
-
 def test_an_error_of_capture_is_a_problem_with_its_position(relay: ServedRelay) -> None:
     put_some(relay, 2)
     relay.source().fail_for_good(SourceStoppedError("shop", 2, "a row does not fit", "log:3"))

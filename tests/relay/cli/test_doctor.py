@@ -132,6 +132,26 @@ def test_a_client_s_relays_are_those_that_its_coordinator_lists(tmp_path: Path, 
         assert "can be read and written, and lists 1 servers: relay" in of_relay[0]
 
 
+def test_what_patterns_match_is_said_and_one_that_matches_nothing_is_a_warning(
+    tmp_path: Path, shop: Shop
+) -> None:
+    patterns = ["shop.*", "!shop.p*", "shop.none_*"]
+    file = write_relay(tmp_path, shop.settings() | {"sources": patterns})
+    found = [text for _, subject, text in checks_of(file) if subject == "source shop"]
+    assert "patterns match 1 tables: shop.orders" in found
+    assert "no table matches shop.none_* yet (sources)" in found
+
+
+@pytest.mark.mariadb
+def test_what_patterns_match_at_a_server_is_said(database: Database, tmp_path: Path) -> None:
+    make_orders(database)
+    patterns = [f"{database.name}.*", f"{database.name}_none.*"]
+    file = write_relay(tmp_path, source_of(database, tmp_path) | {"sources": patterns})
+    found = [text for _, _, text in checks_of(file)]
+    assert f"patterns match 1 tables: {database.name}.orders" in found
+    assert f"no table matches {database.name}_none.* yet (sources)" in found
+
+
 def test_what_is_wrong_with_an_sqlite_source_is_said(tmp_path: Path, shop: Shop) -> None:
     file = write_relay(tmp_path, shop.settings(sources=["shop.orders", "shop.nothing"]))
     assert "no table for source shop.nothing" in problems_of(file)

@@ -36,6 +36,7 @@ from databus.relay.sources.mysql.server.checks import (
 from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
 from databus.relay.sources.mysql.server.enum_members import with_members
 from databus.relay.sources.mysql.server.start_position import LogFile, file_number
+from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.names import Names, split_name
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 
@@ -50,6 +51,12 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY 
 """
 _KINDS = """
 SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_TABLES = """
+SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
+WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
+AND TABLE_SCHEMA NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')
+ORDER BY TABLE_SCHEMA, TABLE_NAME
 """
 # Row start and row end of a system-versioned table, in this order.
 _PERIODS = """
@@ -161,6 +168,10 @@ class ServerCatalog:
             if not self._allow_cascades:
                 problems += cascade_problems(self.cascades())
         return problems
+
+    def tables(self) -> list[TableName]:
+        """Return all tables that the account may read, but for the server's own."""
+        return [(str(row[0]), str(row[1])) for row in self._ask(_TABLES, ())]
 
     def kinds(self) -> dict[str, str]:
         """Return TABLE_TYPE by source name, for tables that exist."""

@@ -64,12 +64,6 @@ def address_of(settings: PhysicalSourceSettings) -> MysqlAddress:
     key = f"physical source {settings.name}: uri"
     if parts.scheme != "mysql":
         raise SettingsError(f"{key}: must begin with mysql://")
-    if parts.password is not None:
-        # The URI is not repeated here, because it has the password in it.
-        raise SettingsError(
-            f"{key}: has a password in it; put it into a file or an environment variable "
-            "and name that as password_file or password_env"
-        )
     try:
         port = parts.port or DEFAULT_PORT
     except ValueError as error:

@@ -6,7 +6,7 @@ limits that a user may not expect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from databus.relay.sources.mysql.server.checks import (
@@ -41,10 +41,15 @@ class ServerFacts(NamedTuple):
 
 
 def findings_of(
-    facts: ServerFacts, tables: Sequence[Table], begin: str, warning_hours: float
+    facts: ServerFacts,
+    tables: Sequence[Table],
+    begin: str,
+    warning_hours: float,
+    more: Iterable[str] = (),
 ) -> Findings:
-    """Return the facts and warnings about a server that is read from `begin` on."""
-    return Findings(_summary(facts, tables, begin), tuple(_warnings(facts, tables, warning_hours)))
+    """Return the facts and warnings about a server that is read from `begin` on, and `more`."""
+    warnings = (*_warnings(facts, tables, warning_hours), *more)
+    return Findings(_summary(facts, tables, begin), warnings)
 
 
 def _summary(facts: ServerFacts, tables: Sequence[Table], begin: str) -> str:

@@ -41,7 +41,7 @@ from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.mysql.tables.repair_advice import repair_advice
 from databus.relay.sources.mysql.tables.schema_at import NotReachedError, SchemaAt, redefined_by
-from databus.relay.sources.source import TableAltered, TableError
+from databus.relay.sources.source import TableAltered, TableError, TablesFoundError
 from databus.schemas.table import Table
 from databus.schemas.table_change import UNLOGGED_ROWS, TableChange as RowsAtRest
 
@@ -184,12 +184,30 @@ class WatchedTables:
             outcome = self._outcome(statement, query, position, rules)
         except ValueError as error:
             return self._not_understood(statement, query, position, error)
+        self._look_for_new(outcome, position)
         changes = self._changes(outcome, position)
         self._add(outcome.versions, outcome.charsets, query.text, position)
         if outcome.rows_at_rest:
             self._forget()  # with equal columns, rows may still be of another version
         found = [self._with_table(change, position) for change in changes]
         return [self._with_rows(change, outcome, position) for change in found]
+
+    def _look_for_new(self, outcome: Outcome, position: int) -> None:
+        """Raise TablesFoundError if a statement makes a table that a pattern matches."""
+        found = [
+            ".".join(name)
+            for name, version in outcome.versions.items()
+            if version is not None
+            and self.names.is_wanted(name)
+            and not self._was_there(name, position)
+            and (self._allow_cascades or name not in outcome.cascades)
+        ]
+        if found:
+            created = {".".join(name) for name in outcome.created}
+            raise TablesFoundError(found, are_whole=created.issuperset(found))
+
+    def _was_there(self, name: TableName, position: int) -> bool:
+        return self._history.table(name, position - 1) is not None
 
     def _rules_of(self, query: Query) -> Rules:
         explicit = query.explicit_timestamps
@@ -351,7 +369,7 @@ class WatchedTables:
             if key in outcome.emptied:
                 emptied = self._table(source, position - 1) or Table(source, ())
                 found.append(TableChange(ChangeKind.EMPTIED, source, "", emptied))
-            if key in outcome.lost:
+            if key in outcome.lost and not self._appears(source, position):
                 text = _lost(outcome.lost[key], source)
                 found.append(TableChange(ChangeKind.LOST, source, text))
             if key in outcome.cascades and not self._allow_cascades:
@@ -359,6 +377,14 @@ class WatchedTables:
                 found.append(TableChange(ChangeKind.LOST, source, text))
             found.append(TableChange(ChangeKind.ALTERED, source))
         return found
+
+    def _appears(self, source: str, position: int) -> bool:
+        """Return whether a table of a pattern is renamed to its name for the first time.
+
+        Nobody has rows of it yet that it could contradict.
+        """
+        key = self.names.keys[source]
+        return self.names.is_found(source) and not self._history.has_been(key, position - 1)
 
     def _with_rows(self, change: TableChange, outcome: Outcome, position: int) -> TableChange:
         """Add the statement's effect on existing rows."""

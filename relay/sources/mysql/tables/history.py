@@ -167,6 +167,10 @@ class History:
         """Return a table's version at an SCN; None when it did not exist, or is not known."""
         return self._at(self._tables.get(name, []), scn)
 
+    def has_been(self, name: TableName, scn: int) -> bool:
+        """Return whether a table has been there at an SCN or before, as far as is known."""
+        return any(at <= scn and one is not None for at, one in self._tables.get(name, ()))
+
     def next_change(self, name: TableName, scn: int) -> int | None:
         """Return the SCN of a table's next change after an SCN; None when none is known."""
         return next((at for at, _ in self._tables.get(name, []) if at > scn), None)

@@ -67,7 +67,7 @@ def find(relay: Relay, log: list[Transaction]) -> int:
         open_source,
         lambda: relay._opener.make_encoder(settings),
         NO_STOPS,
-        relay.catalog.src_ids_of("shop"),
+        lambda: relay.catalog.src_ids_of("shop"),
         folder,
     )
     try:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from databus.conf.patterns import escaped
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.sources.source import Row, RowChange, Transaction
@@ -41,7 +42,7 @@ def opened(settings: PhysicalSourceSettings, after_scn: int | None = None) -> It
 
 def watching(database: Database, folder: Path, *tables: str, **more: Any) -> PhysicalSourceSettings:
     """Return settings that capture tables of a test's database."""
-    names = [f"{database.name}.{table}" for table in tables]
+    names = [f"{database.name}.{escaped(table)}" for table in tables]
     return settings_for(database.server, folder, names, **more)
 
 

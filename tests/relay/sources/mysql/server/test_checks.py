@@ -200,7 +200,6 @@ def test_a_server_that_is_not_there_is_worth_another_try(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "uri",
     [
-        "mysql://u:hidden@h:3306",
         "mysql://h:3306",
         "mysql://u@",
         "mysql://u@h:99999",

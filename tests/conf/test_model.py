@@ -6,7 +6,7 @@ import pytest
 
 from databus.conf.canal_settings import CanalSettings
 from databus.conf.loading import build_settings
-from databus.conf.time_zones import known_zone
+from databus.conf.model import known_zone
 from databus.schemas.errors import SettingsError
 
 

@@ -10,6 +10,7 @@ from databus.conf.loading import load_settings
 from databus.conf.reference import PAGES, kind_of, settings_in_words, settings_reference
 from databus.conf.settings import PhysicalSourceSettings
 from databus.conf.source_names import name_warnings, unclear_sources
+from databus.relay.cli.config_checks import check_what_is_named
 from databus.schemas.errors import SettingsError
 
 KINDS = click.Choice(sorted(PAGES))
@@ -31,7 +32,9 @@ def config() -> None:
 def check(file: Path, kind: str | None) -> None:
     """Check FILE; on an error print the key and the reason, and exit with 1.
 
-    Nothing is started or connected to; `databus doctor` also checks the servers.
+    What it names has to be there: files of passwords, tokens and certificates,
+    environment variables. Nothing is started or connected to; `databus doctor`
+    also checks the servers.
 
     Example: `databus config check relay.toml --kind relay`
     """
@@ -40,6 +43,10 @@ def check(file: Path, kind: str | None) -> None:
     settings = load_settings(file, model)
     for physical in getattr(settings, "physical_sources", ()):
         _check_names(file, physical)
+    try:
+        check_what_is_named(settings)
+    except SettingsError as error:
+        raise SettingsError(f"{file}: {error}") from error
     click.echo(f"{file}: valid settings for a {kind}")
 
 
@@ -53,6 +60,9 @@ def _check_names(file: Path, physical: PhysicalSourceSettings) -> None:
         raise SettingsError(f"{where}: {problem}")
     for warning in name_warnings(physical.named_tables):
         click.echo(f"{where}: warning: {warning}")
+    if physical.patterns:  # only the database knows
+        shown = ", ".join(physical.patterns.texts)
+        click.echo(f"{where}: `databus doctor -c {file}` lists the tables that match {shown}")
 
 
 @config.command()

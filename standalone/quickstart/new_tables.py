@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 
+from databus.conf.patterns import escaped, is_pattern
 from databus.standalone.quickstart.found import FoundTable
 
 _LIST = re.compile(r"^sources = \[\n(?:[^\]\n]*,[^\n]*\n|\s*#[^\n]*\n|\s*\n)*(?=\]$)", re.M)
@@ -18,7 +19,7 @@ def new_tables(text: str, tables: Sequence[FoundTable]) -> list[FoundTable]:
     A name in a comment counts, too: who takes a table out by `#` is not asked again. A file that
     names tables by a pattern gets new ones by itself.
     """
-    if any("*" in source for source in _sources(text)):
+    if any(is_pattern(source) for source in _sources(text)):
         return []
     return [one for one in tables if not one.problem and _quoted(one.source) not in text]
 
@@ -27,7 +28,7 @@ def with_tables(text: str, sources: Sequence[str]) -> str | None:
     """Return the settings with more sources; None if the list is not as quickstart wrote it."""
     lines = "".join(f"    {_quoted(source)},\n" for source in sources)
     changed, count = _LIST.subn(lambda found: found[0] + lines, text)
-    if count != 1 or _sources(changed) != [*_sources(text), *sources]:
+    if count != 1 or _sources(changed) != [*_sources(text), *map(escaped, sources)]:
         return None
     return changed
 
@@ -40,4 +41,4 @@ def _sources(text: str) -> list[str]:
 
 
 def _quoted(source: str) -> str:
-    return json.dumps(source, ensure_ascii=False)
+    return json.dumps(escaped(source), ensure_ascii=False)

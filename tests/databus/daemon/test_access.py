@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from databus.conf.loading import build_settings
 from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.daemon.access import Access, Role
+from databus.daemon.http.openapi import DOCUMENT_PATH
 from databus.daemon.http.server import host_of_java
 from databus.daemon.tokens import make_access, read_token
 from databus.relay.serving.databus.handlers import CONTROLS, SERVICES
@@ -94,6 +97,27 @@ def test_a_reader_changes_nothing(guarded: ServedRelay, path: str) -> None:
     answer = post(guarded.url, path, bearer(READER))
     assert said(answer) == (403, "ForbiddenException")
     assert "admin_tokens_file" in json.loads(answer.body)["message"]
+
+
+def test_a_reader_changes_nothing_by_any_verb_of_the_admin_api(guarded: ServedRelay) -> None:
+    # T65: every write route that there is, also one that comes later.
+    document = json.loads(get(guarded.url, DOCUMENT_PATH, bearer(READER)).body)
+    writes = [
+        (method, path)
+        for path, methods in document["paths"].items()
+        for method in methods
+        if method != "get"
+    ]
+    assert len(writes) > 5
+    answers = {}
+    for method, path in writes:
+        target = re.sub(r"\{\w+\}", "shop", path)
+        headers = bearer(READER) | {"Host": urlsplit(guarded.url).netloc, "Content-Length": "0"}
+        answers[path] = get(guarded.url, target, headers, method.upper()).status
+    # A client reports about itself.
+    own = answers.pop("/api/v1/clients/{id}")
+    assert own not in (200, 401, 403)
+    assert set(answers.values()) == {403}
 
 
 @pytest.mark.parametrize("path", CHANGING)

@@ -81,7 +81,9 @@ def test_what_it_says_to_type_next_works_as_pasted(tmp_path: Path) -> None:
         (line,) = re.findall(r"^ +databus (tail .*)$", node.said, re.M)
         code = "\n".join(re.findall(r"^    (.*)$", node.said.partition("in Python:")[2], re.M))
         # Made to end: after the two rows, and after the one change.
-        code = code.replace("row)", "row, flush=True)") + "\n        if event.key == 7: exit()"
+        code = (
+            code.replace("row)", "row, flush=True)") + "\n        if event.row['id'] == 7: exit()"
+        )
         printed = run(python_module("databus.cli.main", *line.split(), "--count", 1))
         assert "id=7 status=sent" in printed
         printed = run([sys.executable, "-c", code])

@@ -55,6 +55,9 @@ class SourceChanges:
 
     def __init__(self, relay: Relay, opener: SourceOpener) -> None:
         self._relay, self._opener = relay, opener
+        self.has_pair = (
+            False  # a bootstrap pair in this process, which keeps all that it began with
+        )
         self._lock = RLock()
         for name, source in relay.physical_sources.items():
             source.capture.servers.take_in = partial(self.take_in, name)
@@ -103,11 +106,12 @@ class SourceChanges:
             patterns, names = settings.patterns, settings.source_names
             kept = [n for n in source.settings.found if n not in names and patterns.match(n)]
             settings = settings.with_found(kept)
+            gone = set(source.settings.source_names) - set(settings.source_names)
+            self._refuse_for_pair(gone)
             check_tables([settings], self._relay.registry)
             refuse_other_database(self._relay.settings.data_dir, settings)
             with self._written(file, text):
                 self._relist(name, settings)
-                gone = set(source.settings.source_names) - set(settings.source_names)
                 note_removed(self._relay.settings.data_dir, source.settings, gone)
         source.notifier.notify_all()
 
@@ -156,6 +160,7 @@ class SourceChanges:
                 "of the settings file, and restart the relay"
             )
         with _refusing(), relay.control.ending(source), self._lock:
+            self._refuse_for_pair(source.settings.source_names)
             file = self._file()
             text = file.removing(name)
             self._built(file, text)
@@ -175,6 +180,14 @@ class SourceChanges:
             except OSError as error:  # one of its name is refused while they are there
                 log.warning("%s: its files stay where they are: %s", name, error)
                 return folder
+
+    def _refuse_for_pair(self, gone: Collection[str]) -> None:
+        """Raise SettingsError if a pair beside the relay would lose what it reads."""
+        if gone and self.has_pair:
+            raise SettingsError(
+                f"the bootstrap pair of this process reads {', '.join(sorted(gone))}: take what is "
+                "to go out of the settings file, and restart the process"
+            )
 
     def _refuse_strangers(self) -> None:
         """Raise SettingsError for a relay that everybody on its machine may give orders."""

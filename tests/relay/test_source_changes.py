@@ -327,6 +327,17 @@ def test_without_tokens_nobody_adds_a_database_that_the_relay_is_to_open(place: 
         place.order("change", "shop", "--add", "shop.b")
 
 
+def test_nothing_is_taken_from_a_bootstrap_pair_in_the_same_process(place: Place) -> None:
+    with place.running():
+        place.relay.changes.has_pair = True
+        place.order("change", "shop", "--add", "shop.b")
+        for words in (("change", "shop", "--remove", "shop.b"), ("remove", "shop", "--yes")):
+            refused = " ".join(place.order(*words, fails=True).split())
+            assert "the bootstrap pair of this process reads" in refused
+        wait_until(lambda: place.is_captured("shop"))
+        assert "shop.b" in place.relay.catalog.ids
+
+
 def test_a_token_of_a_reader_changes_nothing(place: Place) -> None:
     (place.folder / "tokens").write_text("a-token-of-a-mere-reader")
     (place.folder / "admins").write_text(TOKEN)

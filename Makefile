@@ -7,6 +7,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# For a first look nothing is compiled: seconds instead of a minute of compilers.
+QUICK := $(VENV)/installed-quick
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 # The whole suite goes in one process more than the two cores that it is made for: a third of
@@ -15,14 +17,18 @@ PROCESSES ?= 3
 AT_ONCE := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations 15
 # Formats, rules and state machines: no database, no Spark, no browser.
 FAST := $(addprefix tests/,schemas registry conf relay/ring $(addprefix client/,machines dispatcher checkpoints puller))
+SHOW := $(PYTHON) tools/show_progress.py
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input
 PACKAGING := pyproject.toml setup.py $(shell find schemas relay client -name '*.px[id]' -o -name '*.pyx')
 
-.PHONY: install demo test test-fast lint bench docs clean
+.PHONY: install build demo test test-fast lint bench docs site clean
 .SILENT:
 
 install: $(DEV)
 
-demo: $(RUN)
+build: $(RUN)
+
+demo: $(if $(wildcard $(RUN)),$(RUN),$(QUICK))
 	$(BIN)/databus demo $(ARGS)
 
 test: $(DEV)
@@ -48,22 +54,29 @@ bench: $(DEV)
 docs: $(DEV)
 	$(BIN)/python -m tools.generate_references
 
+site: $(DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	echo "open site/index.html, or run $(BIN)/mkdocs serve"
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .cache .ruff_cache .pytest_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .cache .ruff_cache .pytest_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "try: apt install python3-venv"; exit 1; }
+	$(SHOW) "making $(VENV)" $(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "try: apt install python3-venv"; exit 1; }
 
 # The interpreter is order-only: its time stamp is that of the system's Python.
+$(QUICK): pyproject.toml setup.py | $(BIN)/python
+	DATABUS_COMPILE=no $(SHOW) "installing Python packages into $(VENV)" $(PIP) --editable .
+	touch $@
+
 $(RUN): $(PACKAGING) | $(BIN)/python
-	echo "installing Python packages into $(VENV)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(SHOW) "compiling, and installing Python packages into $(VENV)" $(PIP) --editable .
 	touch $@
 
 $(DEV): $(PACKAGING) tools/install_system_packages.sh | $(BIN)/python
 	PYTHON=$(PYTHON) tools/install_system_packages.sh
-	echo "installing Python packages into $(VENV)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(SHOW) "compiling, and installing Python packages into $(VENV)" $(PIP) --editable '.[dev]'
 	touch $(RUN) $@

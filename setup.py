@@ -8,6 +8,9 @@ The compiled modules are built where there is a C compiler. Each only does
 faster what Python code beside it does too, so that an installation without
 them works the same.
 
+`DATABUS_COMPILE=no` leaves them out where there is a compiler: for an installation in seconds,
+and for a wheel of every platform.
+
 Cython writes their C code one after the other, and then compilers run on every core.
 What helps a debugger would be half of a compiler's work: who wants it sets CFLAGS.
 """
@@ -31,6 +34,7 @@ ROOTS = (
 )
 
 COMPILED = [] if "CFLAGS" in os.environ else ["-g0"]
+COMPILES = os.environ.get("DATABUS_COMPILE", "yes") != "no"
 
 
 class CompileOnEveryCore(build_ext):  # type: ignore[misc]
@@ -63,6 +67,7 @@ setup(
         )
         for root in ROOTS
         for path in sorted(Path(root).rglob("*.pyx"))
+        if COMPILES
     ],
     package_data={"": ["*.pyi", "*.avsc", "*.toml", "py.typed", "static/*"]},
     exclude_package_data={"": ["*.pyx", "*.pxi", "*.c"]},

@@ -19,6 +19,7 @@ MODULES = (
     "callback",
     "capture",
     "peers",
+    "first_hour",
     "first_start",
     "growth",
     "history_speed",

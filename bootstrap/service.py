@@ -13,7 +13,7 @@ from databus.bootstrap.server.handlers import COMMANDS
 from databus.bootstrap.store.values import SourceStatus
 from databus.daemon.http.handlers import ApiHandler
 from databus.daemon.http.openapi import api_routes
-from databus.daemon.service import Health, Service
+from databus.daemon.service import Health, Service, run_for_life
 from databus.servers.announcer import make_presence
 from databus.servers.entry import HeldSource
 
@@ -34,7 +34,7 @@ def make_service(pair: Pair) -> Service:
 
     def start() -> None:
         pair.start()
-        tasks.append(asyncio.get_running_loop().create_task(pair.relays.run()))
+        tasks.append(run_for_life(pair.relays.run(), "the monitor of the relays"))
 
     def let_go() -> None:  # no request waits for new data here
         for task in tasks:

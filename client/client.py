@@ -43,7 +43,7 @@ class DatabusClient(RunningClient):
         consumer: Consumer | Sequence[Consumer],
         sources: Sequence[str],
         *,
-        filters: Mapping[str, EventFilter] | None = None,
+        filters: Mapping[str, EventFilter | str] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
         batch_rows: int = 0,
@@ -53,9 +53,11 @@ class DatabusClient(RunningClient):
 
         `name` and the exact list of sources identify the checkpoint. Registering the same
         again adds consumers. `filters` and `reader_schemas` (Avro schema texts) are by
-        source. With `batch_rows` the windows that are waiting are joined into batches, of at
-        most so many rows unless one window has more; the callbacks of a window are made once
-        per batch. Callbacks may be coroutine functions. `on_failure` says what becomes of an
+        source; a filter is one of `databus.schemas.filters`, which the server applies, or an
+        SQL condition over the row's columns, which the client applies. With `batch_rows` the
+        windows that are waiting are joined into batches, of at most so many rows unless one
+        window has more; the callbacks of a window are made once per batch. Callbacks may be
+        coroutine functions. `on_failure` says what becomes of an
         event that fails after `callback_retries`; it can be found only if it is the argument
         of the callback that fails. Raises SettingsError, and CheckpointError if the client is
         running.
@@ -80,7 +82,7 @@ class DatabusClient(RunningClient):
     def on(
         self,
         *sources: str,
-        filters: Mapping[str, EventFilter] | None = None,
+        filters: Mapping[str, EventFilter | str] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
         batch_rows: int = 0,
@@ -110,7 +112,7 @@ class DatabusClient(RunningClient):
     def windows(
         self,
         *sources: str,
-        filters: Mapping[str, EventFilter] | None = None,
+        filters: Mapping[str, EventFilter | str] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
         auto_commit: bool = True,
@@ -131,7 +133,7 @@ class DatabusClient(RunningClient):
         self,
         *sources: str,
         rows: int = 10_000,
-        filters: Mapping[str, EventFilter] | None = None,
+        filters: Mapping[str, EventFilter | str] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
         auto_commit: bool = True,
@@ -151,7 +153,7 @@ class DatabusClient(RunningClient):
     async def windows_async(
         self,
         *sources: str,
-        filters: Mapping[str, EventFilter] | None = None,
+        filters: Mapping[str, EventFilter | str] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
         auto_commit: bool = True,

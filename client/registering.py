@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from databus.client.checkpoints.store import CheckpointStore, FileCheckpoints, MemoryCheckpoints
 from databus.client.consumer import Consumer, Result
+from databus.client.dispatcher.session import row_conditions
 from databus.client.subscription import Subscription
 from databus.conf.loading import build_settings
 from databus.conf.settings import ClientSettings
@@ -31,7 +32,7 @@ class FunctionConsumer(Consumer):
 
 def make_subscription(
     sources: Sequence[str],
-    filters: Mapping[str, EventFilter] | None = None,
+    filters: Mapping[str, EventFilter | str] | None = None,
     reader_schemas: Mapping[str, str] | None = None,
     name: str = "default",
     batch_rows: int = 0,
@@ -52,12 +53,15 @@ def make_subscription(
         raise SettingsError(f"batch_rows = {batch_rows}: give 0 or a number of rows")
     if not callable(on_failure) and on_failure not in ("stop", "skip"):
         raise SettingsError(f"on_failure = {on_failure!r}: give 'stop', 'skip' or a function")
+    texts = {source: one for source, one in (filters or {}).items() if isinstance(one, str)}
+    row_conditions(texts)  # what is not understood is refused here
     return Subscription(
         tuple(sources),
         name,
-        dict(filters or {}),
+        {source: one for source, one in (filters or {}).items() if not isinstance(one, str)},
         dict(reader_schemas or {}),
         batch_rows,
+        conditions=texts,
         auto_commit=auto_commit,
         on_failure=on_failure,
     )

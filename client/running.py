@@ -85,6 +85,7 @@ class RunningClient:
         self.id = client_id or new_client_id()
         self.name = settings.name or f"{socket.gethostname()} {os.getpid()}"
         self._started_at = time.time()
+        self._keeps_checkpoints = bool(checkpoints or settings.checkpoint_dir)
         self._lock = threading.Lock()
         self._lifecycle = lifecycle.LifecycleMachine()
         self._finder = ServerFinder(settings, self._use)
@@ -166,6 +167,7 @@ class RunningClient:
             url=self.url,
             started_at=self._started_at,
             every_s=self.settings.report_every_s,
+            keeps_checkpoints=self._keeps_checkpoints,
             servers_problem=self._finder.problem[:MAX_TEXT],
             registrations=[report_of(one) for one in self.registrations[:MAX_REGISTRATIONS]],
             waits_for=list(self.report_answer.waits_for),

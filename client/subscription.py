@@ -33,6 +33,7 @@ class Subscription:
     reader_schemas: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     batch_rows: int = 0  # windows are joined into batches of so many rows; 0 = none is
     share: Share | None = None  # of the rows, where the processes of a group share them
+    conditions: Mapping[str, str] = field(default_factory=lambda: _NOTHING)  # SQL, by source
     auto_commit: bool = True  # a window is consumed when the next one is requested
     on_failure: str | Callable[..., Any] = "stop"  # see `consumer.OnFailure`
     place: str = ""  # begin here, whatever the checkpoint says: a `start`; "" = it says

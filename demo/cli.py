@@ -13,12 +13,14 @@ from databus.demo.processes import stopped_by_signals
 @click.option("--mysql", is_flag=True, help="Use a private MariaDB server instead of SQLite.")
 @click.option("--rate", type=click.FloatRange(0.1, 10_000), help="Changes per second.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the relay; 0 = any free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port of the relay; 0 = any free one. Default: 11115, or a free one where that is in use.",
 )
 @click.option(
     "--seed", type=int, default=1, show_default=True, help="Seed of the shop's random transactions."
 )
-def demo(changes: int | None, mysql: bool, rate: float | None, port: int, seed: int) -> None:
+def demo(changes: int | None, mysql: bool, rate: float | None, port: int | None, seed: int) -> None:
     """Run a shop, a relay and a consumer, and show each change as it arrives.
 
     After 400 changes, or after half of 800 or more, a late consumer starts, reads the
@@ -27,7 +29,8 @@ def demo(changes: int | None, mysql: bool, rate: float | None, port: int, seed: 
     With --changes it ends with one line that says whether all changes came in order, and
     exits with 1 when they did not. Ctrl-C ends it and removes all its files.
 
-    Example: `databus demo --changes 1000`
+    Example: `databus demo`, then `databus tail shop.orders` in another terminal; or
+    `databus demo --changes 1000`.
     """
     # Imported here, because `databus --help` lists this command and needs none of it.
     from databus.demo.show import Plan, Show

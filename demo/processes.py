@@ -121,6 +121,15 @@ def free_port() -> int:
         return port
 
 
+def port_or_free(wanted: int) -> int:
+    """Return the wanted loopback port, or a free one where somebody listens there or it is 0."""
+    try:
+        socket.create_server(("127.0.0.1", wanted)).close()
+    except OSError:
+        return free_port()
+    return wanted or free_port()
+
+
 def wait_until(
     condition: Callable[[], object], timeout_s: float, what: str, interval_s: float = 0.02
 ) -> None:

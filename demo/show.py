@@ -16,11 +16,20 @@ from databus.client.consumer import DataEvent
 from databus.demo.arrivals import Arrivals, arrival_of
 from databus.demo.databases import Dialect
 from databus.demo.latecomer import Latecomer, late_client, shop_rows
-from databus.demo.processes import Child, check_signals, python_module, wait_until
+from databus.demo.processes import (
+    Child,
+    check_signals,
+    free_port,
+    port_or_free,
+    python_module,
+    wait_until,
+)
 from databus.demo.screen import REFRESH_PER_S, Screen, screen_for
 from databus.demo.shop import SOURCES, create_statements
 from databus.demo.stage import Stage
 
+# Where every command and page of the docs looks for them.
+RELAY_PORT, BOOTSTRAP_PORT = 11115, 11116
 NOTHING_NEW_S = 15.0  # without arrivals after the writer has finished
 VISIBLE_RATE = 12.0
 COUNTED_RATE = 200.0
@@ -37,13 +46,19 @@ class Plan:
     dialect: Dialect = "sqlite"
     changes: int | None = None
     rate: float | None = None
-    port: int = 0
+    port: int | None = None
     seed: int = 1
 
     @property
     def changes_per_s(self) -> float:
         """The requested rate, or else a slow one to watch, a fast one with --changes."""
         return self.rate or (VISIBLE_RATE if self.changes is None else COUNTED_RATE)
+
+    def ports(self) -> tuple[int, int]:
+        """Return the ports of relay and bootstrap server: those of the docs, if they are free."""
+        if self.port is None:
+            return port_or_free(RELAY_PORT), port_or_free(BOOTSTRAP_PORT)
+        return self.port or free_port(), free_port()
 
     @property
     def late_after(self) -> int | None:
@@ -74,11 +89,13 @@ class Show:
         """
         plan = self._plan
         screen = screen_for(self._console, self.arrivals, self._footer)
+        port, bootstrap_port = plan.ports()
         stage = Stage(
             plan.dialect,
             create_statements(plan.dialect),
             SOURCES,
-            port=plan.port,
+            port=port,
+            bootstrap_port=bootstrap_port,
             ring_bytes=SMALLEST_RING,
         )
         with ExitStack() as stack:
@@ -185,7 +202,8 @@ def databus_command() -> str:
 def guide(stage: Stage, plan: Plan) -> list[str]:
     """Return URLs to open and commands to type in another terminal, as lines."""
     database = "SQLite" if plan.dialect == "sqlite" else "a private MariaDB"
-    url = stage.url
+    url, databus = stage.url, databus_command()
+    relay = "" if stage.port == RELAY_PORT else f" --relay {url}"
     stream = f"{url}/stream?sources=1,2,3&size=100000&output=json_plain_value"
     looks = [f"{url}{path}" for path in ("/sources", "/health", "/metrics")]
     late, spark = [], []
@@ -193,7 +211,8 @@ def guide(stage: Stage, plan: Plan) -> list[str]:
         looks.append(f"{stage.bootstrap_url}/bootstrapStatus")
         spark = [
             "To keep the orders in a Delta table (with the extra `spark`, and Java 17):",
-            f"  python examples/spark_orders.py {url} {stage.bootstrap_url} lake",
+            f"  {databus} spark sync shop.orders delta:lake/orders --relay {url} \\",
+            f"    --bootstrap {stage.bootstrap_url} --checkpoint lake/checkpoint",
         ]
         late = [
             f"After {plan.late_after} changes another consumer starts. The small ring has lost the",
@@ -211,9 +230,9 @@ def guide(stage: Stage, plan: Plan) -> list[str]:
         "To type in another terminal (what the ring has; the next changes; as a client sees them):",
         f"  curl -s '{stream}'",
         f"  curl -s '{stream}&streamFromLatestScn=true&wait=10000'",
-        f"  {databus_command()} tail shop.orders --relay {url} --from earliest",
+        f"  {databus} tail shop.orders{relay} --from earliest",
         "And what the page shows, there:",
-        f"  {databus_command()} top --relay {url}",
+        f"  {databus} top{relay}",
         *spark,
         "",
     ]

@@ -48,6 +48,7 @@ class Stage:
         sources: Sequence[str],
         *,
         port: int = 0,
+        bootstrap_port: int = 0,
         ring_bytes: str = "16MiB",
         command_module: str = "databus.cli.main",
         physical_source: str = "shop",
@@ -62,7 +63,7 @@ class Stage:
         self._physical_source = physical_source
         self._stack = ExitStack()
         self._bootstrap: Child | None = None
-        self._bootstrap_port = 0
+        self._bootstrap_port = bootstrap_port
 
     @property
     def url(self) -> str:
@@ -113,7 +114,7 @@ class Stage:
 
         It serves a source once the source has a change and was seeded: see `is_seeded`.
         """
-        self._bootstrap_port = free_port()
+        self._bootstrap_port = self._bootstrap_port or free_port()
         settings = bootstrap_settings(
             self.database, self._sources, self.url, self._bootstrap_port, self._physical_source
         )

@@ -27,6 +27,14 @@ class Difference(NamedTuple):
     text: str
 
 
+class ColumnText(NamedTuple):
+    """A column in words; `key_position` counts from 1, None = not in the key."""
+
+    name: str
+    type: str
+    key_position: int | None
+
+
 class _Column(NamedTuple):
     name: str
     type: str
@@ -39,6 +47,16 @@ def differences(old_text: str, new_text: str) -> tuple[Difference, ...]:
     """Return what the newer of two Avro records changed; raises SchemaError if one is no record."""
     old, new = _record(old_text), _record(new_text)
     return (*_of_columns(_columns(old), _columns(new)), *_of_key(_key(old), _key(new)))
+
+
+def columns_of(text: str) -> tuple[ColumnText, ...]:
+    """Return the columns of an Avro record, in its order; raises SchemaError."""
+    record = _record(text)
+    key = _key(record)
+    return tuple(
+        ColumnText(name, column.type, key.index(name) + 1 if name in key else None)
+        for name, column in _columns(record).items()
+    )
 
 
 @lru_cache(maxsize=1024)

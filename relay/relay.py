@@ -41,7 +41,7 @@ from databus.relay.opening import (
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.watch import RingWatch
 from databus.relay.source_changes import SourceChanges
-from databus.relay.source_status import SourceStatus, Trouble, status_json
+from databus.relay.source_status import Part, SourceStatus, Trouble, status_json
 from databus.relay.sources.kind import (
     open_log_probe,
     open_source as open_kept_source,
@@ -213,7 +213,7 @@ class Relay:
         """Current troubles of all physical sources, the worst first."""
         started_at = self.traffic.started_at_s
         found = [
-            Trouble(name, State.ERROR, str(error), started_at)
+            Trouble(name, Part.FILES, State.ERROR, str(error), started_at)
             for name, error in self.unusable.items()
         ]
         for status in self.statuses():

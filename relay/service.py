@@ -11,6 +11,7 @@ from databus.daemon.service import FrontDoor, Health, Service
 from databus.relay.admin.api import RelayApi
 from databus.relay.admin.metrics import make_metrics
 from databus.relay.admin.page import page_routes
+from databus.relay.admin.page_parts.bootstrap_beside import BootstrapBeside
 from databus.relay.cluster.cluster import Cluster
 from databus.relay.listing import held_sources
 from databus.relay.monitoring.monitor import Ticker
@@ -60,13 +61,13 @@ def health_of(relay: Relay) -> Health:
     return Health(not troubles, {"troubles": shown, "physicalSources": relay.status()}, word)
 
 
-def make_service(relay: Relay) -> Service:
-    """Return the relay as a service of the daemon shell."""
+def make_service(relay: Relay, beside: BootstrapBeside | None = None) -> Service:
+    """Return the relay as a service of the daemon shell; `beside` knows of a pair."""
     cluster = Cluster(relay)
     canal = None if relay.settings.canal is None else CanalDoor(relay, relay.settings.canal)
     doors: list[FrontDoor] = [] if canal is None else [canal]
     ptubes = None if relay.settings.ptubes is None else PtubesDoor(relay, relay.settings.ptubes)
-    api = RelayApi(relay, cluster, canal, ptubes)
+    api = RelayApi(relay, cluster, canal, ptubes, beside)
     ticker = Ticker(api.tick)
     metrics = make_metrics(relay, cluster)
     if canal is not None:
@@ -76,8 +77,8 @@ def make_service(relay: Relay) -> Service:
         metrics.register(PtubesMetrics(ptubes))
 
     def start() -> None:
+        ticker.start()  # first: the tables are counted from the first row
         relay.start()
-        ticker.start()
 
     def let_go() -> None:
         ticker.stop()
@@ -103,6 +104,7 @@ def make_service(relay: Relay) -> Service:
         entered=relay.enter,
         presence=make_presence(relay.settings, "relay", lambda: held_sources(relay)),
         front_doors=doors,
+        note_answer=api.audit.note,
     )
     if relay.settings.serving_processes:
         return with_serving_processes(service, relay)

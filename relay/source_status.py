@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from databus.relay.capture.standby.role import RoleStatus
@@ -33,11 +34,25 @@ _WORST_FIRST = (
 )
 
 
+class Part(StrEnum):
+    """The part of a physical source that has a problem."""
+
+    DATABASE = "database"
+    CAPTURE = "capture"
+    TABLE = "table"  # one is stopped alone
+    RING = "ring"
+    RELAY_LOG = "relay_log"
+    LEASE = "lease"
+    CATCH_UP = "catch_up"
+    FILES = "files"  # they cannot be opened
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """One problem of a physical source; times are seconds since 1970."""
 
     physical_source: str
+    part: Part
     state: State
     text: str
     since: float | None = None
@@ -150,26 +165,28 @@ class SourceStatus:
         # A paused or stopped source is no trouble.
         if not capture.is_well:
             text = self.capture_problem or _NOT_PROVED_YET
-            yield Trouble(self.name, capture.state, text, capture.since, capture.next_try_at)
+            is_away = capture.state in (State.UNREACHABLE, State.STARTING)
+            part = Part.DATABASE if is_away else Part.CAPTURE
+            yield Trouble(self.name, part, capture.state, text, capture.since, capture.next_try_at)
         role = self.role
         if role is not None and role.problem:
             text = f"no other relay can take over, or give way: {role.problem}"
-            yield Trouble(self.name, State.RETRYING, text)
+            yield Trouble(self.name, Part.LEASE, State.RETRYING, text)
         elif role is not None and not role.owner and capture.state not in RESTING:
             text = "no relay is known to capture: nobody has the lease now"
-            yield Trouble(self.name, State.RETRYING, text)
+            yield Trouble(self.name, Part.LEASE, State.RETRYING, text)
         for stop in self.stops:
-            yield Trouble(self.name, State.ERROR, str(stop.error()), stop.since)
+            yield Trouble(self.name, Part.TABLE, State.ERROR, str(stop.error()), stop.since)
         if self.ring.damage:
-            yield Trouble(self.name, State.ERROR, self.ring.damage)
+            yield Trouble(self.name, Part.RING, State.ERROR, self.ring.damage)
         if self.relay_log is not None and self.relay_log_problem:
-            since = self.relay_log.since
-            yield Trouble(self.name, State.RETRYING, self.relay_log_problem, since)
+            text, since = self.relay_log_problem, self.relay_log.since
+            yield Trouble(self.name, Part.RELAY_LOG, State.RETRYING, text, since)
         for one in self.catch_ups:
             # What has failed for good is told to its consumers.
             if one.problem and one.state is not CatchUpState.FAILED:
                 text = f"the catch-up after scn {one.asked_scn} cannot go on: {one.problem}"
-                yield Trouble(self.name, State.RETRYING, text)
+                yield Trouble(self.name, Part.CATCH_UP, State.RETRYING, text)
 
     def sample(self, at: float) -> Sample:
         """Return a sample for the history; `at` is in seconds since 1970."""

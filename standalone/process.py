@@ -21,10 +21,12 @@ from databus.conf.loading import build_settings
 from databus.conf.settings import BootstrapSettings, HttpSettings, PairSettings, RelaySettings
 from databus.daemon.http.server import BoundedServer, bind, url_of
 from databus.daemon.service import Health, Service
+from databus.relay.admin.page_parts.bootstrap_beside import BootstrapBeside
 from databus.relay.relay import Relay
 from databus.relay.service import make_service as make_relay_service
 from databus.relay.sources.kind import kind_of
 from databus.schemas.errors import SettingsError
+from databus.standalone.pair_view import pairs_of
 from databus.standalone.together import run_together
 
 PORT_SETTING = "bootstrap.port"
@@ -69,19 +71,22 @@ def run_both(settings: RelaySettings, started: Callable[[str, str], object]) -> 
         opened.callback(relay.stop)
         relay.changes.has_pair = True
         pairs: list[Pair] = []
+        beside = BootstrapBeside(relay)
 
         def make_second(relay_url: str) -> Service:
             _check_found(relay.settings)
             pair = Pair(pair_settings(relay.settings, relay_url), Producer, SeedingThread)
             opened.callback(pair.stop)
             pairs.append(pair)
+            pair_url = url_of(pair_socket, http)
+            beside.in_process = lambda: pairs_of(pair, pair_url)
             return replace(make_pair_service(pair), listen=listen)
 
         def listen(server: BoundedServer, settings: HttpSettings) -> str:
             server.add_socket(pair_socket)
             return url_of(pair_socket, settings)
 
-        run_together(_with_pair(relay, pairs), make_second, started)
+        run_together(_with_pair(relay, pairs, beside), make_second, started)
 
 
 def _check_kinds(settings: RelaySettings) -> None:
@@ -124,9 +129,9 @@ def _own_access(http: HttpSettings, own: PairSettings) -> dict[str, Any]:
     return token | {"tls_ca": own.relay_tls_ca}
 
 
-def _with_pair(relay: Relay, pairs: list[Pair]) -> Service:
+def _with_pair(relay: Relay, pairs: list[Pair], beside: BootstrapBeside) -> Service:
     """Return the relay's service, whose `/health` has the pair's problems, too."""
-    service = make_relay_service(relay)
+    service = make_relay_service(relay, beside)
 
     def health() -> Health:
         found = service.health()

@@ -1,13 +1,13 @@
 """Two services in one process and on one event loop: the second one reads the first.
 
-The second starts once the first is ready, and ends before it. If one cannot start, or a thread of
-either dies, both end and the process exits with an error: never does half of it go on alone.
+The second starts once the first is ready, and ends before it. If one cannot start, or a thread
+or a task of either dies, both end and the process exits with an error: never does half of it go
+on alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 import threading
@@ -20,12 +20,12 @@ from databus.daemon.service import (
     WHOLE_S,
     Service,
     end_within,
+    log_death,
     renew_or_say_why,
     serve,
     settle,
+    watch_tasks,
 )
-
-log = logging.getLogger(__name__)
 
 BOTH_S = 2 * WHOLE_S - 1.0  # from the signal to the end: less than the 10 s that Docker waits
 READY_S = 5.0  # then the second starts though the first has, say, no database yet
@@ -51,7 +51,7 @@ def run_together(
 
     `make_second` gets the URL of the first, and `started` both URLs. SIGHUP reads tokens and
     certificates again, unless stdin is a terminal. Raises SettingsError if a port cannot be bound,
-    and SystemExit(1) when a thread has died.
+    and SystemExit(1) when a thread or a task has died.
     """
     asyncio.run(_run(first, make_second, started))
 
@@ -63,7 +63,17 @@ async def _run(
 ) -> None:
     ended, dead = asyncio.Event(), list[str]()
     _end_at_signals(ended)
-    with _watched_threads(ended, dead):
+
+    loop = asyncio.get_running_loop()
+
+    def died(name: str, error: BaseException | None) -> None:
+        log_death(name, error)
+        dead.append(name)
+        end_within(BOTH_S, 1)
+        loop.call_soon_threadsafe(ended.set)
+
+    watch_tasks(died)
+    with _watched_threads(died):
         async with _served(first) as one:
             await _until_ready(first, ended)
             async with _served(make_second(one.url)) as two:
@@ -109,19 +119,14 @@ def _end_at_signals(ended: asyncio.Event) -> None:
 
 
 @contextmanager
-def _watched_threads(ended: asyncio.Event, dead: list[str]) -> Iterator[None]:
-    """Inside the block, a thread that dies of an error ends the process."""
-    loop = asyncio.get_running_loop()
+def _watched_threads(died: Callable[[str, BaseException | None], None]) -> Iterator[None]:
+    """Inside the block, a thread that dies of an error calls `died`."""
 
-    def died(args: threading.ExceptHookArgs) -> None:
+    def tell(args: threading.ExceptHookArgs) -> None:
         name = args.thread.name if args.thread else "a thread"
-        error = args.exc_value
-        log.error("%s has died, and so the process ends: %s", name, error, exc_info=error)
-        dead.append(name)
-        end_within(BOTH_S, 1)
-        loop.call_soon_threadsafe(ended.set)
+        died(name, args.exc_value)
 
-    before, threading.excepthook = threading.excepthook, died
+    before, threading.excepthook = threading.excepthook, tell
     try:
         yield
     finally:

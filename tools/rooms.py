@@ -89,6 +89,7 @@ relay/serving/canal/door: the port for clients of Canal
 relay/serving/ptubes: Ptubes' protocol
 relay/serving_processes: processes that serve readers, beside the one that captures
 relay/cluster: groups, leases and other servers, as a relay sees them
+relay/admin/page_parts: answers for single parts of the page
 relay/admin: admin API, page, metrics
 relay/service.py: the relay as a daemon
 relay/cli: its commands

@@ -28,7 +28,7 @@ from databus.schemas.errors import ServerError
 
 PIPE_COLUMNS = 200
 
-EXAMPLE = "conf/bootstrap.toml"
+KIND = "bootstrap"
 
 
 @click.group(
@@ -48,7 +48,7 @@ def bootstrap() -> None:
 
 
 @bootstrap.command()
-@config_option(EXAMPLE)
+@config_option(KIND)
 @serving_options
 @click.option("--no-serve", is_flag=True, help="Only fill the stores; another process serves them.")
 @click.option("--no-seed", is_flag=True, help="Do not seed; `databus bootstrap seed` does.")
@@ -73,7 +73,7 @@ def run(
 
 
 @bootstrap.command()
-@config_option(EXAMPLE)
+@config_option(KIND)
 @serving_options
 def serve(
     config: Path,
@@ -93,7 +93,7 @@ def serve(
 
 
 @bootstrap.command()
-@config_option(EXAMPLE, required=False)
+@config_option(KIND, required=False)
 @click.option("--url", help="Ask a running server instead of reading the files.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 @access_options

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from databus.bootstrap.cli.bootstrap import EXAMPLE
+from databus.bootstrap.cli.bootstrap import KIND
 from databus.bootstrap.seeder.job import seed as seed_sources
 from databus.bootstrap.seeder.rate_limiter import Progress, Report
 from databus.bootstrap.store.values import SourceState, SourceStatus
@@ -37,7 +37,7 @@ def source_option(command: Command) -> Command:
 
 
 @click.command()
-@config_option(EXAMPLE)
+@config_option(KIND)
 @source_option
 def seed(config: Path, sources: tuple[str, ...]) -> None:
     """Read tables from their database into the store, and show the progress.
@@ -64,7 +64,7 @@ def seed(config: Path, sources: tuple[str, ...]) -> None:
 
 
 @click.command()
-@config_option(EXAMPLE)
+@config_option(KIND)
 @source_option
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 @click.option(

@@ -40,6 +40,7 @@ from databus.client.machines.backoff import BackOff
 from databus.client.monitoring.reporter import new_client_id
 from databus.client.subscription import Bindings, SourceBinding
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
+from databus.daemon.client_report import PRODUCER_NAME
 from databus.daemon.faults import trace_of
 from databus.daemon.log_setup import about
 from databus.schemas.avro_rows import captured_table
@@ -455,7 +456,7 @@ def _change(known: str, fresh: Sequence[str]) -> str:
 
 def _client_settings(settings: BootstrapSettings) -> ClientSettings:
     return ClientSettings(
-        name=f"bootstrap producer {socket.gethostname()}",
+        name=f"{PRODUCER_NAME} {socket.gethostname()}",
         relays=settings.relays,
         access=settings.relay_access,
         start="earliest",

@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 
 from databus.cli.api_client import access_options
-from databus.cli.daemon_options import log_format_option
+from databus.cli.daemon_options import config_option, log_format_option
 from databus.client.cli.processes import run_processes
 from databus.client.cli.tail import json_of, line_of
 from databus.client.client import DatabusClient
@@ -106,7 +106,12 @@ def _print(events: Iterator[DataEvent | StatementEvent], is_json: bool) -> None:
 
 @contextmanager
 def _ends_quietly() -> Iterator[None]:
-    """End without a traceback on Ctrl-C, or when the reader of a pipe has gone (`| head`)."""
+    """End without a traceback on Ctrl-C, or when the reader of a pipe has gone (`| head`).
+
+    SIGTERM and SIGHUP do the same, so that the client says goodbye to its relay.
+    """
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in ends}
     try:
         yield
     except KeyboardInterrupt:
@@ -114,6 +119,9 @@ def _ends_quietly() -> Iterator[None]:
     except BrokenPipeError:
         # Otherwise Python reports the broken pipe again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @click.group()
@@ -125,13 +133,7 @@ def client() -> None:
 
 
 @client.command()
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="TOML file with the client's settings; conf/client.toml is a commented example.",
-)
+@config_option("client")
 @click.option(
     "--consumer",
     "target",

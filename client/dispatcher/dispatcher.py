@@ -23,7 +23,7 @@ from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch, Outcom
 from databus.client.dispatcher.calls import Failure
 from databus.client.dispatcher.coroutines import calling_thread
 from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
-from databus.client.dispatcher.session import Session
+from databus.client.dispatcher.session import Session, row_conditions, wanted
 from databus.client.machines.backoff import BackOff
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
@@ -85,6 +85,7 @@ class Dispatcher:
         dispatch.watch = SchemaWatch.of(at)
         self._subscription = subscription
         self._batch_rows = subscription.batch_rows
+        self._conditions = row_conditions(subscription.conditions)
         self._rule = rule
         self._buffer = buffer
         self._back_off = BackOff(settings.back_off, rng)
@@ -189,6 +190,8 @@ class Dispatcher:
                     self._in_hand = item
                 if self._session is not None:
                     item = self._in_hand = self._admitted(self._session.admit_window(item))
+                if self._conditions:
+                    item = self._in_hand = self._wanted(item)
                 self._take_window(item)
             else:
                 self._take(item)
@@ -204,6 +207,13 @@ class Dispatcher:
             raise _StoppedError
         return item
 
+    def _wanted(self, item: Admitted) -> Admitted:
+        while True:
+            try:
+                return wanted(item, self._conditions)
+            except DatabusError as error:  # the condition does not fit the rows
+                self._suspend(error)
+
     def _take_window(self, item: ReadWindow) -> None:
         # Hot path: the functions that a failure needs are made elsewhere.
         if (failure := self._deliver(item)) is not None:
@@ -217,6 +227,8 @@ class Dispatcher:
         if isinstance(item, BootstrapPage):
             if self._session is not None:
                 item = self._in_hand = self._admitted(self._session.admit_page(item))
+            if self._conditions:
+                item = self._in_hand = self._wanted(item)
             self._until_success(
                 lambda: self._deliver_page(item), lambda: self._roll_back_item(item)
             )

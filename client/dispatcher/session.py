@@ -1,4 +1,4 @@
-"""What a registration of a group says to a window before it is delivered.
+"""What a registration says to a window before it is delivered: which of its rows are wanted.
 
 A *session* is one run of a stream: as long as a process's share of the rows stays the same.
 """
@@ -6,14 +6,18 @@ A *session* is one run of a stream: as long as a process's share of the rows sta
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar, cast
 
 from databus.client.dispatcher.calls import Failure
 from databus.client.dispatcher.data_window import group_events
+from databus.client.events.data_event import DataEvent
+from databus.client.events.row_condition import RowCondition, row_condition
 from databus.client.group.share import Share
 from databus.client.puller.buffer_items import BootstrapPage, ReadWindow
 
 Item = TypeVar("Item", ReadWindow, BootstrapPage)
+AnyItem = TypeVar("AnyItem", bound=ReadWindow | BootstrapPage)
 
 
 class Session(Protocol):
@@ -43,13 +47,36 @@ class Session(Protocol):
 
 def selected(read: Item, share: Share) -> Item:
     """Return a window, or a page, with the rows that a share delivers."""
+    return _with_events(read, lambda event: share.delivery(event) is not None)
+
+
+def row_conditions(texts: Mapping[str, str]) -> dict[str, RowCondition]:
+    """Return the conditions of SQL texts; raise SettingsError."""
+    return {source: row_condition(text) for source, text in texts.items()}
+
+
+def wanted(read: AnyItem, conditions: Mapping[str, RowCondition]) -> AnyItem:
+    """Return a window, or a page, with the events that the filter of their source wants.
+
+    Raises RowError, SettingsError.
+    """
+
+    def is_wanted(event: DataEvent) -> bool:
+        condition = conditions.get(event.source)
+        return condition is None or condition.wants(event)
+
+    return _with_events(read, is_wanted)
+
+
+def _with_events(read: AnyItem, is_wanted: Callable[[DataEvent], bool]) -> AnyItem:
     window = read.window
     events = [event for _, run in group_events(read) for event in run]
-    kept = [place for place, event in enumerate(events) if share.delivery(event) is not None]
+    kept = [place for place, event in enumerate(events) if is_wanted(event)]
     if len(kept) == len(events):
         return read
     # A statement stays behind those of its rows that are left.
     statements = tuple((bisect_left(kept, place), told) for place, told in window.statements)
     raw = window.events
     rows = tuple([raw[place] for place in kept])
-    return read._replace(window=window._replace(events=rows, statements=statements))
+    left = window._replace(events=rows, statements=statements)
+    return cast("AnyItem", read._replace(window=left))

@@ -22,7 +22,7 @@ from databus.client.dispatcher.batch import join_waiting
 from databus.client.dispatcher.callbacks import CheckpointRule
 from databus.client.dispatcher.commits import Commits
 from databus.client.dispatcher.data_window import DataWindow, has_unlogged_rows
-from databus.client.dispatcher.session import Session
+from databus.client.dispatcher.session import Session, row_conditions, wanted
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
 from databus.client.puller.buffer_items import (
@@ -65,6 +65,7 @@ class WindowIterator:
         self.scn = position.scn
         self._name = subscription.name
         self._batch_rows = subscription.batch_rows
+        self._conditions = row_conditions(subscription.conditions)
         self._rule = rule
         self._buffer = buffer
         self._on_end = on_end
@@ -192,6 +193,8 @@ class WindowIterator:
                 self._buffer.close()  # it ends the iteration
                 return None
             item = admitted
+        if self._conditions:
+            item = wanted(item, self._conditions)
         self._in_hand = item
         self._given_at_s = self._stats.now_s()
         # An application must see that there are rows that it does not get.

@@ -133,6 +133,12 @@ class DataEvent(EventFields):
         return tuple(columns[position] for position in notes.absent if 0 <= position < len(columns))
 
     @property
+    def known_columns(self) -> frozenset[str]:
+        """The columns that the source has in any version of its schema that the server sent."""
+        codecs = self._source.codecs.values()
+        return frozenset(name for codec in codecs for name in codec.written_columns)
+
+    @property
     def raw(self) -> Mapping[str, str]:
         """Column → the server's text of a value that `row` cannot hold, such as a zero date."""
         notes = self._notes

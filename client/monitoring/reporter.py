@@ -12,6 +12,7 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from databus.client.machines.reachability import Silence
@@ -34,6 +35,7 @@ from databus.schemas.filters import filters_to_json
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0  # of one report, connecting included
+GOODBYE_S = 0.5  # of the last one: nobody waits longer for it
 REFUSED_S = 60.0  # a relay that does not accept reports gets none for this time
 FIRST_S = 0.5  # the first report comes this soon, so that a new client is visible
 MAX_ANSWER_BYTES = 1 << 20
@@ -116,6 +118,7 @@ class Reporter:
         self._make_transport = make_transport
         self._order = ReportOrder(clock)
         self._transports: dict[str, Transport] = {}
+        self._accepting: dict[str, None] = {}  # relays that have taken a report
         self._failures: list[str] = []  # of the current report
         self._is_heard = False  # a relay answered the current report
 
@@ -127,6 +130,9 @@ class Reporter:
             while True:
                 await self._report_once()
                 await asyncio.sleep(self._every_s)
+        except asyncio.CancelledError:
+            await self._say_goodbye()
+            raise
         finally:
             for transport in self._transports.values():
                 transport.close()
@@ -146,6 +152,13 @@ class Reporter:
                 _warn(self.answer.state)
         else:
             self.answer = ReportAnswer(None, self.answer.waits_for, self._silence(began_s))
+
+    async def _say_goodbye(self) -> None:
+        """Tell the relays that know this client that it is ending; see `state` of the report."""
+        first, _ = self._order.split([*self._used(), *self._accepting], self._relays())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await asyncio.gather(*map(self._post_to, first))
 
     def _silence(self, began_s: float) -> Silence | None:
         if self._is_heard or not self._failures:
@@ -176,6 +189,7 @@ class Reporter:
         if answer.status != 200:
             log.debug("%s did not accept a report: status %d", relay, answer.status)
             return None
+        self._accepting[relay] = None
         return read_answer(answer.body)
 
 

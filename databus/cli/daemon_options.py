@@ -22,14 +22,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Model = TypeVar("Model", RelaySettings, BootstrapSettings)
 
 
-def config_option(example: str, *, required: bool = True) -> Callable[[Command], Command]:
-    """Return the option for the settings file; `example` is a commented one."""
+def config_option(kind: str, *, required: bool = True) -> Callable[[Command], Command]:
+    """Return the option for the settings file of a relay, a bootstrap pair or a client."""
     return click.option(
         "-c",
         "--config",
         type=click.Path(path_type=Path),
         required=required,
-        help=f"TOML file with the settings; {example} is a commented example.",
+        help=f"TOML file with the settings; `databus config reference {kind}` lists all.",
     )
 
 

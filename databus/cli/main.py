@@ -21,6 +21,16 @@ from databus.schemas.errors import DatabusError
 _OF_SPARK = frozenset({"deltalake", "pyarrow", "pyspark", "sqlalchemy", "sqlglot"})
 
 
+# Each works as it is pasted, wherever one is.
+_TO_BEGIN = """\b
+To begin, paste the first line, and the others in a second terminal:
+  databus demo
+  databus tail shop.orders --from earliest
+  databus top
+  databus quickstart --help
+"""
+
+
 class CommandAt(NamedTuple):
     """The location of a command (`module:attribute`), and its line in the group's help."""
 
@@ -128,6 +138,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     lazy=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_TO_BEGIN,
 )
 @click.version_option(__version__, prog_name="databus")
 def main() -> None:

@@ -13,6 +13,7 @@ from pydantic import Field
 from databus.daemon.http.openapi import ApiModel, Scn
 
 MAX_ID = 64
+PRODUCER_NAME = "bootstrap producer"  # begins the name of the client that fills a store
 MAX_TEXT = 500
 MAX_WAITED_FOR = 500
 
@@ -74,6 +75,10 @@ class ClientReport(ApiModel):
     started_at: float
     every_s: float = Field(
         default=0.0, ge=0, description="It is sent so often; 0 = not said, or never"
+    )
+    keeps_checkpoints: bool = Field(
+        default=True,
+        description="False: it does not come back to where it was, like `databus tail`",
     )
     servers_problem: str = Field(
         default="",

@@ -111,7 +111,9 @@ def describe(error: BaseException) -> str:
     """Return an error's text, with advice if a disk is full."""
     text = str(error) or repr(error)
     is_full = any(_is_full(one) for one in _chain(error))
-    return f"{text}; make room: nothing is lost" if is_full and "make room" not in text else text
+    if not is_full or "make room" in text:
+        return text
+    return f"the disk is full: {text}; make room: nothing is lost"
 
 
 def _is_full(error: BaseException) -> bool:

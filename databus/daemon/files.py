@@ -25,7 +25,7 @@ from databus.schemas.errors import SettingsError
 PRIVATE = 0o600
 SHARED = 0o666  # minus the umask: for tables that others may read
 _OF_OTHERS = 0o077
-_OURS = re.compile(r"\.(ring|scn|db|history|json|lock|segment)\b")
+_OURS = re.compile(r"\.(ring|scn|db|history|jsonl?|lock|segment)\b")
 
 
 class OpenFile:

@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ import click
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
-from tornado.web import Application
+from tornado.web import Application, RequestHandler
 
 from databus.conf.settings import HttpSettings, is_loopback
 from databus.daemon.access import Role
@@ -56,6 +56,7 @@ STOP_S = 4.5  # for all of that and the end of the work
 LEAST_STOP_S = 1.0  # for the end of the work, however long the rest took
 OWN_FILES = 64
 _BACKLOG = 128
+_DIED = "databus_died"  # a key of what the loop's exception handler is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,10 @@ def bind_port(setting: str, host: str, port: int) -> socket.socket:
     return bound
 
 
+def _note_nothing(_handler: object) -> None:
+    """Log no line per request; errors are logged where they are answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """The parts of a daemon that the shell runs.
@@ -131,6 +136,7 @@ class Service:
     connections: Connections | None = None
     renewed: Callable[[], None] | None = None  # called after tokens were read again
     front_doors: Sequence[FrontDoor] = ()  # further ports, with protocols of their own
+    note_answer: Callable[[RequestHandler], None] = _note_nothing  # after each answer, on the loop
 
 
 class Phase(StrEnum):
@@ -219,7 +225,7 @@ def make_application(service: Service, life: Life) -> Application:
         ],
         default_handler_class=UnknownCommandHandler,
         default_handler_args=limits,
-        log_function=_log_nothing,
+        log_function=service.note_answer,
         access=make_access(service.http),
         fair_queue=FairQueue(),
         requests=set(),
@@ -229,10 +235,6 @@ def make_application(service: Service, life: Life) -> Application:
 def _with_presence(service: Service, health: Health) -> Health:
     # A list that is out of reach makes no server ill: who knows it is served.
     return replace(health, details=health.details | presence_details(service.presence))
-
-
-def _log_nothing(_handler: object) -> None:
-    """Log no line per request; errors are logged where they are answered."""
 
 
 async def serve(
@@ -325,7 +327,7 @@ def run(service: Service) -> None:
     """Run a service in this process until SIGTERM or SIGINT; a second signal kills.
 
     SIGHUP reads tokens and certificate again, unless stdin is a terminal, which sends SIGHUP when
-    it closes.
+    it closes. Raises SystemExit(1) when a task of `run_for_life` has died.
     """
     asyncio.run(_run_until_signal(service))
 
@@ -335,6 +337,13 @@ async def _run_until_signal(service: Service) -> None:
     loop = asyncio.get_running_loop()
 
     signals = (signal.SIGTERM, signal.SIGINT)
+    dead: list[str] = []
+
+    def died(name: str, error: BaseException) -> None:
+        log_death(name, error)
+        dead.append(name)
+        end_within(WHOLE_S, 1)
+        until.set()
 
     def end() -> None:
         until.set()
@@ -350,7 +359,44 @@ async def _run_until_signal(service: Service) -> None:
 
     for number in signals:
         loop.add_signal_handler(number, end)
+    watch_tasks(died)
     await serve(service, until, listening)
+    if dead:
+        sys.exit(1)
+
+
+def run_for_life(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Start a task that lasts as long as the daemon, and whose error ends it: see `watch_tasks`."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(_tell_death)
+    return task
+
+
+def _tell_death(task: asyncio.Task[None]) -> None:
+    if task.cancelled() or (error := task.exception()) is None:
+        return
+    context = {"message": "a task has died", "exception": error, _DIED: task.get_name()}
+    task.get_loop().call_exception_handler(context)
+
+
+def watch_tasks(died: Callable[[str, BaseException], None]) -> None:
+    """Have the running loop call `died` with the name and the error of each task that dies.
+
+    Only for tasks of `run_for_life`: nobody awaits them, and without them a daemon looks well.
+    """
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if _DIED in context:
+            died(context[_DIED], context["exception"])
+        else:
+            loop.default_exception_handler(context)
+
+    asyncio.get_running_loop().set_exception_handler(handle)
+
+
+def log_death(name: str, error: BaseException | None) -> None:
+    """Log that a thread or a task has died, and what follows."""
+    log.error("%s has died, and so the process ends: %s", name, error, exc_info=error)
 
 
 def end_within(seconds: float, exit_code: int = 0) -> None:

@@ -16,8 +16,6 @@ from databus.conf.named_places import ScnPlace, parse_place, parse_restart
 from databus.daemon.access import Role
 from databus.daemon.client_report import ClientReport
 from databus.daemon.http.openapi import Call, Endpoint, with_document
-from databus.registry.differences import differences, is_compatible
-from databus.registry.version import SchemaVersion
 from databus.relay.admin.changes_api import ChangesApi
 from databus.relay.admin.client_status import client_view
 from databus.relay.admin.definitions import (
@@ -30,7 +28,6 @@ from databus.relay.admin.kept_places import kept_places
 from databus.relay.admin.models import (
     Clients,
     ClientView,
-    ColumnChange,
     History,
     HistoryQuery,
     PhysicalSources,
@@ -45,14 +42,19 @@ from databus.relay.admin.models import (
     Rows,
     RowsQuery,
     Schemas,
-    SchemaVersionView,
     SourceSchemas,
     Switch,
-    Trouble,
 )
 from databus.relay.admin.newest_rows import NewestRows
+from databus.relay.admin.page_parts.audit import AuditStatus
+from databus.relay.admin.page_parts.bootstrap_beside import BootstrapBeside
+from databus.relay.admin.page_parts.columns import ColumnStatus
+from databus.relay.admin.page_parts.settings_view import SettingsStatus
+from databus.relay.admin.page_parts.table_status import TableStatus
 from databus.relay.admin.position_view import position_view
+from databus.relay.admin.schema_versions import version_views
 from databus.relay.admin.source_status import physical_source_view, ring_marks
+from databus.relay.admin.trouble import Trouble
 from databus.relay.cluster.api import ClusterApi
 from databus.relay.cluster.cluster import Cluster
 from databus.relay.log.archive.away import once_here
@@ -89,9 +91,20 @@ class RelayApi:
         cluster: Cluster | None = None,
         canal: CanalDoor | None = None,
         ptubes: PtubesDoor | None = None,
+        beside: BootstrapBeside | None = None,
     ) -> None:
         self._relay = relay
-        self._doors = (ChangesApi(relay), CanalStatus(relay, canal), PtubesStatus(ptubes))
+        pairs = beside or BootstrapBeside(relay)
+        self._tables = TableStatus(relay)
+        self.audit = AuditStatus(relay)
+        for_page = (ColumnStatus(relay), SettingsStatus(relay), self.audit)
+        parts = (pairs, self._tables, *for_page)
+        self._doors = (
+            ChangesApi(relay),
+            CanalStatus(relay, canal),
+            PtubesStatus(ptubes),
+            *parts,
+        )
         self._cluster = ClusterApi(cluster or Cluster(relay))
 
     def endpoints(self) -> list[Endpoint]:
@@ -265,6 +278,7 @@ class RelayApi:
         self._relay.monitor.tick(self._now_s(), samples, self._relay.traffic.stream_bytes)
         for source in self._relay.physical_sources.values():
             source.tick(self._relay.monitor.clients)
+        self._tables.tick()
 
     async def relay(self, call: Call) -> RelayView:
         """Return the state of the whole relay."""
@@ -409,7 +423,7 @@ class RelayApi:
                     source=name,
                     id=src_id,
                     physical_source=physical,
-                    versions=_version_views(registry.versions(name)),
+                    versions=version_views(registry.versions(name)),
                 )
                 for physical in catalog.members
                 for name, src_id in catalog.src_ids_of(physical).items()
@@ -468,25 +482,6 @@ class RelayApi:
 
     def _at(self) -> float:
         return self._relay.clock.wall_ns() / 1e9
-
-
-def _version_views(versions: Sequence[SchemaVersion]) -> list[SchemaVersionView]:
-    found = []
-    before: str | None = None
-    for version in versions:
-        changes = () if before is None else differences(before, version.text)
-        found.append(
-            SchemaVersionView(
-                version=version.version,
-                schema_id=version.schema_id.hex(),
-                since_scn=version.start_scn if version.start_scn > 0 else None,
-                is_compatible=before is None or is_compatible(before, version.text),
-                changes=[ColumnChange.model_validate(c, from_attributes=True) for c in changes],
-                schema_text=version.text,
-            )
-        )
-        before = version.text
-    return found
 
 
 async def _in_thread(act: Callable[..., None], *arguments: object) -> None:

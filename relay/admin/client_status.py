@@ -26,13 +26,13 @@ _HALTED = {"paused": ClientState.PAUSED, "suspended": ClientState.SUSPENDED}
 
 
 class RingMark(NamedTuple):
-    """A ring at one moment; `written_bytes_per_s` is over the last seconds."""
+    """A ring at one moment; `lasts_s` says how long it takes to write so many bytes."""
 
     tail: int
     capacity_bytes: int
     newest_scn: int
     newest_ns: int
-    written_bytes_per_s: float
+    lasts_s: Callable[[float], float | None]
     timestamp_at: Callable[[int], int]  # of the event at a position; 0 = overwritten
     waits_for: AwaitedSource | None = None  # the source, while it is not connected
     ring_head: int = 0  # what lies before it is in the relay log
@@ -62,15 +62,22 @@ def _position_in_ring(name: str, stream: Stream, ring: RingMark, now_s: float) -
     behind_bytes = max(0, ring.tail - stream.position)
     room_bytes = max(0, ring.capacity_bytes - behind_bytes)
     share = room_bytes / ring.capacity_bytes
-    read = stream.progress.rate(now_s, stream.position)
-    lost_bytes_per_s = ring.written_bytes_per_s - read
     falls_in_s = None
-    if share < _SAFE_SHARE and lost_bytes_per_s > 0:
-        falls_in_s = room_bytes / lost_bytes_per_s
+    if share < _SAFE_SHARE:
+        falls_in_s = _falls_in_s(room_bytes, ring, stream.progress.rate(now_s, stream.position))
     behind_s = _behind_s(stream.position, ring)
     if behind_s is None:
         return _position(name, stream, edge_share=0.0, is_gone=True)
     return _position(name, stream, behind_bytes, behind_s, share, falls_in_s)
+
+
+def _falls_in_s(room_bytes: int, ring: RingMark, read_bytes_per_s: float) -> float | None:
+    """Return when a client is overwritten that reads at a rate; None if it keeps up."""
+    still_s = ring.lasts_s(room_bytes) if room_bytes else 0.0  # if it read nothing from now on
+    if not still_s:
+        return still_s
+    lost_bytes_per_s = room_bytes / still_s - read_bytes_per_s
+    return room_bytes / lost_bytes_per_s if lost_bytes_per_s > 0 else None
 
 
 def _position(
@@ -109,6 +116,8 @@ def state_of(
     client: Client, places: Iterable[Stream], positions: list[ClientPosition], now_s: float
 ) -> ClientState:
     """Return the state of a client as the relay sees it."""
+    if client.has_ended:
+        return ClientState.STOPPED
     report = client.report if client.has_fresh_report(now_s) else None
     halted = None if report is None else _HALTED.get(report.state)
     if report is not None and _is_bootstrapping(report):
@@ -164,7 +173,7 @@ def client_view(
     ]
 
     state = state_of(client, places.values(), positions, now_s)
-    if state is ClientState.SILENT:
+    if state in (ClientState.SILENT, ClientState.STOPPED):
         # Its positions are the last known ones; its progress since is unknown.
         positions = [place.model_copy(update={"behind_s": None}) for place in positions]
 

@@ -13,20 +13,7 @@ from pydantic import Field, model_validator
 
 from databus.daemon.client_report import ClientReport
 from databus.daemon.http.openapi import ApiModel, Scn
-
-CaptureState = Literal[
-    "starting", "running", "unreachable", "retrying", "paused", "stopped", "error"
-]
-
-
-class Trouble(ApiModel):
-    """A problem of a physical source, and when it is retried."""
-
-    physical_source: str
-    state: CaptureState
-    text: str
-    since: float | None
-    next_try_at: float | None = Field(description="None: it waits for a person")
+from databus.relay.admin.trouble import CaptureState, Trouble
 
 
 class RelayView(ApiModel):
@@ -76,7 +63,8 @@ class RingView(ApiModel):
     newest_at: float | None
     sleep_s: float | None = Field(
         description="How long a consumer that has read everything can pause before it lags out: "
-        "the ring's capacity at the rate of the last minutes; None while nothing is written"
+        "the ring's capacity at the rates at which its last half and all of it were written; None "
+        "while nothing is written"
     )
 
 
@@ -307,6 +295,7 @@ class ClientState(StrEnum):
     PAUSED = "paused"  # by a person, as it reports
     BOOTSTRAPPING = "bootstrapping"
     SILENT = "silent"  # not heard from for a while
+    STOPPED = "stopped"  # it has ended, as it said itself
 
 
 class AwaitedSource(ApiModel):

@@ -32,7 +32,7 @@ from databus.relay.sources.upstream.identity import RELAY_ID
 
 
 def ring_mark(
-    source: PhysicalSource, status: SourceStatus, history: SourceHistory, at: float
+    source: PhysicalSource, status: SourceStatus, history: SourceHistory, now_s: float
 ) -> RingMark:
     """Return the state of ring and log that clients' positions are compared with."""
     reader = source.history
@@ -47,7 +47,7 @@ def ring_mark(
         capacity_bytes,
         newest_scn,
         reader.latest_timestamp_ns,
-        history.rates(status.sample(at)).written_bytes,
+        lambda size_bytes: history.writing.lasts_s(size_bytes, now_s, status.ring.tail),
         reader.timestamp_at,
         awaited(status.capture),
         status.ring.head,
@@ -65,9 +65,9 @@ def awaited(status: CaptureStatus) -> AwaitedSource | None:
 
 def ring_marks(relay: Relay) -> dict[str, RingMark]:
     """Return the state of all rings, by physical source."""
-    histories, at = relay.monitor.histories, relay.clock.wall_ns() / 1e9
+    histories, now_s = relay.monitor.histories, relay.clock.monotonic_s()
     return {
-        name: ring_mark(source, relay.status_of(name), histories[name], at)
+        name: ring_mark(source, relay.status_of(name), histories[name], now_s)
         for name, source in relay.physical_sources.items()
     }
 
@@ -97,7 +97,7 @@ def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
             StoppedTable(source=s.source, after_scn=s.scn, since=s.since, problem=s.problem)
             for s in status.stops
         ],
-        ring=ring_view(status.ring, history.rate_of_minutes(sample)),
+        ring=ring_view(status.ring, _sleep_s(status.ring, history, clock.monotonic_s())),
         relay_log=None if status.relay_log is None else relay_log_view(status.relay_log),
         catch_ups=[catch_up_view(one, catch_up_readers(relay, name)) for one in status.catch_ups],
         log=log_view(status.log),
@@ -133,18 +133,21 @@ def _drain_view(status: SourceStatus, clients: ClientTable, now_s: float) -> Dra
     return DrainView(until_scn=max(scn, 0), waiting_for=waiting, is_done=is_done)
 
 
-def ring_view(ring: RingStatus, written_bytes_per_s: float) -> RingView:
-    """Return the content of a ring, and how long it lasts at a rate of writing."""
-    capacity = ring.capacity_bytes
+def _sleep_s(ring: RingStatus, history: SourceHistory, now_s: float) -> float | None:
+    return history.writing.lasts_s(ring.capacity_bytes, now_s, ring.tail)
+
+
+def ring_view(ring: RingStatus, sleep_s: float | None) -> RingView:
+    """Return the content of a ring, and how long it lasts."""
     return RingView(
-        capacity_bytes=capacity,
+        capacity_bytes=ring.capacity_bytes,
         used_bytes=ring.used_bytes,
         min_scn=_scn(ring.min_scn),
         max_scn=_scn(ring.max_scn),
         prev_scn=_scn(ring.prev_scn),
         oldest_at=_seconds(ring.oldest_ns),
         newest_at=_seconds(ring.newest_ns),
-        sleep_s=capacity / written_bytes_per_s if written_bytes_per_s > 0 else None,
+        sleep_s=sleep_s,
     )
 
 

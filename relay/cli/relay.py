@@ -23,7 +23,7 @@ def relay() -> None:
 
 
 @relay.command()
-@config_option("conf/relay.toml")
+@config_option("relay")
 @serving_options
 def run(
     config: Path,

@@ -24,8 +24,8 @@ from databus.relay.admin.models import (
     Problem,
     RelayLogView,
     RelayView,
-    Trouble,
 )
+from databus.relay.admin.trouble import Trouble
 from databus.relay.cli.top_cluster import ClusterPicture, draw_cluster, lines_of
 
 PROBLEMS_SHOWN = 5
@@ -43,6 +43,7 @@ _STATES = {
     ClientState.SILENT: "dim",
     ClientState.WAITING: "yellow",
     ClientState.LIVE: "green",
+    ClientState.STOPPED: "dim",
 }
 _URGENCY = {state: number for number, state in enumerate(_STATES)}
 _CAPTURE = {
@@ -57,6 +58,7 @@ _CAPTURE = {
 }
 UNKNOWN = "unknown"
 HALTS = ("paused", "suspended")
+ENDED = (ClientState.SILENT, ClientState.STOPPED)
 LOST_CHECKPOINT = "its checkpoint is overwritten: a restart needs a bootstrap"
 
 
@@ -217,7 +219,7 @@ def _clients(clients: Sequence[ClientView], most: int, style: str) -> list[Rende
         table.add_row(
             client.name or client.id,
             Text(state_words(client), _STATES[client.state]),
-            UNKNOWN if client.state is ClientState.SILENT else _behind(place),
+            UNKNOWN if client.state in ENDED else _behind(place),
             "-" if place is None or place.edge_share is None else share_text(place.edge_share),
             "-" if place is None or place.falls_in_s is None else duration_text(place.falls_in_s),
             size_text(client.bytes_per_s),
@@ -239,7 +241,7 @@ def state_words(client: ClientView) -> str:
 
 def _wrong(client: ClientView) -> str:
     """Return a client's problem; "" without one."""
-    if client.state is ClientState.LIVE:
+    if client.state in (ClientState.LIVE, ClientState.STOPPED):
         return ""
     if any(place.by == "kept" and place.is_gone for place in client.positions):
         return LOST_CHECKPOINT

@@ -3,7 +3,8 @@
 A client is identified by the id in its requests' header, or else by its address and user
 agent. The relay keeps a fixed amount per client: the positions of its last requests, the
 bytes sent to it, its last report. A client that was silent for an hour is forgotten, and if
-there are too many, the one that was silent longest.
+there are too many, the one that was silent longest. One that keeps no checkpoint, as it reports,
+does not come back: it is forgotten when it says goodbye, or after half a minute of silence.
 
 A client's position is where it would continue after a crash: after its last checkpoint, as
 its report says, or as the relay keeps it for the clients of another protocol. What it has
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from databus.daemon.client_report import MAX_ID, ClientReport
-from databus.relay.monitoring.history import RateCounter
+from databus.relay.monitoring.history import RateCounter, SmoothRate
 
 MOST_CLIENTS = 2000
 MOST_STREAMS = 50  # per client: sets of sources that it reads separately
@@ -87,7 +88,7 @@ class Stream:
     began: int | None = None
     asked_s: float = 0.0
     doubted_s: float = -DOUBT_EVERY_S
-    progress: RateCounter = field(default_factory=RateCounter)
+    progress: SmoothRate = field(default_factory=SmoothRate)
 
     def comes_back(self, position: int, now_s: float) -> bool:
         """Return whether a request repeats a part of the last answer, which thus failed.
@@ -148,6 +149,17 @@ class Client:
     def has_fresh_report(self, now_s: float) -> bool:
         """Return whether its last report is still valid."""
         return now_s < self._report_ends_s
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its last word was a goodbye."""
+        report = self.report
+        return report is not None and report.state == "shut_down" and not self.open_requests
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether it keeps no checkpoint, and so does not come back to where it was."""
+        return self.report is not None and not self.report.keeps_checkpoints
 
     def lives_by_its_checkpoints(self, now_s: float) -> bool:
         """Return whether `kept` determines its position: its report is valid, or came last.
@@ -304,6 +316,8 @@ class ClientTable:
         """Store a client's report."""
         client = self._seen(caller, now_s)
         client.report, client.reported_s = report, now_s
+        if client.has_ended and client.is_passing:
+            del self._clients[caller.id]
         return client
 
     def keep(self, caller: Caller, now_s: float) -> Client:
@@ -324,7 +338,8 @@ class ClientTable:
     def tick(self, now_s: float) -> None:
         """Once a second: sample the positions, and forget clients that were silent too long."""
         for client in list(self._clients.values()):
-            is_silent = now_s - client.last_seen_s > FORGOTTEN_AFTER_S
+            patience_s = SILENT_AFTER_S if client.is_passing else FORGOTTEN_AFTER_S
+            is_silent = now_s - client.last_seen_s > patience_s
             if is_silent and client.open_requests == 0 and not client.is_kept_here:
                 del self._clients[client.caller.id]
                 continue
@@ -338,7 +353,7 @@ class ClientTable:
         for client in self._clients.values():
             for name, stream in client.all_streams():
                 if name == physical_source:
-                    stream.position, stream.began, stream.progress = None, None, RateCounter()
+                    stream.position, stream.began, stream.progress = None, None, SmoothRate()
                     stream.read_from = None
 
     def waiting_for(self, physical_source: str, scn: int, tail: int, now_s: float) -> list[str]:

@@ -8,14 +8,16 @@ peak is lost.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from databus.relay.monitoring.writing_times import WritingTimes
+
 # Seconds between samples, and the number of steps stored.
 LEVELS = ((1, 600), (10, 360), (60, 1440))
-_MINUTES_S = 300.0
 
 
 class Sample(NamedTuple):
@@ -91,11 +93,13 @@ class SourceHistory:
 
     def __init__(self) -> None:
         self._levels = [_Level(step_s, count) for step_s, count in LEVELS]
+        self.writing = WritingTimes()
 
     def add(self, now_s: float, sample: Sample) -> None:
         """Add a sample; `now_s` is of a monotonic clock."""
         for level in self._levels:
             level.add(now_s, sample)
+        self.writing.add(now_s, sample.written_bytes)
 
     def steps(self, seconds: int) -> Steps:
         """Return the finest steps that reach back `seconds`, or else the coarsest."""
@@ -118,11 +122,6 @@ class SourceHistory:
             _rate(then, now, lambda s: s.written_bytes),
         )
 
-    def rate_of_minutes(self, now: Sample) -> float:
-        """Return the bytes per second written to the ring in the last five minutes."""
-        then = next((s for s in self._levels[0].samples if s.at >= now.at - _MINUTES_S), now)
-        return _rate(then, now, lambda s: s.written_bytes)
-
 
 def _rate(before: Sample, after: Sample, counter: Callable[[Sample], int]) -> float:
     passed_s = after.at - before.at
@@ -131,6 +130,7 @@ def _rate(before: Sample, after: Sample, counter: Callable[[Sample], int]) -> fl
 
 
 SECONDS = 5  # ticks over which a rate is measured
+SMOOTH_S = 30.0
 
 
 class RateCounter:
@@ -152,3 +152,32 @@ class RateCounter:
         then_s, before = self._ticks[0]
         passed_s = now_s - then_s
         return max(0.0, (value - before) / passed_s) if passed_s > 0 else 0.0
+
+
+class SmoothRate:
+    """A rate as a mean that forgets: what was SMOOTH_S seconds ago counts a third."""
+
+    __slots__ = ("_last", "_rate", "_weight")
+
+    def __init__(self) -> None:
+        self._last: tuple[float, int] | None = None
+        self._rate = self._weight = 0.0
+
+    def tick(self, now_s: float, value: int) -> None:
+        """Record the counter's value; to be called about once a second."""
+        self._rate, self._weight = self._with(now_s, value)
+        self._last = (now_s, value)
+
+    def rate(self, now_s: float, value: int) -> float:
+        """Return the rate per second until now."""
+        rate, weight = self._with(now_s, value)
+        return rate / weight if weight > 0 else 0.0
+
+    def _with(self, now_s: float, value: int) -> tuple[float, float]:
+        """Return the sums of rates and weights, with the time since the last tick."""
+        if self._last is None or now_s <= self._last[0]:
+            return self._rate, self._weight
+        passed_s = now_s - self._last[0]
+        kept = math.exp(-passed_s / SMOOTH_S)
+        rate = max(0.0, (value - self._last[1]) / passed_s)
+        return self._rate * kept + rate * (1 - kept), self._weight * kept + 1 - kept

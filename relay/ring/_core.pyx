@@ -1047,3 +1047,36 @@ def find_optional(bytes windows not None):
         at += length
         left -= length
     return -1
+
+
+def tally_rows(bytes data not None, dict found not None):
+    """See `admin.page_parts.table_counts.tally_in_python`."""
+    cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(data)
+    cdef int64_t left = PyBytes_GET_SIZE(data), length, rows = 0, size = 0, newest_ns = 0
+    cdef int32_t src_id, before = -1
+    while left >= SMALLEST_BYTES:
+        length = _u4(at + LENGTH_AT)
+        if length < SMALLEST_BYTES:
+            raise ProtocolError("no event begins here", PyBytes_GET_SIZE(data) - left)
+        if length > left:
+            break
+        src_id = <int32_t>_u4(at + SRC_ID_AT)
+        if src_id != before:  # a run of one source's events has ended
+            if before >= 0:
+                _add_run(found, before, rows, size, newest_ns)
+            before, rows, size = src_id, 0, 0
+        rows += 1
+        size += length
+        newest_ns = _i8(at + TIMESTAMP_NS_AT)
+        at += length
+        left -= length
+    if before >= 0:
+        _add_run(found, before, rows, size, newest_ns)
+    return PyBytes_GET_SIZE(data) - left
+
+
+cdef void _add_run(dict found, int32_t src_id, int64_t rows, int64_t size, int64_t newest_ns):
+    known = found.get(src_id)
+    if known is not None:
+        rows, size = rows + known[0], size + known[1]
+    found[src_id] = (rows, size, newest_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import tomllib
 from collections.abc import Callable
@@ -14,18 +15,19 @@ from typing import NamedTuple
 import click
 
 from databus.cli.daemon_options import prepare_daemon
-from databus.conf.loading import build_settings
-from databus.conf.settings import HttpSettings, RelaySettings
+from databus.conf.loading import build_settings, load_settings
+from databus.conf.settings import HttpSettings, PhysicalSourceSettings, RelaySettings
 from databus.daemon.files import make_folder, replace_file
 from databus.daemon.http.server import bind
 from databus.doctor.checks import Verdict, has_errors
 from databus.relay.sources.kind import check_source
 from databus.relay.sources.uri import parse_uri
-from databus.schemas.errors import SettingsError, SourceUnavailableError
+from databus.schemas.errors import DatabusError, SettingsError, SourceUnavailableError
 from databus.standalone.cli.run import tell_urls
 from databus.standalone.process import run_both
 from databus.standalone.quickstart.found import Found, Needs, Statement
 from databus.standalone.quickstart.mysql import Login, Server
+from databus.standalone.quickstart.new_tables import new_tables, with_tables
 from databus.standalone.quickstart.settings_file import (
     NAME,
     is_written_for,
@@ -43,10 +45,14 @@ _PASSWORD_HINT = (
 
 
 class Database(NamedTuple):
-    """A database that a URI names, and how it is looked at and prepared."""
+    """A database that a URI names, and how it is looked at and prepared.
+
+    `look_again` needs nobody's password: it looks as the account that captures does.
+    """
 
     label: str
     look: Callable[[], Found]
+    look_again: Callable[[PhysicalSourceSettings], Found]
     run: Callable[[tuple[Statement, ...]], None]
 
 
@@ -119,7 +125,7 @@ def quickstart(
 
     URI is mysql://USER@HOST:PORT/DATABASE, for MariaDB too, or sqlite:FILE. All
     tables are captured. The SQL that is missing is shown, and run after a yes. Typed again in the
-    same folder, it goes on with what is there.
+    same folder, it goes on with what is there, and captures new tables after a yes.
 
     Example: `databus quickstart sqlite:shop.db`, or
     `databus quickstart mysql://root@127.0.0.1/shop -p`, then
@@ -137,6 +143,7 @@ def quickstart(
     file = folder / NAME
     if is_written_for(file, database.label):
         click.echo(f"{file} is there: it goes on with that")
+        _take_new_tables(database, file, wishes)
     elif not _prepare(database, wishes):
         return
     if not (no_run or only_prints):
@@ -165,7 +172,16 @@ def _mysql(login: Login, password: Callable[[], str]) -> Database:
             given = login.kept_password()
         return Server(replace(login, password=given))
 
-    return Database(login.label, lambda: server().look(), lambda sql: server().run(sql))
+    def look_again(source: PhysicalSourceSettings) -> Found:
+        as_capture = replace(
+            login,
+            uri=f"{login.capture_uri}/{login.database}",
+            password=login.kept_password(),
+            tls_ca=source.tls_ca,
+        )
+        return Server(as_capture).look()
+
+    return Database(login.label, lambda: server().look(), look_again, lambda sql: server().run(sql))
 
 
 def _sqlite(uri: str, folder: Path) -> Database:
@@ -175,7 +191,9 @@ def _sqlite(uri: str, folder: Path) -> Database:
     # The path is from here, and in the file from its folder.
     if folder.resolve() != Path.cwd():
         uri = f"sqlite:{Path(parsed.path).absolute()}"
-    return Database(uri, lambda: look_at_file(uri, folder), _run_nothing)
+    return Database(
+        uri, lambda: look_at_file(uri, folder), lambda _: look_at_file(uri, folder), _run_nothing
+    )
 
 
 def _run_nothing(_statements: tuple[Statement, ...]) -> None:
@@ -208,6 +226,37 @@ def _prepare(database: Database, wishes: Wishes) -> bool:
     replace_file(wishes.folder / NAME, text.encode())
     click.echo(f"wrote {wishes.folder / NAME}")
     return True
+
+
+def _take_new_tables(database: Database, file: Path, wishes: Wishes) -> None:
+    """Look for tables that came after the file was written, and add them to it after a yes."""
+    text = file.read_text(encoding="utf-8")
+    source, *others = load_settings(file, RelaySettings).physical_sources
+    if others:
+        return
+    try:
+        found = database.look_again(source)
+    except (DatabusError, OSError) as problem:
+        click.echo(f"warning: nobody looked for new tables: {problem}", err=True)
+        return
+    new = [table.source for table in new_tables(text, found.tables)]
+    if not new:
+        return
+    click.echo(f"new, and not captured: {', '.join(new)}")
+    changed = with_tables(text, new)
+    if changed is None or not _wants_more(wishes):
+        or_sure = "" if wishes.is_sure else ", or give --yes"
+        click.echo(f"to capture them, write them into `sources` in {file}{or_sure}")
+        return
+    replace_file(file, changed.encode())
+    click.echo(f"wrote {file}: they are captured now")
+
+
+def _wants_more(wishes: Wishes) -> bool:
+    """Return whether new tables are to be captured; without a terminal nobody is asked."""
+    if wishes.only_prints:
+        return False
+    return wishes.is_sure or (sys.stdin.isatty() and click.confirm("Capture them?", default=False))
 
 
 def _show(found: Found) -> None:

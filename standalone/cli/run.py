@@ -13,7 +13,7 @@ from databus.standalone.process import run_both
 
 
 @click.command()
-@config_option("conf/relay.toml")
+@config_option("relay")
 @serving_options
 @click.option(
     "--bootstrap-port",

@@ -6,15 +6,21 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from databus.client.cli.client import DEFAULT_RELAY
+from databus.conf.settings import HttpSettings, PairSettings
 from databus.demo.cli import exit_code
-from databus.demo.processes import child_environment, python_module, wait_until
+from databus.demo.processes import child_environment, free_port, python_module, wait_until
+from databus.demo.show import BOOTSTRAP_PORT, RELAY_PORT
 
 LAST_LINE = r"delivered {n} of {n} changes, in order, p50 \d+\.\d ms, p99 \d+\.\d ms"
 LONG_S = 60.0
@@ -28,8 +34,13 @@ class Demo:
         self.folder.mkdir()
         self.output = folder / "output"
         self.process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
 
     def start(self, *arguments: object, stdout: int | None = None) -> None:
+        """Start it on a free port."""
+        self.start_as_typed("--port", self.port, *arguments, stdout=stdout)
+
+    def start_as_typed(self, *arguments: object, stdout: int | None = None) -> None:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 python_module("databus.cli.main", "demo", *arguments),
@@ -96,7 +107,7 @@ def test_it_says_what_to_look_at_and_what_to_type(demo: Demo) -> None:
     demo.start("--changes", 20)
     assert demo.wait() == 0, demo.text()
     hints = ("/sources", "/health", "/metrics", "output=json_plain_value", "databus tail")
-    for hint in (*hints, "databus top --relay http://"):
+    for hint in (*hints, f"databus top --relay http://127.0.0.1:{demo.port}"):
         assert hint in demo.text()
 
 
@@ -124,6 +135,31 @@ def test_the_page_whose_address_it_says_is_there_while_it_runs(demo: Demo) -> No
         assert b"<title>databus relay</title>" in page.read()
 
 
+def test_its_ports_are_those_that_commands_and_docs_look_at() -> None:
+    assert RELAY_PORT == HttpSettings().port == urlsplit(DEFAULT_RELAY).port
+    assert PairSettings().port == BOOTSTRAP_PORT
+
+
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    """Have somebody listen on a port: this test, or whoever does already."""
+    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        yield
+        return
+    yield
+
+
+def test_where_the_docs_port_is_in_use_what_it_says_to_type_has_another(demo: Demo) -> None:
+    with taken(RELAY_PORT):
+        demo.start_as_typed("--rate", 20)
+        demo.wait_for("insert shop.orders")
+    (line,) = re.findall(r"databus (tail .+)$", demo.text(), re.M)
+    assert "--relay http://127.0.0.1:" in line
+    command = python_module("databus.cli.main", *line.split(), "--count", 1)
+    shown = subprocess.run(command, env=child_environment(), capture_output=True, timeout=LONG_S)
+    assert b" shop.orders  id=1 " in shown.stdout
+
+
 @pytest.mark.parametrize("rate", [450, 1500], ids=["seeded first", "shop done first"])
 def test_a_late_consumer_catches_up_by_bootstrap_and_holds_the_shops_rows(
     demo: Demo, rate: int
@@ -139,7 +175,7 @@ def test_a_late_consumer_catches_up_by_bootstrap_and_holds_the_shops_rows(
     )
     assert found, late
     assert int(found[1]) > 0
-    assert "python examples/spark_orders.py http://" in demo.text()
+    assert "databus spark sync shop.orders delta:lake/orders --relay http://" in demo.text()
     demo.assert_nothing_is_left()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from databus.demo.processes import (
     check_signals,
     free_port,
     pause,
+    port_or_free,
     stopped_by_signals,
     wait_until,
 )
@@ -102,6 +104,13 @@ def test_waiting_in_vain_names_what_was_waited_for() -> None:
 
 def test_a_free_port_is_one() -> None:
     assert 1024 <= free_port() <= 65535
+
+
+def test_a_port_is_the_wanted_one_unless_somebody_listens_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert port_or_free(port) not in (0, port)
+    assert port_or_free(port) == port
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

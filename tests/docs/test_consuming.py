@@ -64,6 +64,7 @@ PROGRAMS = {
             "upsert shop.orders {'id': 5}",
         ],
     ),
+    "condition": (CLIENT + "{condition}", ["paid {'id': 5}"]),
     "look": ("{look}", ["insert {'id': 4}", "warehouse online", "paused"]),
     "filter": (
         CLIENT + "{class}{filter}\nclient.run()\n",

@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 PATIENCE_MS = 20_000
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]  # of axe
 PHONE = {"width": 375, "height": 800}
 DESK = {"width": 1360, "height": 900}
 # What Chromium itself says of an answer that is an error, or of none.

@@ -33,9 +33,14 @@ from databus.relay.admin.models import (
     Schemas,
     SchemaVersionView,
     SourceSchemas,
-    Trouble,
 )
 from databus.relay.admin.page import page_routes
+from databus.relay.admin.page_parts.audit import Audit
+from databus.relay.admin.page_parts.bootstrap_beside import Pairs
+from databus.relay.admin.page_parts.columns import Columns, ColumnsQuery
+from databus.relay.admin.page_parts.settings_view import SettingsView
+from databus.relay.admin.page_parts.table_status import Tables, TableView
+from databus.relay.admin.trouble import Trouble
 from databus.relay.cluster.models import Chains, GroupsView, GroupView, LeasesView, ServersView
 from databus.schemas.errors import UnknownSourceError
 from tests.page.fake_cluster import ALONE
@@ -44,6 +49,18 @@ from tests.relay.fakes import ServiceThread
 API = "/api/v1"
 CAPACITY = 64 << 20
 TEXT = '{"type": "record", "name": "orders", "fields": [{"name": "id", "type": "long"}]}'
+
+
+COLUMNS = Columns.model_validate(
+    {
+        "source": "shop.orders",
+        "version": 3,
+        "columns": [
+            {"name": "id", "type": "bigint", "key_position": 1},
+            {"name": "note", "type": "varchar(200) null", "key_position": None},
+        ],
+    }
+)
 
 
 def make_relay_log(now: float) -> dict[str, Any]:
@@ -205,6 +222,8 @@ class FakeRelay:
         self.problems: list[Problem] = []
         self.troubles: list[Trouble] = []  # the worst first
         self.schemas = [make_schemas()]
+        self.pairs = Pairs(sources=[])
+        self.tables: Tables | None = None  # None: of the sources
         self.cluster: Mapping[str, Any] = ALONE
         self.history = make_history
         self.failure: Exception | None = None
@@ -263,11 +282,23 @@ class FakeRelay:
             self._get("/clients", Clients, lambda _: Clients(clients=self.clients)),
             self._get("/problems", Problems, lambda _: Problems(problems=self.problems)),
             self._get("/schemas", Schemas, lambda _: Schemas(sources=self.schemas)),
+            self._get("/bootstrap", Pairs, lambda _: self.pairs),
+            self._get("/tables", Tables, lambda _: self.tables or make_tables(self.sources)),
             self._get("/groups", GroupsView, lambda _: self.cluster["groups"]),
             self._get("/groups/{name}", GroupView, self._group),
             self._get("/leases", LeasesView, lambda _: self.cluster["leases"]),
             self._get("/servers", ServersView, lambda _: self.cluster["servers"]),
             self._get("/chain", Chains, lambda _: self.cluster["chain"]),
+            Endpoint(
+                "GET",
+                f"{API}/sources/{{name}}/columns",
+                "",
+                Columns,
+                lambda _: _now(COLUMNS),
+                query=ColumnsQuery,
+            ),
+            self._get("/audit", Audit, lambda _: Audit(actions=[], problem="")),
+            self._get("/settings", SettingsView, lambda _: SettingsView(settings=[])),
             Endpoint("GET", f"{one}/history", "", History, self._history, query=HistoryQuery),
             Endpoint("GET", f"{one}/rows", "", Rows, self._rows, query=RowsQuery),
             self._post("pause", state="paused"),
@@ -345,6 +376,28 @@ def make_history(name: str, seconds: int) -> History:
         behind_s=[0.003 if k else None for k in known],
         used_bytes=[min(50 << 20, n << 18) if k else None for n, k in enumerate(known)],
         capacity_bytes=CAPACITY,
+    )
+
+
+def make_tables(sources: list[PhysicalSourceView]) -> Tables:
+    """Return figures of each table, larger ones for later ones."""
+    now = time.time()
+    names = [(one.name, source) for one in sources for source in one.sources]
+    return Tables(
+        missed_bytes=0,
+        tables=[
+            TableView(
+                source=source.name,
+                id=source.id,
+                physical_source=physical,
+                rows=number * 1000,
+                size_bytes=number * 50_000,
+                rows_per_s=number * 1.5,
+                bytes_per_s=number * 75.0,
+                newest_at=now - number if number else None,
+            )
+            for number, (physical, source) in enumerate(names)
+        ],
     )
 
 

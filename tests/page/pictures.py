@@ -1,7 +1,7 @@
 """Make the pictures of docs/page.md anew: `python -m tests.page.pictures`.
 
 Everything in them is real: a relay, a bootstrap pair and consumers as
-processes, and a writer, for two minutes.
+processes, and a writer, for two minutes; then five states with their causes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from playwright.sync_api import Browser, Page, expect
 from tests.page.browsing import DESK, PHONE, chromium, visiting
 from tests.page.falling import play
 from tests.page.scene import ConsumerProcess, Scene, playing
+from tests.page.states.causes import STATES, State
 from tools.repository import ROOT
 
 FOLDER = ROOT / "docs" / "pictures"
 OTHERS = ("mail", "search-index", "warehouse")
 PHONE_LONG = {**PHONE, "height": 1250}  # down to the buttons and plots
+SIZES: dict[str, Any] = {
+    "desk": {"width": 1280, "height": 720},
+    "phone": {"width": 390, "height": 844},
+}
 NARROW = {"width": 1180, "height": 760}
 LOOKS: dict[str, dict[str, Any]] = {
     "page-light": {"viewport": DESK},
@@ -44,6 +49,8 @@ def main() -> None:
         _take_states(browser, scene, billing)
         for name, options in LOOKS.items():
             _take_look(browser, scene.relay.url, name, options)
+        for state in STATES:
+            _take_cause(browser, state, folder / state.name)
 
 
 def _start(stack: ExitStack, consumer: ConsumerProcess) -> None:
@@ -72,6 +79,18 @@ def _take_look(browser: Browser, url: str, name: str, options: dict[str, Any]) -
         page.screenshot(
             path=FOLDER / f"{name}.png", full_page=name != "page-phone", animations="disabled"
         )
+
+
+def _take_cause(browser: Browser, state: State, folder: Path) -> None:
+    """Take a state of `causes` on a desk and on a phone, above the fold."""
+    folder.mkdir()
+    with state.caused(folder) as url:
+        for size, viewport in SIZES.items():
+            with visiting(browser, url, viewport=viewport) as visit:
+                expect(visit.page.locator("#banner")).to_have_attribute("data-kind", state.kind)
+                _settle(visit.page)
+                path = FOLDER / f"state-{state.name}-{size}.png"
+                visit.page.screenshot(path=path, animations="disabled")
 
 
 def _settle(page: Page) -> None:

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from databus.relay.admin.models import Problem
-from tests.page.browsing import DESK, PHONE, visiting
+from tests.page.browsing import DESK, PHONE, RULES, visiting
 from tests.page.fake_relay import FakeRelay, make_client, make_row, make_source
 
 LOOKS: dict[str, dict[str, Any]] = {
@@ -24,7 +24,6 @@ STATES = (
     *("paused", "suspended"),
 )
 LONG = "a-name-that-is-longer-than-a-phone-is-wide-and-has-no-place-to-break-it-at-all"
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 @pytest.fixture
@@ -133,7 +132,8 @@ def test_everything_is_reached_and_left_by_tab_in_the_order_of_the_page(
         expect(page.locator("#rows-body tbody tr")).to_have_count(7)
         page.evaluate("window.fetch = () => new Promise(() => {}), null")
         wanted = page.evaluate(
-            "[...document.querySelectorAll('a[href], button, select, summary, [tabindex=\"0\"]')]"
+            "[...document.querySelectorAll("
+            "'a[href], button, select, input, summary, [tabindex=\"0\"]')]"
             ".filter(node => node.checkVisibility() && !node.disabled).length"
         )
         tops: list[float] = []

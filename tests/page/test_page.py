@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from databus.relay.admin.models import DrainView, Problem, Trouble
+from databus.relay.admin.models import DrainView, Problem
+from databus.relay.admin.trouble import Trouble
 from databus.schemas.errors import DatabusError
-from tests.page.browsing import text_of, visiting
+from tests.page.browsing import RULES, text_of, visiting
 from tests.page.fake_relay import (
     FakeRelay,
     make_client,
@@ -162,11 +164,38 @@ def test_an_update_shows_before_and_after(browser: Browser, fake: FakeRelay) -> 
         assert changed.locator("ins").text_content() == "b"
 
 
+def test_a_row_opens_in_full_with_long_values_before_and_after_side_by_side(
+    browser: Browser, fake: FakeRelay
+) -> None:
+    old, new = "old " * 2000, "new " * 2000
+    row = {"id": 1, "note": new, "n": None}
+    fake.rows = [make_row(1, op="update", row=row, before={"id": 1, "note": old, "n": 5})]
+    with visiting(browser, fake.url, viewport={"width": 390, "height": 844}) as visit:
+        page = visit.page
+        opener = page.get_by_role("button", name="update")
+        opener.press("Enter")
+        dialog = page.get_by_role("dialog", name="update in shop.orders")
+        cells = dialog.locator("[data-changed] td")
+        expect(cells).to_have_count(4)
+        assert cells.nth(0).text_content() == old
+        assert cells.nth(1).text_content() == new
+        assert cells.all_text_contents()[2:] == ["5", "null"]
+        left, right = cells.nth(0).bounding_box(), cells.nth(1).bounding_box()
+        assert left is not None
+        assert right is not None
+        assert left["x"] + left["width"] <= right["x"] + 1
+        assert right["x"] + right["width"] <= 390
+        assert Axe().run(page, options={"runOnly": RULES}).violations_count == 0
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        expect(opener).to_be_focused()
+
+
 def test_rows_stand_still_while_somebody_looks_at_them(browser: Browser, fake: FakeRelay) -> None:
     with visiting(browser, fake.url) as visit:
         page, rows = visit.page, visit.page.locator("#rows-body tbody tr")
         expect(rows).to_have_count(5)
-        page.locator(".rows-frame").hover()
+        page.locator("#rows .rows-frame").hover()
         expect(page.locator(".held")).to_have_text("held while you are in it")
         fake.rows.append(make_row(6))
         wait_for_beats(page, 2)
@@ -212,6 +241,16 @@ def test_the_history_of_schemas_says_what_changed(browser: Browser, fake: FakeRe
         expect(newest).to_contain_text("not compatible with the one before")
         newest.get_by_role("button", name="Avro").press("Enter")
         expect(newest.locator("pre")).to_contain_text('"name": "orders"')
+
+
+def test_the_columns_of_a_version_are_shown(browser: Browser, fake: FakeRelay) -> None:
+    with visiting(browser, fake.url) as visit:
+        page = visit.page
+        page.locator("#schemas summary").press("Enter")
+        page.get_by_role("button", name="Columns").first.press("Enter")
+        lines = page.get_by_role("table", name="Columns of version 3").locator("tbody tr")
+        expect(lines).to_have_text(["idbigint1", "notevarchar(200) null"])
+        assert Axe().run(page, options={"runOnly": RULES}).violations_count == 0
 
 
 def test_problems_are_shown_with_their_position(browser: Browser, fake: FakeRelay) -> None:
@@ -277,12 +316,12 @@ def test_a_relay_that_goes_away_is_said_and_gone_on_with_when_it_is_back(
         page = visit.page
         expect(page.locator("#link")).to_contain_text("healthy")
         fake.stop()
-        expect(page.get_by_role("alert").first).to_contain_text("The relay has not answered since")
+        expect(page.locator("#banner")).to_contain_text("The relay has not answered since")
         expect(page.locator("#link")).to_contain_text("no answer")
         fake.clients = [make_client("newcomer")]
         fake.come_back()
         expect(page.locator("#link")).to_contain_text("healthy")
-        expect(page.locator("#banner")).to_be_hidden()
+        expect(page.locator("#banner")).to_have_attribute("data-kind", "well")
         expect(page.locator("#news")).to_have_text("The relay answers again.")
         expect(page.locator(".client .name")).to_have_text("newcomer")
 
@@ -309,9 +348,11 @@ def test_an_error_of_the_relay_is_said_and_gone_on_from(browser: Browser, fake: 
         expect(visit.page.locator("#link")).to_contain_text("healthy")
         fake.failure = DatabusError("the ring is out of paper")
         banner = visit.page.locator("#banner")
-        expect(banner).to_have_text("The relay answers with an error: the ring is out of paper")
+        expect(banner.locator(".what")).to_have_text(
+            "The relay answers with an error: the ring is out of paper"
+        )
         fake.failure = None
-        expect(banner).to_be_hidden()
+        expect(banner).to_have_attribute("data-kind", "well")
 
 
 def test_drain_is_done_when_the_newest_scn_is_typed(browser: Browser, fake: FakeRelay) -> None:

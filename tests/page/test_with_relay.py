@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from databus.demo.processes import Child, python_module
 from tests.page.browsing import text_of, visiting
 from tests.promises.running import Remembering, RunningRelay, Shop, consuming, running, wait_until
 from tests.relay.fakes import ServedRelay, get, insert, transaction
@@ -187,12 +188,12 @@ def test_a_question_about_a_token_can_be_put_off(browser: Browser, locked: Serve
         page = visit.page
         expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")
-        expect(page.locator("#banner")).to_have_text("The relay requires a token.")
+        expect(page.locator("#banner .what")).to_have_text("The relay requires a token.")
         page.get_by_role("button", name="Enter a token").press("Enter")
         page.keyboard.type(READER)
         page.keyboard.press("Enter")
         expect(page.locator("#role")).to_have_text("reader")
-        expect(page.locator("#banner")).to_be_hidden()
+        expect(page.locator("#banner")).to_have_attribute("data-kind", "well")
 
 
 def test_a_relay_that_is_killed_and_started_again_goes_on_in_the_page(
@@ -211,5 +212,22 @@ def test_a_relay_that_is_killed_and_started_again_goes_on_in_the_page(
         shop.insert(2)
         shop.close()
         relay.start()
-        expect(page.locator("#banner")).to_be_hidden()
+        expect(page.locator("#banner")).to_have_attribute("data-kind", "well")
         expect(page.locator("#rows-body tbody tr")).to_have_count(2)
+
+
+def test_a_tail_that_has_ended_leaves_the_page_at_once(browser: Browser, tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "shop.db")
+    with (
+        running(RunningRelay(tmp_path, shop.settings()).start()) as relay,
+        visiting(browser, relay.url) as visit,
+    ):
+        shop.insert(1)
+        shop.close()
+        command = ("databus.cli.main", "tail", "shop.orders", "--relay", relay.url)
+        tail = Child("tail", python_module(*command, "--from", "earliest"), tmp_path)
+        tail.start()
+        expect(visit.page.locator(".client")).to_have_count(1)
+        expect(visit.page.locator(".client .self")).to_contain_text("callbacks")
+        tail.stop()  # by SIGTERM
+        expect(visit.page.locator(".client")).to_have_count(0, timeout=3_000)

@@ -40,7 +40,11 @@ HOMES = {
     ],
     "pyspark": ["client/spark/*.py"],
     "sqlalchemy": ["client/spark/targets/sql*.py", "databus/leases/sql_records.py"],
-    "sqlglot": ["client/spark/sql/*.py", "client/spark/arrow/predicate.py"],
+    "sqlglot": [
+        "client/events/row_condition.py",
+        "client/spark/sql/*.py",
+        "client/spark/arrow/predicate.py",
+    ],
     "sqlite_utils": ["databus/daemon/sqlite_tables.py"],
     "tornado": [
         "*/http.py",

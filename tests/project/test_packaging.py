@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import site
 import subprocess
@@ -16,7 +17,7 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -49,6 +50,14 @@ MODULES = [
     for path in python_files(ROOT)
     if path.parts[0] in PACKAGED and path.name != "__main__.py" and path.suffix == ".py"
 ]
+
+# What is imported only where the compiled modules were.
+COMPILED_ALONE = {
+    "databus.relay.sources.mysql.binlog.row_plan",
+    "databus.relay.sources.mysql.replication.compiled_assembler",
+    "databus.relay.sources.mysql.scan.chunk_rows",
+    "databus.relay.sources.mysql.scan.text_plan",
+}
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +162,10 @@ def compiled(ending: str) -> list[str]:
     return [str(path.with_suffix("")) + (ending and f".{ending}") for path in found]
 
 
-def imported_from(python: Path, folder: Path) -> list[Path]:
-    """Import every module; return where the root and the relay were found."""
-    return [Path(name) for name in run(python, "-c", IMPORT_ALL, *MODULES, folder=folder).split()]
+def imported_from(python: Path, folder: Path, modules: Collection[str] = MODULES) -> list[Path]:
+    """Import modules, or all of them; return where the root and the relay were found."""
+    found = run(python, "-c", IMPORT_ALL, *sorted(modules), folder=folder)
+    return [Path(name) for name in found.split()]
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
@@ -169,6 +179,36 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == modules | data | built | {"databus/py.typed"}
+
+
+def test_a_wheel_of_what_the_image_copies_lacks_only_what_is_compiled(
+    wheel: Path, tmp_path: Path
+) -> None:
+    image = (ROOT / "docs" / "deploy" / "Containerfile").read_text()
+    source = tmp_path / "src"
+    for line in re.findall(r"^COPY (?!--)(.+)$", image, re.M):
+        *names, place = line.split()
+        for name in names:
+            target = source / place / name if place == "./" else source / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, target, symlinks=True, ignore=NOT_COPIED)
+            else:
+                shutil.copyfile(ROOT / name, target)
+    pip(
+        Path(sys.executable),
+        "wheel",
+        *OFFLINE,
+        "--wheel-dir",
+        tmp_path,
+        source,
+        environment={"DATABUS_COMPILE": "no"},
+    )
+    (pure,) = tmp_path.glob("*.whl")
+    assert pure.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(pure) as one, zipfile.ZipFile(wheel) as other:
+        compiled_there = {name for name in other.namelist() if name.endswith(".so")}
+        assert set(one.namelist()) == set(other.namelist()) - compiled_there
 
 
 def test_the_wheel_is_named_and_licensed_and_has_one_script(wheel: Path) -> None:
@@ -228,7 +268,11 @@ def test_the_sdist_is_installed_and_works_without_a_compiler(
     pip(python, *INSTALL, without, environment={"CC": "/nowhere/cc"})
     (packages,) = python.parent.parent.glob("lib/python*/site-packages")
     assert not [path for path in packages.rglob("*.so") if "databus" in path.parts]
+    imported_from(python, tmp_path, set(MODULES) - COMPILED_ALONE)
     assert_the_demo_delivers(python, tmp_path)
+    # Not the same code: nothing of a MySQL source is used for SQLite.
+    shown = run(python.parent / "databus", "demo", "--mysql", "--changes", "20", folder=tmp_path)
+    assert "delivered 20 of 20 changes, in order" in shown
 
 
 def test_a_wheel_works_from_any_folder(wheel: Path, python: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from databus.cli.main import main
 from tools.generate_references import FOLDER, PAGES
-from tools.repository import ROOT
+from tools.repository import PACKAGED, ROOT
 
 
 def commands(
@@ -49,6 +50,17 @@ def generated() -> dict[str, str]:
 def test_a_generated_page_is_current(page: str, generated: dict[str, str]) -> None:
     written = (FOLDER / page).read_text(encoding="utf-8")
     assert written == generated[page], f"docs/reference/{page} is not current: run make docs"
+
+
+def test_no_command_advises_a_file_that_only_a_checkout_has() -> None:
+    folders = "|".join(["docs", "examples", "tests", "tools", "benchmarks", *PACKAGED])
+    advised = re.compile(rf"(?<![\w./:])(?:{folders})/[\w./]+\.\w+")
+    found = {}
+    for path, command in commands(main):
+        context = click.Context(command, info_name=path)
+        if files := advised.findall(command.get_help(context)):
+            found[path] = files
+    assert found == {}
 
 
 def test_every_command_says_what_it_does_and_gives_an_example() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from databus.conf.settings import HttpSettings
-from databus.daemon.service import Health, Service
+from databus.daemon.service import Health, Service, run_for_life
 from databus.schemas.errors import SettingsError
 from databus.standalone import together
 from databus.standalone.together import run_together
@@ -119,6 +120,27 @@ def test_a_thread_that_dies_ends_both_with_an_error(caplog: pytest.LogCaptureFix
     assert ended.value.code == 1
     assert did[-2:] == ["one lets go", "one stops"]
     assert "seeder of shop has died, and so the process ends: oh" in caplog.text
+
+
+async def die_as_task() -> None:
+    await asyncio.sleep(0.01)
+    raise ZeroDivisionError("oh")
+
+
+def test_a_task_that_dies_ends_both_with_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    did: list[str] = []
+
+    def second(url: str) -> Service:
+        def start() -> None:
+            run_for_life(die_as_task(), "the monitor of the relays")
+
+        return replace(make_service("two", did), start=start)
+
+    with pytest.raises(SystemExit) as ended:
+        run_together(make_service("one", did), second, lambda one, two: None)
+    assert ended.value.code == 1
+    assert did[-2:] == ["one lets go", "one stops"]
+    assert "the monitor of the relays has died, and so the process ends: oh" in caplog.text
 
 
 SLOW = """

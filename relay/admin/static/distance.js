@@ -8,6 +8,7 @@ import { bytes, clock, percent, plural, roughly } from "./format.js";
 export function distanceWords(client, position) {
   const share = position.edgeShare;
   const { waitsFor } = position;
+  if (client.state === "stopped") return "it has ended";
   if (position.isGone && position.by === "kept") return "checkpoint overwritten: a restart needs a bootstrap";
   if (client.state === "fallen") return "lagged out";
   if (client.state === "bootstrapping") return bootstrapWords(client);

@@ -5,12 +5,10 @@
 
 import { h, makeList, say, set, show, svg } from "./dom.js";
 import { bytes, perSecond } from "./format.js";
-import { captureWord, clientWords, makeShape } from "./marks.js";
+import { captureWord, clientWords, databaseWord, makeShape, relayState } from "./marks.js";
 import { MOST_SHOWN, countStates, worstFirst } from "./order.js";
 
 const NARROW_PX = 720;
-// An unreachable database is no failure of the relay, which serves the windows it has.
-const OF_DATABASES = ["unreachable", "starting"];
 const RUN_PX = 130; // the straight part of a line, which carries its rate
 
 /** Make the map; `update(relay, physicalSources, clients)`. */
@@ -66,11 +64,17 @@ function flowOfSource(source) {
     side: "in",
     href: `#source-${source.name}`,
     name: source.name,
-    word: captureWord(source),
-    state: captureWord(source),
+    ...databaseState(source),
     size: source.bytesPerS,
     rate: `${perSecond(source.eventsPerS)} rows/s`,
   };
+}
+
+// A database whose capture is stopped by an error of the relay is not shown as failed.
+function databaseState(source) {
+  const word = databaseWord(source);
+  const state = word === "connected" || source.state === "paused" ? captureWord(source) : word;
+  return { word: state, state };
 }
 
 function flowOfClient(client) {
@@ -87,8 +91,7 @@ function flowOfClient(client) {
 }
 
 function boxOfRelay(relay) {
-  // The worst comes first.
-  const itsOwn = relay.troubles.find(({ state }) => !OF_DATABASES.includes(state))?.state ?? "ok";
+  const itsOwn = relayState(relay);
   return {
     key: "relay",
     href: "#content",

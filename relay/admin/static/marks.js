@@ -20,14 +20,33 @@ const SHAPES = {
   ok: "full",
   waiting: "ring",
   gone: "cross",
+  connected: "full",
+  "not read": "ring",
+  unknown: "ring",
 };
 
 /** The worst state first: the order in which an operator looks. */
-export const SEVERITY = ["fallen", "falling", "suspended", "bootstrapping", "paused", "behind", "silent", "waiting", "live"];
+export const SEVERITY = ["fallen", "falling", "suspended", "bootstrapping", "paused", "behind", "silent", "waiting", "live", "stopped"];
 
 /** The state of a source's capture: "silent" if it runs but hears nothing from the database. */
 export function captureWord(source) {
   return source.state === "running" && !source.isConnected ? "silent" : source.state;
+}
+
+/** What is known of the database itself: a capture that is stopped says nothing about it. */
+export function databaseWord(source) {
+  const word = captureWord(source);
+  const isWaiting = (source.relayLog?.captureWaitsS ?? null) !== null; // for the relay's disk
+  if (["unreachable", "starting"].includes(word) || (word === "silent" && !isWaiting)) return word;
+  return source.isConnected ? "connected" : "not read";
+}
+
+// An unreachable database is no failure of the relay, which serves the windows it has.
+const OF_DATABASES = ["unreachable", "starting"];
+
+/** The relay's own state: the worst of its troubles that are not the database's. */
+export function relayState(relay) {
+  return relay.troubles.find(({ state }) => !OF_DATABASES.includes(state))?.state ?? "ok";
 }
 
 /** A consumer's state in words; one that lags out may also be paused or suspended. */

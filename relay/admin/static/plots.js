@@ -30,12 +30,14 @@ export function makePlot(kind, cursor) {
   const updateGrid = makeList(grid, ({ key }) => key, makeTick);
   let shown = null; // {history, from, to, most}
 
-  const width = () => node.clientWidth || 300;
+  let widthPx = 300; // measured once a drawing: each look at it may lay out the page
+  const width = () => widthPx;
   const x = (at) => SPACE.left + ((at - shown.from) / (shown.to - shown.from)) * (width() - SPACE.left - SPACE.right);
   const y = (value) => HEIGHT - SPACE.bottom - (Math.min(value, shown.most) / shown.most) * (HEIGHT - SPACE.top - SPACE.bottom);
 
   function draw() {
     if (!shown) return;
+    widthPx = node.clientWidth || widthPx;
     const { history, from, to } = shown;
     const columns = Math.max(50, width() - SPACE.left - SPACE.right);
     set(canvas, "width", width());

@@ -31,12 +31,13 @@ function valueNode(row, name) {
   const isCut = words.length > MOST;
   return h(
     "span",
-    { class: typeof value === "number" || typeof value === "bigint" ? "number" : "value", title: isCut ? words.slice(0, 4000) : null },
+    { class: typeof value === "number" || typeof value === "bigint" ? "number" : "value", title: isCut ? `${words.length} characters: open the row to read them` : null },
     isCut ? `${words.slice(0, MOST)}…` : words,
   );
 }
 
-function wordsOf(value) {
+/** A value as text, in full. */
+export function wordsOf(value) {
   if (typeof value === "bigint") return String(value);
   return typeof value === "object" && value !== null ? JSON.stringify(value, withBigInts) : String(value);
 }

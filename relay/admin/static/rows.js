@@ -5,6 +5,7 @@ import { get, sourcePath } from "./api.js";
 import { h, makeList, say, set, show } from "./dom.js";
 import { clock, scn } from "./format.js";
 import { makeCells } from "./row_cells.js";
+import { showRow } from "./row_dialog.js";
 
 const LIMIT = 30;
 const HEADS = ["Commit", "SCN", "Change"].map((name) => ({ key: name, name }));
@@ -100,7 +101,7 @@ function makeLine({ row }) {
     { "data-op": row.op },
     h("td", { class: "time" }, clock(row.at)),
     h("td", { class: "scn" }, scn(row.scn)),
-    h("td", { class: "op" }, row.op),
+    h("td", { class: "op" }, h("button", { type: "button", class: "open-row", title: "Show the whole row", onclick: () => showRow(row) }, row.op)),
   );
   let drawn = "";
   return {

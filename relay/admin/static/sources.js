@@ -8,6 +8,8 @@ import { captureWord, makeState } from "./marks.js";
 import { makePlot } from "./plots.js";
 import { PLOTS, SPANS } from "./plot_kinds.js";
 
+const NAMED = 10; // sources in a card
+
 /** Make the cards; `update(physicalSources, isAdmin)`, `refresh()` loads the history for the plots. */
 export function makeSources(root, choice) {
   const state = { span: SPANS[0], isAdmin: false };
@@ -127,7 +129,7 @@ function factsOf(source) {
     ["Oldest commit", ring.oldestAt === null ? clock(null) : `${clock(ring.oldestAt, now)} · ${duration(now - ring.oldestAt)} ago`],
     ["Since the start", `${count(source.events)} rows · ${count(source.windows)} tx · ${bytes(source.sizeBytes)}`],
     ["Reconnects", count(source.reconnects)],
-    ["Sources", source.sources.map(({ name, table }) => (!table || name === table ? name : `${name} (${table})`)).join(", ")],
+    ["Sources", namesOf(source.sources)],
   ];
   if (!source.isConnected && source.heardAt !== null) facts.push(["Last heard from", clock(source.heardAt, now)]);
   if (relayLog) {
@@ -148,4 +150,10 @@ function factsOf(source) {
   }
   if (log.hoursLeft !== null) facts.push(["Database may purge in", duration(log.hoursLeft * 3600)]);
   return facts;
+}
+
+// The part "Tables" has them all.
+function namesOf(sources) {
+  const names = sources.slice(0, NAMED).map(({ name, table }) => (!table || name === table ? name : `${name} (${table})`));
+  return names.join(", ") + (sources.length > NAMED ? ` and ${count(sources.length - NAMED)} more` : "");
 }

@@ -1,9 +1,12 @@
-// The head of the page: the relay's state, and a banner when something is wrong.
+// The head of the page: the relay's state, the banner, and figures of the whole.
 
 import { relayNow, token } from "./api.js";
+import { makeBanner } from "./banner.js";
 import { makeFacts, say, set, show } from "./dom.js";
+import { findingsOf, wellWords } from "./findings.js";
 import { bytes, clock, count, duration } from "./format.js";
 import { makeShape } from "./marks.js";
+import { makeOverview, partsOf, partsUnknown } from "./overview.js";
 
 const NEWS_S = 8;
 
@@ -12,6 +15,8 @@ export function makeStatus(find, onToken) {
   const shape = makeShape();
   find("link-mark").append(shape.node);
   const facts = makeFacts(find("figures"));
+  const overview = makeOverview(find("overview"));
+  const banner = makeBanner(find("banner"), news);
   const button = find("token-button");
   let goneSince = null;
   let newsTimer = 0;
@@ -24,26 +29,26 @@ export function makeStatus(find, onToken) {
     say(find("link-text"), text);
   }
 
-  function banner(text, kind = "gone") {
-    const node = find("banner");
-    set(node, "data-kind", kind);
-    say(node, text);
-    show(node, text !== "");
-    set(document.body, "data-stale", text !== "" && kind === "gone");
-  }
-
   function news(text) {
     say(find("news"), text);
     clearTimeout(newsTimer);
     newsTimer = setTimeout(() => say(find("news"), ""), NEWS_S * 1000);
   }
 
+  // The relay itself has something to say, or nothing.
+  function only(what, state, { why = "", toDo = "", kind } = {}) {
+    banner([{ key: `relay ${state}`, level: "bad", state, what, when: "", why, toDo, href: "#content" }], "", kind);
+  }
+
   return {
     /** The relay has answered: all values are current. */
-    answered(relay) {
-      if (goneSince !== null) news("The relay answers again.");
+    answered(relay, sources, clients, pairs) {
+      const wasGone = goneSince !== null;
       goneSince = null;
-      banner(relay.troubles.map(troubleWords).join("\n"), "error");
+      set(document.body, "data-stale", false);
+      banner(findingsOf(relay, sources, clients, pairs), wellWords(sources, clients));
+      overview(partsOf(relay, sources, clients, pairs));
+      if (wasGone) news("The relay answers again.");
       const state = !relay.isHealthy ? "error" : relay.isReady ? "ok" : "waiting";
       setLink(state, { ok: "healthy", error: "not healthy", waiting: "not ready" }[state]);
       say(find("relay-name"), relay.name);
@@ -55,31 +60,31 @@ export function makeStatus(find, onToken) {
     /** The relay refused a request. */
     refused(message) {
       goneSince = null;
-      banner(`The relay answers with an error: ${message}`, "error");
+      only(`The relay answers with an error: ${message}`, "error");
     },
     /** Nothing answers. */
     gone(why) {
       goneSince ??= Date.now() / 1000;
       setLink("gone", "no answer");
-      banner(`The relay has not answered since ${clock(goneSince)} (${why}). The values shown are old; the page continues when the relay answers again.`);
+      set(document.body, "data-stale", true);
+      overview(partsUnknown("gone", "no answer"));
+      only(`The relay has not answered since ${clock(goneSince)}`, "gone", {
+        why: `${why}. The values below are old.`,
+        toDo: "Look whether its process runs, and at its log. The page continues by itself when the relay answers again.",
+      });
     },
     /** The relay requires a token. */
     locked(text) {
       goneSince = null;
       setLink("waiting", "token required");
-      banner(text, "token");
+      overview(partsUnknown("waiting", "token required"));
+      only(text, "waiting", { kind: "token" });
       show(button, true);
       say(button, "Enter a token");
       say(find("role"), "");
     },
     news,
   };
-}
-
-function troubleWords({ physicalSource, state, since, nextTryAt, text }) {
-  const from = since === null ? "" : ` since ${clock(since, relayNow())}`;
-  const then = nextTryAt === null ? "" : ` (next try in ${duration(Math.max(0, nextTryAt - relayNow()))})`;
-  return `${physicalSource} is ${state}${from}${then}: ${text}`;
 }
 
 function factsOf(relay) {

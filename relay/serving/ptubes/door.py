@@ -9,7 +9,7 @@ import socket
 from databus.conf.ptubes_settings import PtubesSettings
 from databus.conf.settings import HttpSettings
 from databus.daemon.fair_queue import FairQueue
-from databus.daemon.service import bind_port
+from databus.daemon.service import bind_port, run_for_life
 from databus.daemon.tokens import make_access
 from databus.relay.relay import Relay
 from databus.relay.serving.ptubes.connection import Answering, Connection, Connections
@@ -69,9 +69,9 @@ class PtubesDoor:
         http = HttpSettings(host=settings.host, open_to_all=settings.open_to_all)
         monitor = MonitorRoutes(self._relay, opener, self.sessions, http)
         routes = (data, monitor)[: len(self._sockets)]
-        loop = asyncio.get_running_loop()
-        self._starting = loop.create_task(self._listen([_answering(one) for one in routes]))
-        self._ticking = loop.create_task(self._tick())
+        listening = self._listen([_answering(one) for one in routes])
+        self._starting = run_for_life(listening, "the start of ptubes' door")
+        self._ticking = run_for_life(self._tick(), "the clock of ptubes' door")
 
     async def close(self, timeout_s: float) -> None:
         """Accept no more, let answers finish for a while, and end every session."""

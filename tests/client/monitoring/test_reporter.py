@@ -122,9 +122,21 @@ def test_a_relay_is_told_how_the_client_is_and_each_request_says_whose_it_is() -
             assert {headers.get(Header.CLIENT_ID) for headers in relay.headers} == {client.id}
     report = ClientReport.model_validate(relay.reports[-1])
     (one,) = report.registrations
-    assert (report.id, report.name, report.state) == (client.id, "the warehouse", "running")
-    assert (one.sources, one.mode, one.scn, one.windows) == (["shop.orders"], "online", 5, 5)
+    assert (report.id, report.name, report.state) == (client.id, "the warehouse", "shut_down")
+    assert not report.keeps_checkpoints
+    assert relay.reports[-2]["state"] == "running"
+    assert (one.sources, one.mode, one.scn, one.windows) == (["shop.orders"], "stopped", 5, 5)
     assert one.callback_p99_s is not None
+
+
+def test_a_client_that_ends_before_its_first_report_says_goodbye_all_the_same() -> None:
+    with FakeRelay(orders(range(1, 6))) as relay:
+        relay.takes_reports = True
+        client = DatabusClient([relay.url], **QUICK | {"report_every_s": 60.0})
+        seen = collect(client)
+        with client:
+            wait_until(lambda: len(seen) == 5)
+        assert [one["state"] for one in relay.reports][-1:] == ["shut_down"]
 
 
 def last_registration(relay: FakeRelay) -> dict[str, Any]:

@@ -225,6 +225,32 @@ def test_whatever_holds_a_process_up_it_ends_in_time_and_says_what_it_did_not_wa
     assert "asyncio_0" in ended.stderr
 
 
+LOSES_A_TASK = """
+import asyncio
+from prometheus_client import CollectorRegistry
+from databus.daemon import service
+from databus.conf.settings import HttpSettings
+
+async def fail():
+    raise ZeroDivisionError("oh")
+
+service.run(service.Service(
+    "tea", HttpSettings(port=0), [], CollectorRegistry(), lambda: service.Health(True),
+    start=lambda: service.run_for_life(fail(), "the kettle"), let_go=lambda: None,
+    stop=lambda _: print("stopped"),
+))
+"""
+
+
+def test_a_task_that_dies_ends_the_daemon_in_order_with_an_error() -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", LOSES_A_TASK]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1
+    assert "the kettle has died, and so the process ends: oh" in ended.stderr
+    assert ended.stdout.endswith("stopped\n")
+
+
 def test_a_port_in_use_is_said_before_anything_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         daemon = Daemon(port=taken.getsockname()[1])

@@ -32,8 +32,8 @@ from databus.relay.admin.models import (
     RingView,
     RoleView,
     SourceName,
-    Trouble,
 )
+from databus.relay.admin.trouble import Trouble
 from databus.relay.cli.top_view import LOST_CHECKPOINT, Picture, draw, worst_position
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 

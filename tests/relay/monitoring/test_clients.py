@@ -11,6 +11,7 @@ from databus.relay.monitoring.clients import (
     FORGOTTEN_AFTER_S,
     MOST_CLIENTS,
     MOST_STREAMS,
+    SILENT_AFTER_S,
     Caller,
     Client,
     ClientTable,
@@ -29,7 +30,12 @@ SECOND = 1_000_000_000
 def ring(tail: int = 1000, rate: float = 0.0, head: int = 0) -> RingMark:
     """A ring of 1000 bytes; the event at position p was committed at second p."""
     return RingMark(
-        tail, 1000, tail, tail * SECOND, rate, lambda at: at * SECOND if at >= head else 0
+        tail,
+        1000,
+        tail,
+        tail * SECOND,
+        lambda size: size / rate if rate else None,
+        lambda at: at * SECOND if at >= head else 0,
     )
 
 
@@ -108,10 +114,10 @@ def test_at_the_rates_of_now_a_client_falls_in_so_many_seconds() -> None:
         client = reads(clients, 300 + 2 * second, float(second))
         clients.tick(float(second))
     now = ring(tail=800, rate=7.0)
-    view = client_view(client, {"shop": now}, lambda _key: [], 5.0, 5000.0)
+    view = client_view(client, {"shop": now}, lambda _key: [], 4.0, 5000.0)
     (place,) = view.positions
     assert place.behind_bytes == 492
-    assert place.falls_in_s == pytest.approx(508 / (7.0 - 8 / 5))
+    assert place.falls_in_s == pytest.approx(508 / (7.0 - 2.0))
     assert view.state is ClientState.BEHIND
     assert state(client, ring(tail=800, rate=20.0), 5.0) is ClientState.FALLING
 
@@ -331,3 +337,30 @@ def test_a_stream_comes_back_for_its_last_answer_at_most_once_a_second() -> None
     asked_s = (0.0, 0.0, 0.9, 1.0, 1.5, 60.0)
     found = [now_s for now_s in asked_s if stream.comes_back(100, now_s)]
     assert found == [0.0, 1.0, 60.0]
+
+
+def test_a_client_that_says_goodbye_is_stopped_and_no_longer_falling() -> None:
+    clients = ClientTable()
+    client = tells(reads(clients, 0, 1.0), clients, 1.0, position=10)
+    assert state(client, ring(1000), 2.0) is ClientState.FALLING
+    tells(client, clients, 3.0, report=report(state="shut_down"), position=10)
+    view = client_view(client, {"shop": ring(1000)}, lambda _key: ["shop.person"], 3.0, 5000.0)
+    assert (view.state, view.positions[0].behind_s) == (ClientState.STOPPED, None)
+    assert state(client, ring(5000, head=4000), 3000.0) is ClientState.STOPPED
+    assert len(clients) == 1, "it may come back, and goes on from its checkpoint"
+
+
+def test_a_client_without_checkpoints_is_forgotten_when_it_ends() -> None:
+    clients = ClientTable()
+    reads(clients, 0, 1.0)
+    clients.reported(ANN, report(state="shut_down", keeps_checkpoints=False), 2.0)
+    assert len(clients) == 0
+
+
+def test_a_client_without_checkpoints_that_is_killed_is_forgotten_after_half_a_minute() -> None:
+    clients = ClientTable()
+    tells(reads(clients, 0, 1.0), clients, 1.0, report=report(keeps_checkpoints=False))
+    clients.tick(1.0 + SILENT_AFTER_S)
+    assert len(clients) == 1
+    clients.tick(1.1 + SILENT_AFTER_S)
+    assert len(clients) == 0

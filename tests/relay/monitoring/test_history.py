@@ -64,9 +64,3 @@ def test_a_clock_that_is_set_back_makes_no_negative_rate() -> None:
     history = SourceHistory()
     history.add(1.0, sample(1000.0, 10))
     assert history.rates(sample(900.0, 20)).events == 0.0
-
-
-def test_the_rate_of_minutes_is_of_the_ring() -> None:
-    history = filled(400)
-    now = sample(1400.0, 4000)
-    assert history.rate_of_minutes(now) == 1200.0

@@ -14,7 +14,9 @@ from click.testing import CliRunner, Result
 
 from databus.cli.main import main
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.demo.processes import child_environment, python_module
+from databus.demo.processes import child_environment, free_port, python_module
+from databus.standalone.quickstart.found import Found, FoundTable, Needs
+from databus.standalone.quickstart.settings_file import settings_text
 from tests.mariadb_server import Database
 from tests.standalone.nodes import (
     ROWS,
@@ -155,6 +157,54 @@ def test_typed_again_it_changes_nothing_more(shop: Database, tmp_path: Path) -> 
     assert second.exit_code == 0
     assert "it goes on with that" in second.output
     assert file.read_text().endswith("# mine\n")
+
+
+def test_typed_again_after_a_new_table_it_serves_that_tables_rows_too(tmp_path: Path) -> None:
+    path = make_shop(tmp_path, rows=3)
+    orders, uri = SqliteOrders(path), f"sqlite:{path}"
+    with started(tmp_path, uri) as node:
+        node.start()
+        node.wait_for(lambda: "active" in node.statuses().values())
+    orders.write("CREATE TABLE parcels (id INTEGER PRIMARY KEY, status TEXT)")
+    orders.write("INSERT INTO parcels VALUES (1, 'sent')")
+    with started(tmp_path, uri) as again:
+        again.start()
+        assert "new, and not captured: shop.parcels" in again.said
+        orders.write("INSERT INTO parcels VALUES (2, 'new')")
+        wanted = {1: "sent", 2: "new"}
+        assert read_until_equal(again, "shop.parcels", lambda: wanted) == wanted
+        assert read_until_equal(again, "shop.orders", orders.rows) == orders.rows()
+
+
+@pytest.mark.mariadb
+def test_new_tables_are_found_with_the_account_of_capture(shop: Database, tmp_path: Path) -> None:
+    assert mysql(shop, tmp_path, "--yes").exit_code == 0
+    shop.run("CREATE TABLE parcels (id INT PRIMARY KEY)")
+    file = tmp_path / "databus" / "databus.toml"
+    before = file.read_text()
+    uri = f"mysql://root@127.0.0.1:{shop.server.port}/{shop.name}"
+    given = (tmp_path / "databus", uri, "-p", "--account", "capture")
+    told = quickstart(*given)
+    assert f"new, and not captured: {shop.name}.parcels" in told.output
+    assert "or give --yes" in told.output
+    assert file.read_text() == before
+    added = quickstart(*given, "--yes")
+    assert "Password" not in added.output, "nobody but the account of capture logs in"
+    assert f'"{shop.name}.parcels"' in file.read_text()
+    assert "new, and not captured" not in quickstart(*given).output
+
+
+def test_a_database_that_does_not_answer_keeps_nothing_from_going_on(tmp_path: Path) -> None:
+    uri = f"mysql://capture@127.0.0.1:{free_port()}"
+    label, secret = f"{uri}/shop".replace("capture@", ""), tmp_path / "capture.password"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    orders = (FoundTable("shop.orders"),)
+    found = Found("shop", label, uri, orders, Needs(), password_file=secret)
+    (tmp_path / "databus.toml").write_text(settings_text(found, 7, 8))
+    typed = quickstart(tmp_path, f"{uri}/shop", "--account", "capture")
+    assert typed.exit_code == 0, typed.output
+    assert "warning: nobody looked for new tables" in typed.output
 
 
 @pytest.mark.mariadb

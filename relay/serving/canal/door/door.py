@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from databus.conf.canal_settings import CanalSettings
 from databus.daemon.fair_queue import FairQueue
-from databus.daemon.service import bind_port
+from databus.daemon.service import bind_port, run_for_life
 from databus.leases.places import open_kind
 from databus.relay.relay import Relay
 from databus.relay.serving.canal.consuming.cursor_store import (
@@ -100,9 +100,10 @@ class CanalDoor:
                 one.activate()
         else:
             self._cluster = self._join(self._nodes)
-        self._noting = self._loop.create_task(KeptPlaces(self._relay, self.destinations).run())
+        places = KeptPlaces(self._relay, self.destinations)
+        self._noting = run_for_life(places.run(), "the watch of canal's cursors")
         assert self._socket is not None
-        self._starting = self._loop.create_task(self._start(self._socket))
+        self._starting = run_for_life(self._start(self._socket), "the start of canal's door")
 
     async def close(self, timeout_s: float) -> None:
         """Accept no more, end all sessions, and keep the cursors."""

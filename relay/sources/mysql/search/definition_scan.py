@@ -21,13 +21,10 @@ from databus.relay.sources.mysql.replication.dump import (
     chunks_to_the_end,
     events_to_the_end,
 )
+from databus.relay.sources.mysql.search import skipping
 from databus.relay.sources.mysql.search.placed_events import EventPlacer
 from databus.relay.sources.mysql.search.search_progress import SearchProgress, bytes_between
-from databus.relay.sources.mysql.search.skipping import (
-    IS_COMPILED,
-    EventSkipper,
-    events_left,
-)
+from databus.relay.sources.mysql.search.skipping import IS_COMPILED, events_left
 from databus.relay.sources.mysql.server.start_position import LogFile, Start, start_at_position
 from databus.relay.sources.mysql.tables.captured_tables import ScanLog
 from databus.relay.sources.mysql.tables.column_spec import Rules
@@ -94,7 +91,7 @@ def read_chunks(scan: DefinitionScan, chunks: Iterable[tuple[memoryview | bytes,
 
     Raises as `DefinitionScan.take` does, and StreamEnded.
     """
-    skipper = EventSkipper()
+    skipper = skipping.EventSkipper()
     read_events(scan, events_left(skipper, partial(_run, scan, skipper), chunks))
 
 

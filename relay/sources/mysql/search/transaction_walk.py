@@ -21,12 +21,9 @@ from databus.relay.sources.mysql.replication.dump import (
     events_to_the_end,
 )
 from databus.relay.sources.mysql.replication.log_cursor import LogCursor, is_made_up
+from databus.relay.sources.mysql.search import skipping
 from databus.relay.sources.mysql.search.search_progress import SearchProgress
-from databus.relay.sources.mysql.search.skipping import (
-    IS_COMPILED,
-    TransactionSkipper,
-    events_left,
-)
+from databus.relay.sources.mysql.search.skipping import IS_COMPILED, events_left
 
 if TYPE_CHECKING:
     from databus.relay.sources.mysql.binlog import _event_skipper
@@ -120,7 +117,7 @@ class TransactionWalk:
         end_offset: int = NO_END,
     ) -> Iterator[bytes]:
         """As `events`, of the chunks of a connection. Needs the compiled skipper."""
-        skipper = TransactionSkipper()
+        skipper = skipping.TransactionSkipper()
         skipper.until_ns, skipper.end_offset = until_ns, end_offset
         yield from events_left(skipper, partial(self._run, skipper), chunks)
 

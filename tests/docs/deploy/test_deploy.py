@@ -23,7 +23,8 @@ from tools.repository import ROOT
 
 DEPLOY = ROOT / "docs" / "deploy"
 KINDS = ("relay", "bootstrap", "client")
-COMPOSE: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+UNITS = (*KINDS, "run")  # and `databus run`, with a relay's settings
+COMPOSE: Any = yaml.safe_load((DEPLOY / "compose-tls.yaml").read_text())
 IMAGE = (DEPLOY / "Containerfile").read_text()
 
 
@@ -68,9 +69,11 @@ def parse(words: list[str]) -> None:
     command.make_context("databus", words)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", UNITS)
 def test_the_settings_are_good_and_safe(kind: str) -> None:
-    settings: Any = load_settings(DEPLOY / f"{kind}.toml", PAGES[kind][0])
+    settings: Any = load_settings(
+        DEPLOY / f"{kind}.toml", PAGES[{"run": "relay"}.get(kind, kind)][0]
+    )
     assert settings.log_format == "json"
     if kind == "client":
         assert settings.access.token_file
@@ -81,7 +84,7 @@ def test_the_settings_are_good_and_safe(kind: str) -> None:
         assert all(physical.tls_ca for physical in settings.physical_sources)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", UNITS)
 def test_a_unit_runs_a_command_that_there_is_with_its_settings(kind: str) -> None:
     program, *words = shlex.split(unit(kind)["Service"]["ExecStart"])
     assert program == "/opt/databus/bin/databus"
@@ -89,7 +92,7 @@ def test_a_unit_runs_a_command_that_there_is_with_its_settings(kind: str) -> Non
     parse(words)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", UNITS)
 def test_a_unit_gives_what_its_settings_name_and_may_write_there_alone(kind: str) -> None:
     credentials = f"/run/credentials/databus-{kind}.service/"
     named = {path for path in named_paths(kind) if path.startswith("/run/")}
@@ -104,10 +107,10 @@ def test_a_unit_gives_what_its_settings_name_and_may_write_there_alone(kind: str
 
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     if not shutil.which("systemd-analyze"):
-        assert all(unit(kind).sections() == ["Unit", "Service", "Install"] for kind in KINDS)
+        assert all(unit(kind).sections() == ["Unit", "Service", "Install"] for kind in UNITS)
         return
     copies = []
-    for kind in KINDS:
+    for kind in UNITS:
         text = (DEPLOY / f"databus-{kind}.service").read_text()
         copies.append(tmp_path / f"databus-{kind}.service")
         # Only a program that is there is taken.
@@ -130,7 +133,7 @@ def test_the_image_has_the_whole_package() -> None:
         "benchmarks",
         "examples",
     }
-    files = {"pyproject.toml", "setup.py", "README.md", "LICENSE"}
+    files = {"pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"}
     lines = re.findall(r"^COPY (?!--)(.+)$", IMAGE, re.M)
     listed = {word for line in lines for word in line.split()[:-1]}
     assert listed == roots | files

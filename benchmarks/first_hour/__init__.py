@@ -1,0 +1,1 @@
+"""A newcomer's first hour: install, type quickstart, and have every row. Imports anything."""

@@ -1,0 +1,248 @@
+"""A filter as SQL text: a condition over a row's columns, evaluated by the client.
+
+The same subset of SQL as the Spark reader's option `where`, with MySQL's quotes: comparisons of
+columns and literals, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT and parentheses, with three-valued
+logic. Anything else is refused when the filter is given.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from databus.client.events.data_event import DataEvent
+from databus.schemas.errors import RowError, SettingsError
+from databus.schemas.event.metadata import Op
+
+Row = Mapping[str, Any]
+Value = Callable[[Row], Any]
+Truth = Callable[[Row], bool | None]  # None = NULL: neither true nor false
+
+_DIALECT = "mysql"
+_UNDERSTOOD = {"this", "expression", "expressions", "low", "high", "negate"}
+_COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], bool]] = {
+    exp.EQ: operator.eq,
+    exp.NEQ: operator.ne,
+    exp.LT: operator.lt,
+    exp.LTE: operator.le,
+    exp.GT: operator.gt,
+    exp.GTE: operator.ge,
+}
+_NUMBERS = (int, float, Decimal)
+
+
+class _MissingError(Exception):
+    """A row does not have a column. Never leaves this file."""
+
+
+@lru_cache(maxsize=256)
+def row_condition(text: str) -> RowCondition:
+    """Return the condition of a text; raise SettingsError if it is not understood."""
+    return RowCondition(text)
+
+
+class RowCondition:
+    """Decides whether an event is wanted. Thread-safe."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        try:
+            parsed: Any = sqlglot.parse_one(text, dialect=_DIALECT)
+        except SqlglotError as error:
+            raise self._refusal(f"is not an SQL condition: {error}") from error
+        self._truth = self._truth_of(parsed)
+
+    def wants(self, event: DataEvent) -> bool:
+        """Whether the row is wanted, or the row before an update.
+
+        What cannot be known is wanted: all rows of a truncate, an update whose row before is not
+        sent, a column that was not logged or did not exist yet. Raises RowError if values cannot be
+        compared, SettingsError for a column that the table does not have.
+        """
+        if event.is_truncate or self._holds(event, event.row):
+            return True
+        if event.op is not Op.UPDATE:
+            return False
+        before = event.before
+        return before is None or self._holds(event, before)
+
+    def _holds(self, event: DataEvent, row: Row) -> bool:
+        try:
+            return self._truth(row) is True
+        except _MissingError as error:
+            name = str(error)
+            if name not in event.known_columns:
+                known = ", ".join(sorted(event.known_columns))
+                raise self._refusal(
+                    f"has {name!r}, and {event.source} has the columns {known}"
+                ) from None
+            return True
+        except TypeError as error:
+            raise RowError(event.source, "?", f"filter {self.text!r}: {error}") from error
+
+    def _truth_of(self, node: exp.Expr) -> Truth:
+        # An argument that a newer sqlglot adds must be refused, not ignored.
+        if {name for name, value in node.args.items() if value} - _UNDERSTOOD:
+            raise self._unknown(node)
+        found = self._positive(node)
+        return _negated(found) if node.args.get("negate") else found
+
+    def _positive(self, node: exp.Expr) -> Truth:
+        match node:
+            case exp.Paren(this=inner):
+                return self._truth_of(inner)
+            case exp.And(this=left, expression=right):
+                return _both(self._truth_of(left), self._truth_of(right))
+            case exp.Or(this=left, expression=right):
+                one, other = _negated(self._truth_of(left)), _negated(self._truth_of(right))
+                return _negated(_both(one, other))
+            case exp.Not(this=inner):
+                return _negated(self._truth_of(inner))
+            case exp.Is(this=inner, expression=exp.Null()):
+                column = self._value(inner)
+                return lambda row: column(row) is None
+            case exp.Between():
+                low, high = node.args["low"], node.args["high"]
+                first = self._compared(exp.GTE, node.this, low)
+                return _both(first, self._compared(exp.LTE, node.this, high))
+            case exp.In() if node.expressions:
+                others = [
+                    _negated(self._compared(exp.EQ, node.this, one)) for one in node.expressions
+                ]
+                found = others[0]
+                for other in others[1:]:
+                    found = _both(found, other)
+                return _negated(found)
+            case exp.Like(this=inner, expression=exp.Literal(is_string=True) as pattern):
+                return _like(self._value(inner), _pattern(pattern.this))
+        if type(node) in _COMPARISONS:
+            return self._compared(type(node), node.this, node.expression)
+        raise self._unknown(node)
+
+    def _compared(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> Truth:
+        if not isinstance(left, exp.Column) and not isinstance(right, exp.Column):
+            raise self._unknown(left)
+        one, other, compare = self._value(left), self._value(right), _COMPARISONS[kind]
+
+        def truth(row: Row) -> bool | None:
+            a, b = one(row), other(row)
+            if a is None or b is None:
+                return None
+            return compare(*_comparable(a, b))
+
+        return truth
+
+    def _value(self, node: exp.Expr) -> Value:
+        match node:
+            case exp.Column() if not node.table:
+                return _column(node.name)
+            case exp.Paren(this=inner):
+                return self._value(inner)
+            case exp.Null():
+                return lambda _row: None
+            case exp.Boolean() | exp.Literal() | exp.Neg(this=exp.Literal(is_string=False)):
+                literal = _literal(node)
+                return lambda _row: literal
+        raise self._unknown(node)
+
+    def _unknown(self, node: exp.Expr) -> SettingsError:
+        return self._refusal(f"{node.sql(dialect=_DIALECT)!r} is not understood; use `if` instead")
+
+    def _refusal(self, problem: str) -> SettingsError:
+        return SettingsError(f"filter {self.text!r}: {problem}")
+
+
+def _column(name: str) -> Value:
+    def value(row: Row) -> Any:
+        try:
+            return row[name]
+        except KeyError:
+            raise _MissingError(name) from None
+
+    return value
+
+
+def _literal(node: exp.Expr) -> Any:
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Neg):
+        return -Decimal(node.this.this)
+    return str(node.this) if node.args.get("is_string") else Decimal(node.this)
+
+
+def _comparable(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return two values that can be compared; raise TypeError if none is like the other."""
+    for one, other, is_turned in ((a, b, False), (b, a, True)):
+        if isinstance(one, str) and isinstance(other, date):
+            parsed = _moment(one, other)
+            return (other, parsed) if is_turned else (parsed, other)
+    if type(a) is type(b) or (isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS)):
+        return a, b
+    raise TypeError(f"{type(a).__name__} {a!r} cannot be compared with {type(b).__name__} {b!r}")
+
+
+def _moment(text: str, like: date) -> date:
+    """Read a literal as a value of a column: a date, or a time with a zone or without."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise TypeError(f"{text!r} is no date or time") from error
+    if not isinstance(like, datetime):
+        return found.date()
+    if like.tzinfo is None:
+        return found.replace(tzinfo=None)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _negated(truth: Truth) -> Truth:
+    def negated(row: Row) -> bool | None:
+        found = truth(row)
+        return None if found is None else not found
+
+    return negated
+
+
+def _both(one: Truth, other: Truth) -> Truth:
+    def both(row: Row) -> bool | None:
+        first = one(row)
+        if first is False:
+            return False
+        second = other(row)
+        return second if first or second is False else None
+
+    return both
+
+
+def _like(column: Value, pattern: re.Pattern[str]) -> Truth:
+    def truth(row: Row) -> bool | None:
+        value = column(row)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise TypeError(f"LIKE needs a text, and this is {value!r}")
+        return pattern.fullmatch(value) is not None
+
+    return truth
+
+
+def _pattern(like: str) -> re.Pattern[str]:
+    """Return the regular expression of a LIKE pattern; a backslash escapes."""
+    parts, at = [], 0
+    wild = {"%": ".*", "_": "."}
+    while at < len(like):
+        if like[at] == "\\" and at + 1 < len(like):
+            at += 1
+            parts.append(re.escape(like[at]))
+        else:
+            parts.append(wild.get(like[at]) or re.escape(like[at]))
+        at += 1
+    return re.compile("".join(parts), re.DOTALL)

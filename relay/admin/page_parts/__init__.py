@@ -1,0 +1,1 @@
+"""Answers of the API for single parts of the page: tables, bootstrap pairs."""

@@ -1,1 +1,0 @@
-"""The client API as type checkers see it."""

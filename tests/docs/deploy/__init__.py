@@ -1,0 +1,1 @@
+"""Tests of docs/deploy: units, an image, compose files and manifests."""

@@ -1,0 +1,1 @@
+"""The parts of the page that tell what is wrong, and the figures of tables and pairs."""

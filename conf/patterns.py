@@ -57,6 +57,10 @@ class NamePatterns:
         name = self._folded(name)
         return bool(self._taken.fullmatch(name)) and not self._left_out.fullmatch(name)
 
+    def may_match(self, name: str) -> bool:
+        """Return whether a name is chosen if case matters, or if it does not."""
+        return self.match(name) or self.folding_case().match(name)
+
     def folding_case(self) -> NamePatterns:
         """Return the same patterns for names whose case does not matter."""
         return NamePatterns(self._texts, fold_case=True)

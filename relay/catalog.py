@@ -28,6 +28,7 @@ class CatalogContent(NamedTuple):
     members: Mapping[str, tuple[str, ...]]
     former_ids: frozenset[int] = frozenset()
     new: frozenset[str] = frozenset()
+    growing: frozenset[str] = frozenset()
 
 
 class Catalog:
@@ -35,7 +36,8 @@ class Catalog:
 
     `ids` is in the order of the settings; `members` has the source names of each physical
     source. `former_ids` are those of sources that are no longer listed, whose events may still
-    be in a ring. `new` has the names of sources that never were listed before.
+    be in a ring. `new` has the names of sources that never were listed before. Physical sources
+    that are `growing` have patterns, which may find more.
     """
 
     def __init__(
@@ -44,9 +46,10 @@ class Catalog:
         members: Mapping[str, tuple[str, ...]],
         former_ids: frozenset[int] = frozenset(),
         new: frozenset[str] = frozenset(),
+        growing: frozenset[str] = frozenset(),
     ) -> None:
         # One value, so that another thread never sees half a change.
-        self._content = CatalogContent(ids, members, former_ids, new)
+        self._content = CatalogContent(ids, members, former_ids, new, growing)
 
     def adopt(self, other: Catalog) -> None:
         """Take the content of another catalog."""
@@ -75,6 +78,11 @@ class Catalog:
     def new(self) -> frozenset[str]:
         """The sources that never were listed before."""
         return self._content.new
+
+    @property
+    def growing(self) -> frozenset[str]:
+        """The physical sources whose patterns may find more sources."""
+        return self._content.growing
 
     def src_ids_of(self, physical_source: str) -> dict[str, int]:
         """Return name → id of the sources of one physical source."""
@@ -130,7 +138,8 @@ def make_catalog(
     ids = {s.name: fixed[s.name] if s.name in fixed else next(free) for s in listed}
     members = {p.name: tuple(s.name for s in _listed(p)) for p in physical_sources}
     former_ids = frozenset(known.values()) - frozenset(ids.values())
-    return Catalog(ids, members, former_ids, frozenset(ids) - frozenset(known))
+    growing = frozenset(p.name for p in physical_sources if p.patterns)
+    return Catalog(ids, members, former_ids, frozenset(ids) - frozenset(known), growing)
 
 
 def check_tables(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _STOP_S = 5.0
+_ANSWERED_S, _LOOK_S = 2.0, 0.005
 
 
 class SourceChanges:
@@ -55,6 +57,7 @@ class SourceChanges:
 
     def __init__(self, relay: Relay, opener: SourceOpener) -> None:
         self._relay, self._opener = relay, opener
+        self.has_pair = False  # a bootstrap pair beside the relay, which keeps what it began with
         self._lock = RLock()
         for name, source in relay.physical_sources.items():
             source.capture.servers.take_in = partial(self.take_in, name)
@@ -81,11 +84,6 @@ class SourceChanges:
         known = about(physical_source=name, scn=scn)
         log.info(text, name, ", ".join(tables), extra=known)
 
-    def listed(self, name: str) -> list[str]:
-        """Return the names and patterns of a physical source, as the settings file has them."""
-        with _refusing():
-            return self._file().written(name)
-
     def change(self, name: str, add: Sequence[str], remove: Sequence[str]) -> None:
         """Capture other tables of a physical source; the settings file has them from now on.
 
@@ -93,6 +91,7 @@ class SourceChanges:
         ControlRefusedError, and changes nothing, if that cannot be.
         """
         source = self._relay.physical_source(name)
+        _refuse_lease(source.settings)
         with _refusing(), self._relay.control.resting(source), self._lock:
             file = self._file()
             if unknown := set(remove) - set(file.written(name)):
@@ -101,13 +100,14 @@ class SourceChanges:
             text = file.listing(name, add, remove)
             settings = _named(self._built(file, text), name)
             patterns, names = settings.patterns, settings.source_names
-            kept = [n for n in source.settings.found if n not in names and patterns.match(n)]
+            kept = [n for n in source.settings.found if n not in names and patterns.may_match(n)]
             settings = settings.with_found(kept)
+            gone = set(source.settings.source_names) - set(settings.source_names)
+            self._refuse_for_pair(gone)
             check_tables([settings], self._relay.registry)
             refuse_other_database(self._relay.settings.data_dir, settings)
             with self._written(file, text):
-                self._relist(name, settings)
-                gone = set(source.settings.source_names) - set(settings.source_names)
+                self._relist(name, settings, ends_requests=True)
                 note_removed(self._relay.settings.data_dir, source.settings, gone)
         source.notifier.notify_all()
 
@@ -150,12 +150,14 @@ class SourceChanges:
         """
         relay, folder = self._relay, self._relay.settings.data_dir
         source = relay.physical_source(name)
+        _refuse_lease(source.settings)
         if relay.settings.max_scn.store != "file":
             raise ControlRefusedError(
                 "max_scn.store keeps the places of all in one file: take the physical source out "
                 "of the settings file, and restart the relay"
             )
         with _refusing(), relay.control.ending(source), self._lock:
+            self._refuse_for_pair(source.settings.source_names)
             file = self._file()
             text = file.removing(name)
             self._built(file, text)
@@ -175,6 +177,14 @@ class SourceChanges:
             except OSError as error:  # one of its name is refused while they are there
                 log.warning("%s: its files stay where they are: %s", name, error)
                 return folder
+
+    def _refuse_for_pair(self, gone: Collection[str]) -> None:
+        """Raise SettingsError if a pair beside the relay would lose what it reads."""
+        if gone and self.has_pair:
+            raise SettingsError(
+                f"the bootstrap pair of this process reads {', '.join(sorted(gone))}: take what is "
+                "to go out of the settings file, and restart the process"
+            )
 
     def _refuse_strangers(self) -> None:
         """Raise SettingsError for a relay that everybody on its machine may give orders."""
@@ -196,12 +206,18 @@ class SourceChanges:
         source.start()
 
     def _relist(
-        self, name: str, settings: PhysicalSourceSettings, whole: Collection[str] = ()
+        self,
+        name: str,
+        settings: PhysicalSourceSettings,
+        whole: Collection[str] = (),
+        *,
+        ends_requests: bool = False,
     ) -> None:
         """Capture other tables of a physical source from its next connection on.
 
         `whole` have all their rows from then on. Nobody has a position of one that is new, so
-        nobody is refused for it.
+        nobody is refused for it. With `ends_requests`, those that are held are answered first:
+        one for all sources would be sent rows of others. Capture must rest meanwhile.
         """
         relay, source = self._relay, self._relay.physical_sources[name]
         sources = relay.settings.physical_sources
@@ -209,6 +225,10 @@ class SourceChanges:
         catalog = make_catalog(listed, relay.registry.sources())
         check_tables(listed, relay.registry)
         relay.registry.add_sources(catalog.ids)
+        if ends_requests:
+            relay.catalog.adopt(catalog)
+            source.notifier.notify_all()
+            _wait_until(lambda: source.notifier.waiting == 0)
         source.spans.relist(catalog.src_ids_of(name), catalog.new.intersection(whole))
         relay.catalog.adopt(catalog)
         self._opener.names_of(settings).adopt(settings.names)
@@ -257,6 +277,22 @@ class SourceChanges:
         except BaseException:
             _write(file.path, file.text)
             raise
+
+
+def _refuse_lease(settings: PhysicalSourceSettings) -> None:
+    """Raise ControlRefusedError for a source that several relays capture in turn."""
+    if settings.capture_lease_s is not None:
+        raise ControlRefusedError(
+            f"{settings.name}: with capture_lease_s its relays must have the same list: change the "
+            "settings file of each, and restart them one after the other"
+        )
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that soon is so, if the event loop runs."""
+    end = time.monotonic() + _ANSWERED_S
+    while not is_so() and time.monotonic() < end:
+        time.sleep(_LOOK_S)
 
 
 def _named(settings: RelaySettings, name: str) -> PhysicalSourceSettings:

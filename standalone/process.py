@@ -69,6 +69,7 @@ def run_both(settings: RelaySettings, started: Callable[[str, str], object]) -> 
         pair_socket = opened.enter_context(bind(http, PORT_SETTING))
         relay = Relay(settings)
         opened.callback(relay.stop)
+        relay.changes.has_pair = True
         pairs: list[Pair] = []
         beside = BootstrapBeside(relay)
 

@@ -25,7 +25,6 @@ def _with_known(settings: PhysicalSourceSettings, folder: Path) -> PhysicalSourc
         known = load_first_scns(path)
     except RingError:
         return settings  # the ring's opening reports it; the tables are found again
-    exact, folded = settings.patterns, settings.patterns.folding_case()
-    listed = settings.source_names
-    found = [n for n in known if n not in listed and (exact.match(n) or folded.match(n))]
+    patterns, listed = settings.patterns, settings.source_names
+    found = [name for name in known if name not in listed and patterns.may_match(name)]
     return settings.with_found(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.stream.stream_reader import walk
 from tests.mariadb_server import Database
 from tests.relay.fakes import ServiceThread, get, relay_settings, wait_until
 
@@ -213,6 +215,29 @@ def test_a_table_of_an_sqlite_file_is_captured_soon_after_it_is_made(
         run("INSERT INTO B VALUES (5)")
         wait_until(lambda: ids_of(url, "shop.B") == [1, 5])
         assert dict(relay.catalog.ids) == ids
+
+
+def test_a_request_for_all_tables_is_sent_no_rows_of_one_that_is_found_meanwhile(
+    sqlite_place: Place, tmp_path: Path
+) -> None:
+    run = sqlite_place.run
+    run(*make("a"))
+    with captured(tmp_path, sqlite_place.captured("shop.*")) as (relay, url):
+        wait_until(lambda: is_captured(relay, "shop.a"))
+        run("INSERT INTO a VALUES (1)")
+        wait_until(lambda: ids_of(url, "shop.a") == [1])
+        source = relay.physical_sources["shop"]
+        at = quote(Checkpoint.at(source.ring.max_scn).to_json())
+        found: list[bytes] = []
+        path = f"/stream?sources=shop.a&size=100000&wait=2000&checkPoint={at}"
+        held = threading.Thread(target=lambda: found.append(get(url, path).body))
+        held.start()
+        wait_until(lambda: source.notifier.waiting == 1)
+        run(*make("b"))
+        wait_until(lambda: is_captured(relay, "shop.b"))
+        run("INSERT INTO b VALUES (7)")
+        held.join(15)
+        assert [event.src_id for event in walk(found[0]) if not event.is_control] == []
 
 
 def test_a_name_that_another_physical_source_has_stops_only_the_one_with_the_pattern(

@@ -25,6 +25,7 @@ from databus.relay.capture.status import State
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.stream.stream_reader import walk
 from tests.relay.fakes import ServiceThread, get, wait_until
 from tests.relay.test_matched_tables import ids_of
 
@@ -222,8 +223,32 @@ def test_a_request_that_is_held_for_a_source_that_is_removed_is_answered(place: 
         wait_until(lambda: source.notifier.waiting == 1)
         place.order("remove", "other", "--yes")
         held.join(15)
-        assert [answer.status for answer in found] == [404]
-        assert b"unknown source" in found[0].body
+        assert [answer.status for answer in found] == [200]
+        answer = get(place.url, path, {"Authorization": f"Bearer {TOKEN}"})
+        assert answer.status == 404
+        assert b"unknown source" in answer.body
+
+
+@pytest.mark.parametrize("more", ["", "&follow=true"])
+def test_a_request_that_is_held_is_sent_no_rows_of_a_table_that_comes_meanwhile(
+    place: Place, more: str
+) -> None:
+    with place.running():
+        place.insert("shop", "a", 1)
+        wait_until(lambda: place.ids("shop.a") == [1])
+        source = place.relay.physical_sources["shop"]
+        at = quote(Checkpoint.at(source.ring.max_scn).to_json())
+        path = f"/stream?sources=shop.a&size=100000&wait=30000&checkPoint={at}{more}"
+        found: list[bytes] = []
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        held = threading.Thread(target=lambda: found.append(get(place.url, path, headers).body))
+        held.start()
+        wait_until(lambda: source.notifier.waiting == 1)
+        place.order("change", "shop", "--add", "shop.b")
+        place.insert("shop", "b", *range(1, 4))
+        held.join(15)
+        rows = [event.src_id for event in walk(found[0]) if not event.is_control]
+        assert rows == []
 
 
 def test_patterns_are_added_and_removed_too(place: Place) -> None:
@@ -325,6 +350,17 @@ def test_without_tokens_nobody_adds_a_database_that_the_relay_is_to_open(place: 
         refused = place.order("add", "crm", "sqlite:crm.db", "crm.a", fails=True)
         assert "set http.admin_tokens_file" in " ".join(refused.split())
         place.order("change", "shop", "--add", "shop.b")
+
+
+def test_nothing_is_taken_from_a_bootstrap_pair_in_the_same_process(place: Place) -> None:
+    with place.running():
+        place.relay.changes.has_pair = True
+        place.order("change", "shop", "--add", "shop.b")
+        for words in (("change", "shop", "--remove", "shop.b"), ("remove", "shop", "--yes")):
+            refused = " ".join(place.order(*words, fails=True).split())
+            assert "the bootstrap pair of this process reads" in refused
+        wait_until(lambda: place.is_captured("shop"))
+        assert "shop.b" in place.relay.catalog.ids
 
 
 def test_a_token_of_a_reader_changes_nothing(place: Place) -> None:

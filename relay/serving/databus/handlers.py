@@ -202,7 +202,7 @@ class StreamHandler(RelayHandler):
                 at_once=lambda: self._reading.is_held and follower.send_at_once(),
             )
 
-        news = listen()
+        news, listed = listen(), self._reading.listed([job])
         try:
             while True:
                 if body := response.body:
@@ -215,6 +215,8 @@ class StreamHandler(RelayHandler):
                     await self._reading.hold(news, end - time.monotonic())
                 if self._is_disconnected or self.relay.is_closing or time.monotonic() >= end:
                     break
+                if self._reading.listed([job]) != listed:
+                    break  # it is for the sources of then
                 if news.done():  # again before reading, so that no window is missed
                     news = listen()
                 following = await self._read_on(job, follower.left_bytes)

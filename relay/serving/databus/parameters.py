@@ -314,5 +314,6 @@ def _parse_filters(
 def _unless_all(ids: frozenset[int], name: str, catalog: Catalog) -> frozenset[int] | None:
     # None lets the relay copy whole windows instead of selecting events. Not where the ring may
     # have events of a source that is no longer listed: nobody asks for those.
+    # And not where patterns may add one while the request is answered.
     is_all = ids == frozenset(catalog.src_ids_of(name).values()) and not catalog.former_ids
-    return None if is_all else ids
+    return None if is_all and name not in catalog.growing else ids

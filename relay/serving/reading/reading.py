@@ -63,6 +63,7 @@ class Reading:
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
         jobs = make_jobs()
+        listed = self.listed(jobs)
         while True:
             self.is_in_catch_up = any(isinstance(job.reader, CatchUpReader) for job in jobs)
             # Before reading the ring, so that no window is missed in between.
@@ -81,8 +82,14 @@ class Reading:
                 if not answer.is_caught_up or left_s <= 0 or self._relay.is_closing:
                     return answer
                 await self.hold(news, left_s)
-                if self.is_disconnected:
+                # The request is for the sources that were listed when it came.
+                if self.is_disconnected or self.listed(jobs) != listed:
                     return answer
+
+    def listed(self, jobs: Sequence[StreamJob]) -> list[tuple[str, ...] | None]:
+        """Return the sources of the physical sources that jobs read, as they are listed now."""
+        members = self._relay.catalog.members
+        return [members.get(job.selection.physical_source) for job in jobs]
 
     async def hold(self, news: asyncio.Future[None], left_s: float) -> None:
         """Wait for news, at most `left_s`, and not once nobody waits for it."""

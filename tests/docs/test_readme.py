@@ -40,13 +40,15 @@ def test_the_consumer_prints_what_it_says_and_goes_on_where_it_stopped(relay: Re
     (relay.folder / "consumer.py").write_text(relay.localized(block_for(README, "consumer").text))
     with relay.opened("first") as first:
         first.paste("python -u consumer.py\n")
-        first.wait_for(["insert shop.customers 1: …Ada…", "insert shop.orders 7: …paid…"])
+        first.wait_for(
+            ["insert shop.customers {'id': 1}: …Ada…", "insert shop.orders {'id': 7}: …paid…"]
+        )
         first.interrupt()
         assert "Traceback" not in first.output
     commit(relay.folder, "DELETE FROM orders")
     with relay.opened("second") as second:
         second.paste("python -u consumer.py\n")
-        second.wait_for(["shop.orders 7 is gone"])
+        second.wait_for(["shop.orders {'id': 7} is gone"])
         assert "Ada" not in second.output
 
 

@@ -140,7 +140,7 @@ def _bind_source(
             check_reader(source, text, reader)
             # Every version is checked now: a row that cannot be read must not stop the stream
             # later.
-            codec = RowCodec.resolving(text, reader)
+            codec = RowCodec.resolving(text, reader, has_durations=True)
         # Version 1 events name their schema by its MD5, version 2 events by its CRC32.
         for digest in (schema_id(text), crc32(text.encode()).to_bytes(4, "big")):
             codecs[digest], versions[digest] = codec, version
@@ -149,6 +149,6 @@ def _bind_source(
 
 def _codec(source: str, version: int, text: str) -> RowCodec:
     try:
-        return row_codec(text)
+        return row_codec(text, has_durations=True)
     except SchemaError as error:
         raise SchemaError(f"version {version} of the schema of {source}: {error}") from error

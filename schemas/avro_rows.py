@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from hashlib import md5
@@ -23,8 +23,9 @@ from types import NoneType
 from typing import Any
 
 import fastavro
-from fastavro.read import SchemaResolutionError
+from fastavro.read import LOGICAL_READERS, SchemaResolutionError
 from fastavro.schema import SchemaParseException
+from fastavro.write import LOGICAL_WRITERS
 
 from databus.schemas.avro_meta import column_of, field_meta, record_meta
 from databus.schemas.avro_normal_form import normal_form
@@ -61,22 +62,25 @@ def schema_id(text: str) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def row_codec(text: str) -> RowCodec:
-    """Return the codec of a schema's text, the same one each time."""
-    return RowCodec(text)
+def row_codec(text: str, *, has_durations: bool = False) -> RowCodec:
+    """Return the codec of a schema's text, the same one each time; see `RowCodec`."""
+    return RowCodec(text, has_durations=has_durations)
 
 
 class RowCodec:
     """Write and read the rows of one schema; any thread may use it.
 
-    Raises SchemaError when the text is not the Avro schema of a record.
+    An SQL TIME is a number of microseconds, or a timedelta with `has_durations`. Raises
+    SchemaError when the text is not the Avro schema of a record.
     """
 
-    def __init__(self, text: str) -> None:
-        self._load(text, text)
+    def __init__(self, text: str, *, has_durations: bool = False) -> None:
+        self._load(text, text, has_durations)
 
     @classmethod
-    def resolving(cls, writer_text: str, reader_text: str) -> RowCodec:
+    def resolving(
+        cls, writer_text: str, reader_text: str, *, has_durations: bool = False
+    ) -> RowCodec:
         """Return a codec that reads what `writer_text` wrote as rows of `reader_text`.
 
         It encodes with the reader's schema. Raises IncompatibleSchemaError on
@@ -84,16 +88,22 @@ class RowCodec:
         tells beforehand.
         """
         codec = cls.__new__(cls)
-        codec._load(writer_text, reader_text)
+        codec._load(writer_text, reader_text, has_durations)
         return codec
 
-    def _load(self, writer_text: str, reader_text: str) -> None:
-        self.text = reader_text
-        definition = _with_plain_times(_parse_text(reader_text))
+    @cached_property
+    def with_numbers(self) -> RowCodec:
+        """The codec of the same rows in which an SQL TIME is a number of microseconds."""
+        return self.resolving(self._writer_text, self.text)
+
+    def _load(self, writer_text: str, reader_text: str, has_durations: bool) -> None:
+        self._writer_text, self.text = writer_text, reader_text
+        times = _DURATION if has_durations else "long"
+        definition = _with_times_as(times, _parse_text(reader_text))
         self.source: str = record_meta(definition).get("source", definition["name"])
         self._schema = _parse(definition)
         is_resolving = writer_text != reader_text
-        writer = _with_plain_times(_parse_text(writer_text)) if is_resolving else definition
+        writer = _with_times_as(times, _parse_text(writer_text)) if is_resolving else definition
         self._writer = _parse(writer) if is_resolving else self._schema
         self._reader = self._schema if is_resolving else None
         self._fields = tuple(
@@ -250,19 +260,36 @@ def _parse(definition: dict[str, Any]) -> Any:
         raise SchemaError(f"schema of {definition['name']}: {error!r}") from error
 
 
-def _with_plain_times(definition: dict[str, Any]) -> dict[str, Any]:
-    """Make fastavro leave SQL TIMEs alone: they are no times of a day."""
+def _with_times_as(found: Any, definition: dict[str, Any]) -> dict[str, Any]:
+    """Give SQL TIMEs another Avro type: they are no times of a day, as fastavro would have it."""
     fields = []
     for field in definition["fields"]:
         is_sql_time = str(field_meta(field).get("sqlType", "")).lower().startswith("time")
-        fields.append({**field, "type": _plain_time(field["type"])} if is_sql_time else field)
+        changed = _time_as(found, field["type"]) if is_sql_time else field["type"]
+        fields.append({**field, "type": changed})
     return {**definition, "fields": fields}
 
 
-def _plain_time(avro_type: Any) -> Any:
+def _time_as(found: Any, avro_type: Any) -> Any:
     if isinstance(avro_type, list):
-        return [_plain_time(branch) for branch in avro_type]
-    return "long" if _logical_type(avro_type) == "time-micros" else avro_type
+        return [_time_as(found, branch) for branch in avro_type]
+    return found if _logical_type(avro_type) == "time-micros" else avro_type
+
+
+def _read_duration(micros: int, _writer: Any = None, _reader: Any = None) -> timedelta:
+    return timedelta(microseconds=micros)
+
+
+def _write_duration(value: Any, _schema: Any = None) -> Any:
+    return value // _MICROSECOND if isinstance(value, timedelta) else value
+
+
+# A logical type of this file alone: no schema's text has it.
+_DURATION_TYPE = "databus-duration-micros"
+_DURATION = {"type": "long", "logicalType": _DURATION_TYPE}
+_MICROSECOND = timedelta(microseconds=1)
+LOGICAL_READERS[f"long-{_DURATION_TYPE}"] = _read_duration
+LOGICAL_WRITERS[f"long-{_DURATION_TYPE}"] = _write_duration
 
 
 def captured_table(text: str) -> str | None:
@@ -346,6 +373,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], _Fits | None]] = {
     "decimal": ((Decimal,), None),
     "date": ((date,), None),
     "time-micros": ((time,), None),
+    _DURATION_TYPE: ((timedelta,), None),
     "timestamp-micros": ((datetime,), _is_aware),
     "local-timestamp-micros": ((datetime,), _is_naive),
 }
@@ -362,6 +390,7 @@ _FILLERS: dict[str, Any] = {
     "decimal": Decimal(0),
     "date": date(1970, 1, 1),
     "time-micros": time(0),
+    _DURATION_TYPE: timedelta(0),
     "timestamp-micros": datetime(1970, 1, 1, tzinfo=UTC),
     "local-timestamp-micros": datetime(1970, 1, 1),
 }

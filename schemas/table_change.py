@@ -130,10 +130,11 @@ class Step:
         """Whether rows at rest must be read again, because their values are unknown."""
         return bool(self.why_reload)
 
-    def row(self, row: Row) -> dict[str, Any]:
+    def row(self, row: Row, *, has_durations: bool = True) -> dict[str, Any]:
         """Convert a row at rest from the earlier version to the later one.
 
-        Columns that the row lacks, because they were not logged, stay absent. Raises SchemaError
+        Columns that the row lacks, because they were not logged, stay absent. A new TIME is a
+        timedelta, as in the rows of a client, or else a number of microseconds. Raises SchemaError
         if rows must be read again.
         """
         if self.why_reload:
@@ -141,7 +142,7 @@ class Step:
         now = {}
         for fate in self.fates:
             if fate.kind is Kind.ADDED:
-                now[fate.column] = fate.value
+                now[fate.column] = _duration(fate) if has_durations else fate.value
             elif fate.kind is not Kind.DROPPED and fate.was is not None and fate.was in row:
                 now[fate.column] = _widened(row[fate.was], fate)
         return now
@@ -309,7 +310,7 @@ def renewed(row: Row, steps: Sequence[Step]) -> dict[str, Any]:
     """Convert a row at rest by several steps; raises SchemaError as `Step.row` does."""
     now = dict(row)
     for one in steps:
-        now = one.row(now)
+        now = one.row(now, has_durations=False)
     return now
 
 
@@ -392,6 +393,12 @@ def _fates(old: _Version, new: _Version, change: TableChange) -> Iterable[Fate]:
     for column, (type_before, _) in old.columns.items():
         if column not in used:
             yield Fate(column, Kind.DROPPED, column, type_before, "")
+
+
+def _duration(fate: Fate) -> Any:
+    """Return the value of a new column; an SQL TIME as a timedelta."""
+    is_time = fate.type_now.startswith("time") and not fate.type_now.startswith("timestamp")
+    return timedelta(microseconds=fate.value) if is_time and fate.value is not None else fate.value
 
 
 def _widened(value: Any, fate: Fate) -> Any:

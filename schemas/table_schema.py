@@ -17,7 +17,8 @@ What a source hands over for each type, and gets back (`avro_rows.RowCodec`):
     DECIMAL(p,s)                     decimal(p,s)                Decimal
     FLOAT, DOUBLE                    float, double               float
     DATE                             date                        date
-    TIME                             long, time-micros           int, microseconds
+    TIME                             long, time-micros           int, microseconds; a client
+                                                                 has a timedelta
     DATETIME                         long, local-timestamp-micros  naive datetime
     TIMESTAMP                        long, timestamp-micros      aware datetime, UTC
     YEAR                             int                         int

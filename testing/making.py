@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from databus.schemas.table_schema import avro_schema
 
 _MAX_WINDOW_BYTES = 1 << 30
 _DECIMAL_DIGITS = 38
+_TIME = json.dumps({"type": "long", "logicalType": "time-micros"})
 
 OpName = Literal["insert", "update", "delete", "snapshot", "truncate"]
 PhaseName = Literal["live", "snapshot"]
@@ -55,10 +56,10 @@ def change(
 ) -> Change:
     """Describe a change: `row` is the row after it, for a delete the row before it.
 
-    Values have the types of `event.row`: None, bool, int, float, str, bytes, Decimal, date or
-    datetime. `key` names the primary key's columns; the default is `id` if there is such a column,
-    otherwise the first one. A truncate has no row: `{}`. `before` is that of an update. Raises
-    ValueError for a key that is not in the row.
+    Values have the types of `event.row`: None, bool, int, float, str, bytes, Decimal, date,
+    datetime or timedelta. `key` names the primary key's columns; the default is `id` if there is
+    such a column, otherwise the first one. A truncate has no row: `{}`. `before` is that of an
+    update. Raises ValueError for a key that is not in the row.
     """
     names = (key,) if isinstance(key, str) else tuple(key)
     if not names and row:
@@ -108,7 +109,7 @@ def _event(
     one: Change, table: Table, src_id: int, index: int, scn: int, timestamp_ns: int
 ) -> Event:
     text = avro_schema(table)
-    codec, op = row_codec(text), Op(one.op)
+    codec, op = row_codec(text, has_durations=True), Op(one.op)
     is_truncate = op is Op.TRUNCATE
     before = None if one.before is None else codec.encode(_filled(one.before, table))
     metadata = EventMetadata(op, row_index=index, before=before)
@@ -148,7 +149,13 @@ def _table(changes: Sequence[Change]) -> Table:
             types[name] = known or found
     key = changes[0].key
     columns = [
-        Column(name, "", place, True, key.index(name) if name in key else None, found or '"string"')
+        Column(
+            name,
+            "time" if found == _TIME else "",
+            place,
+            key_position=key.index(name) if name in key else None,
+            avro_type=found or '"string"',
+        )
         for place, (name, found) in enumerate(types.items())
     ]
     # A table that is only truncated needs a column, which nobody sees.
@@ -169,6 +176,8 @@ def _avro_type(source: str, name: str, value: Any) -> str | None:
         return json.dumps({"type": "long", "logicalType": name})
     if isinstance(value, date):
         return json.dumps({"type": "int", "logicalType": "date"})
+    if isinstance(value, timedelta):
+        return _TIME
     plain = {bool: "boolean", int: "long", float: "double", str: "string", bytes: "bytes"}
     if type(value) not in plain:
         raise TypeError(f"{source}.{name} = {value!r}: no row has a value of this type")

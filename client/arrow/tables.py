@@ -126,7 +126,7 @@ class _Versions:
                 batch_bytes=_BATCH_BYTES,
             )
             plan = decoder.add(self._source.src_id, digest, columns)
-        builder = BatchBuilder(codec, columns)
+        builder = BatchBuilder(codec.with_numbers, columns)
         for rows in _decoded(events, self._source.name, decoder, plan, builder, columns, heads):
             yield number, columns, rows
 

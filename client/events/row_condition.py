@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -37,6 +37,7 @@ _COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], bool]] = {
     exp.GT: operator.gt,
     exp.GTE: operator.ge,
 }
+_TIME = re.compile(r"(-?)(\d{1,3}):(\d{2})(?::(\d{2}(?:\.\d{1,6})?))?")
 _NUMBERS = (int, float, Decimal)
 
 
@@ -182,6 +183,9 @@ def _literal(node: exp.Expr) -> Any:
 def _comparable(a: Any, b: Any) -> tuple[Any, Any]:
     """Return two values that can be compared; raise TypeError if none is like the other."""
     for one, other, is_turned in ((a, b, False), (b, a, True)):
+        if isinstance(one, str) and isinstance(other, timedelta):
+            span = _span(one)
+            return (other, span) if is_turned else (span, other)
         if isinstance(one, str) and isinstance(other, date):
             parsed = _moment(one, other)
             return (other, parsed) if is_turned else (parsed, other)
@@ -201,6 +205,15 @@ def _moment(text: str, like: date) -> date:
     if like.tzinfo is None:
         return found.replace(tzinfo=None)
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _span(text: str) -> timedelta:
+    """Read a literal as an SQL TIME, such as '-838:59:59.5'."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise TypeError(f"{text!r} is no time such as '12:30:00'")
+    span = timedelta(hours=int(found[2]), minutes=int(found[3]), seconds=float(found[4] or 0))
+    return -span if found[1] else span
 
 
 def _negated(truth: Truth) -> Truth:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -51,7 +51,7 @@ def json_value(value: Any) -> Any:
     """Return a row's value in a JSON form without loss.
 
     A Decimal becomes its digits, bytes become base64, dates and times ISO 8601, and a float that
-    is not finite its name.
+    is not finite its name. A timedelta is a number of microseconds, as an SQL TIME in Avro is.
     """
     if isinstance(value, dict):
         return {key: json_value(held) for key, held in value.items()}
@@ -63,6 +63,8 @@ def json_value(value: Any) -> Any:
         return _base64(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
     if isinstance(value, float) and not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     return value

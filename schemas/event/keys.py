@@ -11,7 +11,7 @@ these. A decimal has no exponent. Dates and times are ISO 8601, those with a zon
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import md5
@@ -20,6 +20,7 @@ from typing import Any
 from databus.schemas.errors import RowError
 from databus.schemas.table import Column, Table
 
+_MICROSECOND = timedelta(microseconds=1)
 _SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
 
 Row = Mapping[str, Any]
@@ -112,4 +113,6 @@ def _plain_text(value: Any) -> str | None:
         return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
     if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, timedelta):  # as a client has an SQL TIME; a relay has its microseconds
+        return repr(value // _MICROSECOND)
     return repr(value) if isinstance(value, int | float) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -35,6 +35,7 @@ def test_an_event_is_what_a_relay_sends() -> None:
     "value",
     [
         *(None, True, 0, -(1 << 63), 2.5, "", "a,\\b\0é", b"\x00\xff"),
+        *(timedelta(hours=-838, microseconds=7), timedelta(0)),
         *(Decimal("-12.340"), date(2026, 2, 28), NOW, NOW.replace(tzinfo=UTC)),
     ],
 )

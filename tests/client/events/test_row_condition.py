@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -61,6 +61,13 @@ def test_a_condition_is_that_of_sql(text: str, expected: bool) -> None:
 @pytest.mark.parametrize("text", ["at = '2026-02-03T04:05:00'", "at < '2026-02-03 06:00+01:00'"])
 def test_times_are_compared_as_moments(text: str) -> None:
     assert wants(text, {"id": 1, "at": AT})
+
+
+def test_a_time_of_sql_is_compared_as_a_span() -> None:
+    row = {"id": 1, "lasts": timedelta(hours=-30, microseconds=-500_000)}
+    assert wants("lasts = '-30:00:00.5' AND lasts < '-29:59' AND '00:00:00' > lasts", row)
+    with pytest.raises(RowError, match="'soon' is no time"):
+        wants("lasts > 'soon'", row)
 
 
 CONDITIONS = st.recursive(

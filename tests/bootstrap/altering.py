@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +36,30 @@ _LIMITS = HttpSettings(max_response_bytes=1 << 20)
 Rows = dict[Any, dict[str, Any]]
 
 
+def _with_numbers(row: dict[str, Any]) -> dict[str, Any]:
+    micro = timedelta(microseconds=1)
+    return {name: v // micro if isinstance(v, timedelta) else v for name, v in row.items()}
+
+
 class Keeper(Consumer):
     """Keeps each source's rows by key, as they are: also through every change of their table."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Rows] = {}
+        self._kept: dict[str, Rows] = {}
         self.changes: list[tuple[str, Step]] = []
         self.problems: list[BaseException] = []
         self.scn = self._page_scn = -1
 
+    @property
+    def rows(self) -> dict[str, Rows]:
+        """The rows with a TIME in microseconds, as a scan of the table has it."""
+        return {
+            source: {key: _with_numbers(row) for key, row in kept.items()}
+            for source, kept in self._kept.items()
+        }
+
     def on_data_event(self, event: DataEvent) -> None:
-        rows = self.rows.setdefault(event.source, {})
+        rows = self._kept.setdefault(event.source, {})
         if event.is_truncate:
             rows.clear()
         elif event.is_delete:
@@ -58,8 +71,8 @@ class Keeper(Consumer):
         found = step(before, after)
         self.changes.append((source, found))
         if not needs_reload:
-            known = self.rows.get(source, {})
-            self.rows[source] = {key: found.row(row) for key, row in known.items()}
+            known = self._kept.get(source, {})
+            self._kept[source] = {key: found.row(row) for key, row in known.items()}
 
     def on_checkpoint(self, scn: int) -> None:
         self.scn = scn

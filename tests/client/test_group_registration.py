@@ -263,7 +263,7 @@ def refused(**options: Any) -> None:
     ("options", "said"),
     [
         ({"group": "billing"}, "needs `coordinator`, or a `checkpoint_dir`"),
-        ({"group": "billing", "coordinator": "nowhere"}, "give file:FOLDER"),
+        ({"group": "billing", "coordinator": "nowhere"}, "give `file:FOLDER`"),
     ],
 )
 def test_a_group_without_a_place_to_meet_is_refused(options: dict[str, Any], said: str) -> None:

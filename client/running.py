@@ -125,6 +125,15 @@ class RunningClient:
         return self._lifecycle.error or next(stopped, None)
 
     @property
+    def shown_state(self) -> Lifecycle:
+        """The state as relays, metrics and `/health` have it: suspended once a registration is.
+
+        Who watches must not take a client for well of which a part has stopped.
+        """
+        goes_on = self.state in (Lifecycle.RUNNING, Lifecycle.PAUSED)
+        return Lifecycle.SUSPENDED if goes_on and self.error is not None else self.state
+
+    @property
     def is_healthy(self) -> bool:
         """Whether the client runs, or is paused, and no error has stopped a registration."""
         return self.state in (Lifecycle.RUNNING, Lifecycle.PAUSED) and self.error is None
@@ -162,7 +171,7 @@ class RunningClient:
         return ClientReport(
             id=self.id,
             name=self.name[:_MAX_NAME],
-            state=self.state.value,
+            state=self.shown_state.value,
             version=__version__,
             url=self.url,
             started_at=self._started_at,

@@ -96,7 +96,7 @@ def health_of(client: WatchedClient) -> Health:
     error, (behind, waits_for, _, state) = client.error, client.report_answer
     registrations = _registrations(client)
     details = {
-        "state": client.state.value,
+        "state": client.shown_state.value,
         "problem": "" if error is None else str(error),
         "behindSeconds": None if behind is None else behind.seconds,
         "relaySays": state,
@@ -122,8 +122,9 @@ def readiness_of(client: WatchedClient) -> Health:
     """Return the readiness: the client runs, and every registration streams from a relay."""
     found = client.registrations
     are_reading = bool(found) and all(one.connection is Connection.STREAMING for one in found)
-    is_ready = client.state is Lifecycle.RUNNING and are_reading
-    return Health(is_ready, {"state": client.state.value, "registrations": _registrations(client)})
+    is_ready = client.shown_state is Lifecycle.RUNNING and are_reading
+    details = {"state": client.shown_state.value, "registrations": _registrations(client)}
+    return Health(is_ready, details)
 
 
 def _registrations(client: WatchedClient) -> list[dict[str, Any]]:

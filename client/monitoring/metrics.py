@@ -55,7 +55,7 @@ class ClientCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
         found = self._client.registrations
-        yield _state("state", "of the client", Lifecycle, [], [([], self._client.state)])
+        yield _state("state", "of the client", Lifecycle, [], [([], self._client.shown_state)])
         for name, text, value in _COUNTERS:
             counter = CounterMetricFamily(f"databus_client_{name}", text, labels=_LABELS)
             for one in found:

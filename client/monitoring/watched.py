@@ -29,6 +29,11 @@ class WatchedClient(Protocol):
         ...
 
     @property
+    def shown_state(self) -> Lifecycle:
+        """The same, but suspended once an error has stopped a registration."""
+        ...
+
+    @property
     def error(self) -> BaseException | None:
         """The error that suspended the client, or None."""
         ...

@@ -56,7 +56,8 @@ def test_a_client_with_a_stopped_registration_is_not_healthy(relay: FakeRelay) -
         wait_until(lambda: client.error is not None)
         assert not client.is_healthy
         health = health_of(client)
-        assert (health.is_ok, health.details["state"]) == (False, "running")
+        assert (health.is_ok, health.details["state"]) == (False, "suspended")
+        assert client.report().state == "suspended", "its relay shows it in red"
         assert "broken" in health.details["problem"]
         problems = {one["name"]: one["problem"] for one in health.details["registrations"]}
         assert problems["good"] == ""

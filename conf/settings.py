@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from databus.conf.addresses import check_ports, is_loopback
 from databus.conf.bootstrap_settings import (
@@ -260,7 +260,7 @@ class ClientSettings(Settings):
     start: PlaceText = Field(
         default="earliest",
         description="Without a checkpoint: `earliest`, `latest`, `beginning`, an SCN, `time:…`, "
-        "`gtid:…` or `binlog:FILE:OFFSET`",
+        "`gtid:…` or `binlog:FILE:OFFSET`; with `bootstrap_servers` the default is `beginning`",
     )
     fetch_bytes: SizeBytes = Field(
         default=2 << 20, ge=1024, description="`size` of each stream request"
@@ -292,6 +292,14 @@ class ClientSettings(Settings):
     report_every_s: float = Field(
         default=2.0, ge=0, description="How often it reports its status to its relay; 0 = never"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _begins_with_the_rows_that_are_there(cls, given: Any) -> Any:
+        # Who names bootstrap servers wants the tables whole, if nothing else is said.
+        if isinstance(given, dict) and given.get("bootstrap_servers"):
+            return {"start": "beginning", **given}
+        return given
 
     @field_validator("relays", "bootstrap_servers")
     @classmethod

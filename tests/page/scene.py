@@ -91,7 +91,7 @@ class Scene:
     def consumer(self, name: str, **settings: Any) -> ConsumerProcess:
         """Make a consumer of the orders; start its `child` yourself."""
         places = {"relays": [self.relay.url], "bootstrap_servers": [self._server.url]}
-        wanted = {"sources": ["shop.orders"]}
+        wanted = {"sources": ["shop.orders"], "start": "earliest"}
         return ConsumerProcess(self._folder, name, **(places | wanted | settings))
 
 

@@ -86,7 +86,7 @@ def _consume(url: str, folder: Path, database: sqlite3.Connection) -> None:
     client = DatabusClient([url], checkpoint_dir=folder, start="earliest", checkpoint_every_s=0)
     with client:
         for window in client.windows(*SOURCES):
-            if any(e.source == SOURCES[0] and e.key == newest for e in window.events):
+            if any(e.source == SOURCES[0] and e.wire_key == newest for e in window.events):
                 break
 
 

@@ -78,7 +78,7 @@ class Collecting(Consumer):
         self.keys: set[object] = set()
 
     def on_data_event(self, event: DataEvent) -> None:
-        self.keys.add(event.key)
+        self.keys.add(event.wire_key)
 
 
 def following(

@@ -52,7 +52,7 @@ class Keeping(Consumer):
         self.bootstraps += 1
 
     def on_data_event(self, event: DataEvent) -> None:
-        name = (event.source, event.key)
+        name = (event.source, event.wire_key)
         with self._table.lock:
             self._table.by.setdefault(name, []).append(self._name)
             if event.is_delete:
@@ -166,13 +166,13 @@ class Owning(Consumer):
         assert set(event.partitions) <= self.owned
         if event.move is not None:
             self.moves[event.move] += 1
-        scn, note = self.rows.get(event.key, (-1, ""))
+        scn, note = self.rows.get(event.wire_key, (-1, ""))
         if event.scn < scn:
             return
         if not event.is_delete and event.move is not Move.LEFT:
-            self.rows[event.key] = event.scn, event.row["note"]
+            self.rows[event.wire_key] = event.scn, event.row["note"]
         elif scn >= 0 and partition_of(note) in event.partitions:
-            del self.rows[event.key]
+            del self.rows[event.wire_key]
 
     def on_error(self, error: BaseException) -> None:
         self.errors.append(error)

@@ -63,8 +63,8 @@ def test_the_partitions_of_a_mod_filter_are_everything_exactly_once(
             wait_until(lambda s=seen: s.scn >= filled.max_scn(), "the end")  # type: ignore[misc]
         parts.append(seen)
         assert not seen.rollbacks
-        assert all(abs(e.key) % 3 == number for e in seen.events)  # type: ignore[arg-type]
-    counts = Counter(event.key for seen in parts for event in seen.events)
+        assert all(abs(e.wire_key) % 3 == number for e in seen.events)  # type: ignore[arg-type]
+    counts = Counter(event.wire_key for seen in parts for event in seen.events)
     assert counts == dict.fromkeys(shop.rows(), 1)
 
 

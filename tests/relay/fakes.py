@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import os
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -309,6 +310,19 @@ class ServiceThread:
     def run(self, work: Coroutine[Any, Any, Answered]) -> Answered:
         """Run a coroutine there to its end."""
         return self.begin(work).result(10)
+
+    def start_threads(self) -> None:
+        """Start every thread of the loop's executor, for a fixture that several tests share.
+
+        Otherwise a thread that begins in one of them would seem to be left behind by it.
+        """
+
+        async def all_at_once() -> None:
+            loop, count = asyncio.get_running_loop(), min(32, (os.cpu_count() or 1) + 4)
+            together = threading.Barrier(count)
+            await asyncio.gather(*(loop.run_in_executor(None, together.wait) for _ in range(count)))
+
+        self.run(all_at_once())
 
     def call(self, function: Callable[[], object]) -> None:
         """Call a function there, soon."""

@@ -54,6 +54,7 @@ def served(folder: Path, **http: Any) -> Iterator[ServedRelay]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedRelay]:
     """A relay that asks for tokens."""
     with served_with_tokens(tmp_path_factory.mktemp("guarded")) as relay:
+        relay.server.start_threads()
         yield relay
 
 
@@ -69,6 +70,7 @@ def served_with_tokens(folder: Path) -> Iterator[ServedRelay]:
 def open_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedRelay]:
     """A relay on loopback without tokens."""
     with served(tmp_path_factory.mktemp("open")) as relay:
+        relay.server.start_threads()
         yield relay
 
 

@@ -229,6 +229,25 @@ def test_a_request_that_is_held_for_a_source_that_is_removed_is_answered(place: 
         assert b"unknown source" in answer.body
 
 
+READ_BY_THE_PAGE = ("relay", "tables", "clients", "bootstrap", "settings", "audit", "problems")
+
+
+def test_the_page_goes_on_when_a_source_was_removed_and_when_one_was_added(place: Place) -> None:
+    def shown(path: str) -> str:
+        answer = get(place.url, f"/api/v1/{path}", {"Authorization": f"Bearer {TOKEN}"})
+        assert answer.status == 200, (path, answer.body)
+        return answer.body.decode()
+
+    with place.running():
+        wait_until(lambda: "other.a" in shown("tables"))
+        place.order("remove", "other", "--yes")
+        place.order("add", "crm", f"sqlite:{place.folder / 'crm.db'}", "crm.a")
+        wait_until(lambda: "crm.a" in shown("tables"))
+        assert "other.a" not in shown("tables")
+        for path in READ_BY_THE_PAGE:
+            shown(path)
+
+
 @pytest.mark.parametrize("more", ["", "&follow=true"])
 def test_a_request_that_is_held_is_sent_no_rows_of_a_table_that_comes_meanwhile(
     place: Place, more: str

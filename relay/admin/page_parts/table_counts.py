@@ -78,7 +78,7 @@ class TableCounts:
     """Counts the rows of one ring by source. On the loop's thread."""
 
     def __init__(self, reader: RingReader, src_ids: Iterable[int]) -> None:
-        self._reader = reader
+        self.reader = reader
         self._position = reader.tail
         self._ring_id = reader.ring_id
         self.missed_bytes = 0  # were overwritten, or damaged, before they could be counted
@@ -92,10 +92,10 @@ class TableCounts:
 
     def count(self) -> None:
         """Count what was appended since the last call."""
-        if self._reader.ring_id != self._ring_id or self._position > self._reader.tail:
-            self._ring_id, self._position = self._reader.ring_id, self._reader.head  # emptied
+        if self.reader.ring_id != self._ring_id or self._position > self.reader.tail:
+            self._ring_id, self._position = self.reader.ring_id, self.reader.head  # emptied
         found: Found = {}
-        until = min(self._reader.tail, self._position + _MOST_BYTES)
+        until = min(self.reader.tail, self._position + _MOST_BYTES)
         while self._position < until and self._count_piece(found):
             pass
         for src_id, (rows, size_bytes, newest_ns) in found.items():
@@ -109,15 +109,15 @@ class TableCounts:
         size_bytes = _PIECE_BYTES
         try:
             while True:
-                data = self._reader.read(self._position, size_bytes)
+                data = self.reader.read(self._position, size_bytes)
                 used = tally_rows(data, found)
                 if used or len(data) < size_bytes:
                     break
                 size_bytes *= 2  # one event is larger than the piece
         except DatabusError:
             # Overtaken, or damaged: what can still be read begins at the next second's end.
-            self.missed_bytes += self._reader.tail - self._position
-            self._position = self._reader.tail
+            self.missed_bytes += self.reader.tail - self._position
+            self._position = self.reader.tail
             return False
         self._position += used
         return used > 0

@@ -42,10 +42,14 @@ class TableStatus:
         self._counts: dict[str, TableCounts] = {}
 
     def _follow(self) -> None:
+        """Count the rings that there are now: physical sources come and go while it runs."""
+        counts = {}
         for name, source in self._relay.physical_sources.items():
-            if name not in self._counts:
-                ids = self._relay.catalog.src_ids_of(name).values()
-                self._counts[name] = TableCounts(source.reader, ids)
+            known = self._counts.get(name)
+            if known is None or known.reader is not source.reader:
+                known = TableCounts(source.reader, self._relay.catalog.src_ids_of(name).values())
+            counts[name] = known
+        self._counts = counts
 
     def tick(self) -> None:
         """Count what this second has brought."""
@@ -61,6 +65,7 @@ class TableStatus:
 
     async def tables(self, _call: Call) -> Tables:
         """Return all tables, with what was captured up to now."""
+        self._follow()
         for counts in self._counts.values():
             counts.count()
         return Tables(

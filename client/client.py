@@ -68,7 +68,7 @@ class DatabusClient(RunningClient):
         )
         given = [consumer] if isinstance(consumer, Consumer) else consumer
         consumers = [self._coroutines.plain(one) for one in given]
-        key = (subscription.name, subscription.sources)
+        key = subscription.key
         with self._lock:
             if key in self._registrations:
                 raise in_use(subscription)
@@ -199,7 +199,7 @@ class DatabusClient(RunningClient):
                 "use `databus group` or another `group` with another `start`"
             )
         subscription = make_subscription(sources, name=name)
-        self._seek((subscription.name, subscription.sources), place_text(place))
+        self._seek(subscription.key, place_text(place))
 
     def _iterate(
         self, subscription: Subscription, listener: PartitionListener | None

@@ -352,11 +352,10 @@ class RunningClient:
         listener: PartitionListener | None = None,
     ) -> Registration:
         servers, context = self._servers, self._context
-        place = self._sought.pop((subscription.name, subscription.sources), "")
-        subscription = replace(subscription, place=place)
+        subscription = replace(subscription, place=self._sought.pop(subscription.key, ""))
         registration = make_registration(subscription, consumers, servers, context, listener)
         check_new_group(registration.group, [one.group for one in self._registrations.values()])
-        self._registrations[subscription.name, subscription.sources] = registration
+        self._registrations[subscription.key] = registration
         if self.state is Lifecycle.PAUSED:
             registration.hold()
         return registration
@@ -385,14 +384,13 @@ class RunningClient:
 
     def _is_sought(self, subscription: Subscription) -> bool:
         """Whether an iteration that has ended is to begin again at another place."""
-        key = (subscription.name, subscription.sources)
-        return key in self._sought and self.state is not Lifecycle.SHUT_DOWN
+        return subscription.key in self._sought and self.state is not Lifecycle.SHUT_DOWN
 
     def _open_windows(
         self, subscription: Subscription, listener: PartitionListener | None
     ) -> Registration:
         self.start()
-        key = (subscription.name, subscription.sources)
+        key = subscription.key
         with self._lock:
             # Two readers of one registration would move the same checkpoint.
             if key in self._registrations or key in self._wanted:
@@ -407,8 +405,7 @@ class RunningClient:
         registration.stop()
         registration.let_go()
         with self._lock:
-            subscription = registration.subscription
-            self._registrations.pop((subscription.name, subscription.sources), None)
+            self._registrations.pop(registration.subscription.key, None)
 
     def _take_error(self, registration: Registration, error: DatabusError) -> None:
         registration.error = error

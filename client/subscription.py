@@ -39,6 +39,11 @@ class Subscription:
     place: str = ""  # begin here, whatever the checkpoint says: a `start`; "" = it says
 
     @property
+    def key(self) -> tuple[str, tuple[str, ...]]:
+        """What identifies it, and its checkpoint."""
+        return self.name, self.sources
+
+    @property
     def is_everything(self) -> bool:
         """Whether it wants all rows of its sources."""
         return not self.filters and self.share is None

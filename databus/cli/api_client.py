@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from pydantic import BaseModel
 
 from databus.conf.settings import ServerAccessSettings
 from databus.daemon.http.client import FAILURES, HttpClient, Response
@@ -28,6 +29,7 @@ TIMEOUT_S = 10.0
 _MAX_BYTES = 64 << 20
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,13 @@ class ApiClient:
     def post_json(self, path: str, value: Any) -> Any:
         """Return the JSON that answers a POST of JSON; raises what `get` raises."""
         return self._answer(path, json.dumps(value).encode()).value
+
+    def read(self, model: type[Model], value: Any) -> Model:
+        """Return the JSON of an answer as a model; raise ServerError if it is not valid."""
+        try:
+            return model.model_validate(value)
+        except ValueError as error:
+            raise ServerError(self.url, f"its answer is not valid: {error}") from None
 
     def _answer(self, path: str, body: bytes | None) -> ApiAnswer:
         if not self.url.startswith(("http://", "https://")):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TypeVar
 
 from databus import __version__
@@ -318,8 +317,7 @@ class RelayApi:
     async def definitions(self, call: Call) -> DefinitionsView:
         """Return the definitions of a physical source's tables over time."""
         source, folder = self._find(call), self._relay.settings.data_dir
-        view = partial(definitions_view, source, folder, call.query.have)
-        return await asyncio.get_running_loop().run_in_executor(None, view)
+        return await asyncio.to_thread(definitions_view, source, folder, call.query.have)
 
     async def history(self, call: Call) -> History:
         """Return the history of a physical source."""
@@ -383,13 +381,13 @@ class RelayApi:
     async def switch(self, call: Call) -> PhysicalSourceView:
         """Read another server of the list from now on."""
         source = self._find(call)
-        await _in_thread(self._relay.control.switch, source, call.body.uri)
+        await asyncio.to_thread(self._relay.control.switch, source, call.body.uri)
         return self._view(source)
 
     async def repair(self, call: Call) -> PhysicalSourceView:
         """Take a source that is stopped alone in again."""
         source, body = self._find(call), call.body
-        await _in_thread(
+        await asyncio.to_thread(
             self._relay.control.repair, source, body.source, body.scn, body.create_table or None
         )
         source.notifier.notify_all()
@@ -402,7 +400,7 @@ class RelayApi:
             place = parse_restart(body.at) if body.scn is None else ScnPlace(body.scn)
         except SettingsError as error:
             raise InvalidParameterError("at", body.at, str(error)) from None
-        await _in_thread(self._relay.control.restart, source, place)
+        await asyncio.to_thread(self._relay.control.restart, source, place)
         # The ring was emptied: the reader must reopen it before it is asked again.
         source.reader.follow()
         self._relay.monitor.clients.forget_positions(source.name)
@@ -411,7 +409,7 @@ class RelayApi:
 
     async def _do(self, call: Call, act: Callable[[PhysicalSource], None]) -> PhysicalSourceView:
         source = self._find(call)
-        await _in_thread(act, source)
+        await asyncio.to_thread(act, source)
         return self._view(source)
 
     async def schemas(self, _call: Call) -> Schemas:
@@ -482,10 +480,6 @@ class RelayApi:
 
     def _at(self) -> float:
         return self._relay.clock.wall_ns() / 1e9
-
-
-async def _in_thread(act: Callable[..., None], *arguments: object) -> None:
-    await asyncio.get_running_loop().run_in_executor(None, act, *arguments)
 
 
 async def _in_steps(step: Callable[[], Answer | None]) -> Answer:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field
 
@@ -15,7 +15,6 @@ from databus.relay.relay import Relay
 _NO_SUCH = {404: "Unknown physical source", 503: "Its files cannot be used"}
 _REFUSED = {409: "It cannot be; the message says why, and nothing was changed"}
 _MOST = 1000
-Done = TypeVar("Done")
 
 
 class NewSource(ApiModel):
@@ -110,17 +109,17 @@ class ChangesApi:
     async def change(self, call: Call) -> Listing:
         """Add and remove tables and patterns of a physical source."""
         name, body = call.path["name"], call.body
-        await _in_thread(self._relay.changes.change, name, body.add, body.remove)
+        await asyncio.to_thread(self._relay.changes.change, name, body.add, body.remove)
         return self._listing(name)
 
     async def add(self, call: Call) -> Listing:
         """Add a physical source."""
-        return self._listing(await _in_thread(self._relay.changes.add, call.body.settings))
+        return self._listing(await asyncio.to_thread(self._relay.changes.add, call.body.settings))
 
     async def remove(self, call: Call) -> RemovedSource:
         """Remove a physical source."""
         name = call.path["name"]
-        folder = await _in_thread(self._relay.changes.remove, name)
+        folder = await asyncio.to_thread(self._relay.changes.remove, name)
         return RemovedSource(name=name, files=str(folder))
 
     def _listing(self, name: str) -> Listing:
@@ -132,7 +131,3 @@ class ChangesApi:
             patterns=list(settings.patterns.texts),
             found=list(settings.found),
         )
-
-
-async def _in_thread(act: Callable[..., Done], *arguments: object) -> Done:
-    return await asyncio.get_running_loop().run_in_executor(None, act, *arguments)

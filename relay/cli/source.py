@@ -10,10 +10,10 @@ from typing import IO
 import click
 
 from databus.cli.api_client import ApiClient, access_options, named_server
+from databus.relay.admin.changes_api import Listing
 from databus.relay.admin.models import PhysicalSources, PhysicalSourceView, Problems
-from databus.relay.cli.source_changes import add, change, lines_of, listing_of, remove
+from databus.relay.cli.source_changes import add, change, lines_of, remove
 from databus.relay.cli.top import DEFAULT_RELAY
-from databus.schemas.errors import ServerError
 
 _POLL_S = 0.2
 _REPAIR_S = 600.0  # the log is read for later statements about the table
@@ -43,16 +43,12 @@ def list_sources(relay: str, token_file: Path | None, tls_ca: Path | None) -> No
     """
     server = named_server(relay, token_file, tls_ca)
     found = server.get_json("/api/v1/physicalSources")
-    try:
-        sources = PhysicalSources.model_validate(found).physical_sources
-    except ValueError as error:
-        raise ServerError(server.url, f"its answer is not valid: {error}") from None
-    for one in sources:
+    for one in server.read(PhysicalSources, found).physical_sources:
         problem = f": {one.problem}" if one.problem else ""
         role = "" if one.role is None else f"  {one.role.words}"
         click.echo(f"{one.name}  {one.state}  epoch {one.epoch}  {one.uri}{role}{problem}")
         listing = server.get_json(f"/api/v1/physicalSources/{one.name}/sources")
-        click.echo("\n".join(lines_of(listing_of(server, listing))))
+        click.echo("\n".join(lines_of(server.read(Listing, listing))))
 
 
 @source.command()
@@ -81,11 +77,11 @@ def switch(
     """
     server = named_server(relay, token_file, tls_ca)
     path = f"/api/v1/physicalSources/{name}"
-    seen = _view(server, server.post_json(f"{path}/switch", {"uri": uri}))
+    seen = server.read(PhysicalSourceView, server.post_json(f"{path}/switch", {"uri": uri}))
     end = time.monotonic() + wait_s
     while seen.state != "running" and seen.uri == uri and time.monotonic() < end:
         time.sleep(_POLL_S)
-        seen = _view(server, server.get_json(path))
+        seen = server.read(PhysicalSourceView, server.get_json(path))
     if seen.state != "running" or seen.uri != uri:
         problem = seen.problem or _newest_problem(server, name)
         raise click.ClickException(
@@ -132,18 +128,12 @@ def repair(
         "scn": None if scn is None else str(scn),
         "createTable": "" if create_table is None else create_table.read(),
     }
-    seen = _view(server, server.post_json(f"/api/v1/physicalSources/{name}/repair", body))
+    seen = server.read(
+        PhysicalSourceView, server.post_json(f"/api/v1/physicalSources/{name}/repair", body)
+    )
     click.echo(f"{stopped} is captured again; {name} is {seen.state}")
 
 
 def _newest_problem(server: ApiClient, name: str) -> str:
     problems = Problems.model_validate(server.get_json("/api/v1/problems")).problems
     return next((one.text for one in problems if one.physical_source == name), "none")
-
-
-def _view(server: ApiClient, value: object) -> PhysicalSourceView:
-    """Return the state of a physical source; raise ServerError if it is not valid."""
-    try:
-        return PhysicalSourceView.model_validate(value)
-    except ValueError as error:
-        raise ServerError(server.url, f"its answer is not valid: {error}") from None

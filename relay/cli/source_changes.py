@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from databus.cli.api_client import ApiClient, access_options, named_server
+from databus.cli.api_client import access_options, named_server
 from databus.relay.admin.changes_api import Listing, RemovedSource
 from databus.relay.cli.top import DEFAULT_RELAY
-from databus.schemas.errors import ServerError
 
 _ROOT = "/api/v1/physicalSources"
 _relay = click.option("--relay", default=DEFAULT_RELAY, show_default=True, help="URL of the relay.")
@@ -52,7 +51,7 @@ def add(
     if start is not None:
         settings["start"] = start
     server = named_server(relay, token_file, tls_ca)
-    _print(listing_of(server, server.post_json(_ROOT, {"settings": settings})))
+    _print(server.read(Listing, server.post_json(_ROOT, {"settings": settings})))
 
 
 @click.command()
@@ -83,7 +82,7 @@ def change(
         raise click.UsageError("say what to change: --add TABLE, --remove TABLE")
     server = named_server(relay, token_file, tls_ca)
     body = {"add": list(added), "remove": list(removed)}
-    _print(listing_of(server, server.post_json(f"{_ROOT}/{name}/sources", body)))
+    _print(server.read(Listing, server.post_json(f"{_ROOT}/{name}/sources", body)))
 
 
 @click.command()
@@ -103,20 +102,8 @@ def remove(name: str, yes: bool, relay: str, token_file: Path | None, tls_ca: Pa
     if not yes:
         click.confirm(f"Stop serving all sources of {name}?", abort=True)
     server = named_server(relay, token_file, tls_ca)
-    answer = server.post_json(f"{_ROOT}/{name}/remove", {})
-    try:
-        found = RemovedSource.model_validate(answer)
-    except ValueError as error:
-        raise ServerError(server.url, f"its answer is not valid: {error}") from None
+    found = server.read(RemovedSource, server.post_json(f"{_ROOT}/{name}/remove", {}))
     click.echo(f"{name} is removed; its files are in {found.files}")
-
-
-def listing_of(server: ApiClient, value: object) -> Listing:
-    """Return what a physical source captures; raise ServerError if it is not valid."""
-    try:
-        return Listing.model_validate(value)
-    except ValueError as error:
-        raise ServerError(server.url, f"its answer is not valid: {error}") from None
 
 
 def lines_of(found: Listing) -> list[str]:

@@ -1,8 +1,7 @@
 """A filter as SQL text: a condition over a row's columns, evaluated by the client.
 
-The same subset of SQL as the Spark reader's option `where`, with MySQL's quotes: comparisons of
-columns and literals, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT and parentheses, with three-valued
-logic. Anything else is refused when the filter is given.
+The subset of SQL is that of `sql_condition`, with MySQL's quotes. Texts are compared exactly,
+whatever the collation of their column.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from databus.client.events.data_event import DataEvent
+from databus.client.events.sql_condition import SqlCondition
 from databus.schemas.errors import RowError, SettingsError
 from databus.schemas.event.metadata import Op
 
@@ -27,8 +25,6 @@ Row = Mapping[str, Any]
 Value = Callable[[Row], Any]
 Truth = Callable[[Row], bool | None]  # None = NULL: neither true nor false
 
-_DIALECT = "mysql"
-_UNDERSTOOD = {"this", "expression", "expressions", "low", "high", "negate"}
 _COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], bool]] = {
     exp.EQ: operator.eq,
     exp.NEQ: operator.ne,
@@ -51,16 +47,10 @@ def row_condition(text: str) -> RowCondition:
     return RowCondition(text)
 
 
-class RowCondition:
+class RowCondition(SqlCondition[Truth]):
     """Decides whether an event is wanted. Thread-safe."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        try:
-            parsed: Any = sqlglot.parse_one(text, dialect=_DIALECT)
-        except SqlglotError as error:
-            raise self._refusal(f"is not an SQL condition: {error}") from error
-        self._truth = self._truth_of(parsed)
+    dialect = "mysql"
 
     def wants(self, event: DataEvent) -> bool:
         """Whether the row is wanted, or the row before an update.
@@ -78,7 +68,7 @@ class RowCondition:
 
     def _holds(self, event: DataEvent, row: Row) -> bool:
         try:
-            return self._truth(row) is True
+            return self.truth(row) is True
         except _MissingError as error:
             name = str(error)
             if name not in event.known_columns:
@@ -90,44 +80,29 @@ class RowCondition:
         except TypeError as error:
             raise RowError(event.source, "?", f"filter {self.text!r}: {error}") from error
 
-    def _truth_of(self, node: exp.Expr) -> Truth:
-        # An argument that a newer sqlglot adds must be refused, not ignored.
-        if {name for name, value in node.args.items() if value} - _UNDERSTOOD:
-            raise self._unknown(node)
-        found = self._positive(node)
-        return _negated(found) if node.args.get("negate") else found
+    def _negated(self, truth: Truth) -> Truth:
+        def negated(row: Row) -> bool | None:
+            found = truth(row)
+            return None if found is None else not found
 
-    def _positive(self, node: exp.Expr) -> Truth:
-        match node:
-            case exp.Paren(this=inner):
-                return self._truth_of(inner)
-            case exp.And(this=left, expression=right):
-                return _both(self._truth_of(left), self._truth_of(right))
-            case exp.Or(this=left, expression=right):
-                one, other = _negated(self._truth_of(left)), _negated(self._truth_of(right))
-                return _negated(_both(one, other))
-            case exp.Not(this=inner):
-                return _negated(self._truth_of(inner))
-            case exp.Is(this=inner, expression=exp.Null()):
-                column = self._value(inner)
-                return lambda row: column(row) is None
-            case exp.Between():
-                low, high = node.args["low"], node.args["high"]
-                first = self._compared(exp.GTE, node.this, low)
-                return _both(first, self._compared(exp.LTE, node.this, high))
-            case exp.In() if node.expressions:
-                others = [
-                    _negated(self._compared(exp.EQ, node.this, one)) for one in node.expressions
-                ]
-                found = others[0]
-                for other in others[1:]:
-                    found = _both(found, other)
-                return _negated(found)
-            case exp.Like(this=inner, expression=exp.Literal(is_string=True) as pattern):
-                return _like(self._value(inner), _pattern(pattern.this))
-        if type(node) in _COMPARISONS:
-            return self._compared(type(node), node.this, node.expression)
-        raise self._unknown(node)
+        return negated
+
+    def _both(self, one: Truth, other: Truth) -> Truth:
+        def both(row: Row) -> bool | None:
+            first = one(row)
+            if first is False:
+                return False
+            second = other(row)
+            return second if first or second is False else None
+
+        return both
+
+    def _either(self, one: Truth, other: Truth) -> Truth:
+        return self._negated(self._both(self._negated(one), self._negated(other)))
+
+    def _is_null(self, node: exp.Expr) -> Truth:
+        column = self._value(node)
+        return lambda row: column(row) is None
 
     def _compared(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> Truth:
         if not isinstance(left, exp.Column) and not isinstance(right, exp.Column):
@@ -139,6 +114,19 @@ class RowCondition:
             if a is None or b is None:
                 return None
             return compare(*_comparable(a, b))
+
+        return truth
+
+    def _like(self, node: exp.Expr, pattern: str) -> Truth:
+        column, compiled = self._value(node), _pattern(pattern)
+
+        def truth(row: Row) -> bool | None:
+            value = column(row)
+            if value is None:
+                return None
+            if not isinstance(value, str):
+                raise TypeError(f"LIKE needs a text, and this is {value!r}")
+            return compiled.fullmatch(value) is not None
 
         return truth
 
@@ -156,7 +144,9 @@ class RowCondition:
         raise self._unknown(node)
 
     def _unknown(self, node: exp.Expr) -> SettingsError:
-        return self._refusal(f"{node.sql(dialect=_DIALECT)!r} is not understood; use `if` instead")
+        return self._refusal(
+            f"{node.sql(dialect=self.dialect)!r} is not understood; use `if` instead"
+        )
 
     def _refusal(self, problem: str) -> SettingsError:
         return SettingsError(f"filter {self.text!r}: {problem}")
@@ -214,37 +204,6 @@ def _span(text: str) -> timedelta:
         raise TypeError(f"{text!r} is no time such as '12:30:00'")
     span = timedelta(hours=int(found[2]), minutes=int(found[3]), seconds=float(found[4] or 0))
     return -span if found[1] else span
-
-
-def _negated(truth: Truth) -> Truth:
-    def negated(row: Row) -> bool | None:
-        found = truth(row)
-        return None if found is None else not found
-
-    return negated
-
-
-def _both(one: Truth, other: Truth) -> Truth:
-    def both(row: Row) -> bool | None:
-        first = one(row)
-        if first is False:
-            return False
-        second = other(row)
-        return second if first or second is False else None
-
-    return both
-
-
-def _like(column: Value, pattern: re.Pattern[str]) -> Truth:
-    def truth(row: Row) -> bool | None:
-        value = column(row)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            raise TypeError(f"LIKE needs a text, and this is {value!r}")
-        return pattern.fullmatch(value) is not None
-
-    return truth
 
 
 def _pattern(like: str) -> re.Pattern[str]:

@@ -41,7 +41,7 @@ HOMES = {
     "pyspark": ["client/spark/*.py"],
     "sqlalchemy": ["client/spark/targets/sql*.py", "databus/leases/sql_records.py"],
     "sqlglot": [
-        "client/events/row_condition.py",
+        "client/events/*_condition.py",
         "client/spark/sql/*.py",
         "client/spark/arrow/predicate.py",
     ],

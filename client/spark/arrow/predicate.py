@@ -11,18 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
+from databus.client.events.sql_condition import SqlCondition
 from databus.schemas.errors import SettingsError
 
 DIALECT = "spark"
-_UNDERSTOOD = {"this", "expression", "expressions", "low", "high", "negate"}
 _COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], pc.Expression]] = {
     exp.EQ: lambda a, b: a == b,
     exp.NEQ: lambda a, b: a != b,
@@ -33,22 +32,19 @@ _COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], pc.Expression]] = {
 }
 
 
-class RowCondition:
+class RowCondition(SqlCondition[pc.Expression]):
     """A condition over the columns of a schema.
 
     Raises SettingsError, with the option's name, for unsupported SQL and for unknown
     columns.
     """
 
+    dialect = DIALECT
+
     def __init__(self, text: str, schema: pa.Schema) -> None:
-        self._text = text
         self._schema = schema
         self._names: set[str] = set()
-        try:
-            parsed: Any = sqlglot.parse_one(text, dialect=DIALECT)
-        except SqlglotError as error:
-            raise self._refusal(f"is not an SQL condition: {error}") from error
-        self.expression = self._truth(parsed)
+        super().__init__(text)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -57,40 +53,21 @@ class RowCondition:
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows for which the condition is true."""
-        return batch.filter(self.expression)
+        return batch.filter(self.truth)
 
-    def _truth(self, node: exp.Expr) -> pc.Expression:
-        # An argument that a newer sqlglot adds must be refused, not ignored.
-        if {name for name, value in node.args.items() if value} - _UNDERSTOOD:
-            raise self._unknown(node)
-        found = self._positive(node)
-        return ~found if node.args.get("negate") else found
+    def _negated(self, truth: pc.Expression) -> pc.Expression:
+        return ~truth
 
-    def _positive(self, node: exp.Expr) -> pc.Expression:
-        match node:
-            case exp.Paren(this=inner):
-                return self._truth(inner)
-            case exp.And(this=left, expression=right):
-                return self._truth(left) & self._truth(right)
-            case exp.Or(this=left, expression=right):
-                return self._truth(left) | self._truth(right)
-            case exp.Not(this=inner):
-                return ~self._truth(inner)
-            case exp.Is(this=inner, expression=exp.Null()):
-                return self._column(inner)[0].is_null()
-            case exp.Between():
-                low, high = node.args["low"], node.args["high"]
-                first = self._compare(exp.GTE, node.this, low)
-                return first & self._compare(exp.LTE, node.this, high)
-            case exp.In() if node.expressions:
-                return self._any_of(node)
-            case exp.Like(this=inner, expression=exp.Literal(is_string=True) as pattern):
-                return self._like(inner, pattern.this)
-        if type(node) in _COMPARISONS:
-            return self._compare(type(node), node.this, node.expression)
-        raise self._unknown(node)
+    def _both(self, one: pc.Expression, other: pc.Expression) -> pc.Expression:
+        return one & other
 
-    def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> pc.Expression:
+    def _either(self, one: pc.Expression, other: pc.Expression) -> pc.Expression:
+        return one | other
+
+    def _is_null(self, node: exp.Expr) -> pc.Expression:
+        return self._column(node)[0].is_null()
+
+    def _compared(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> pc.Expression:
         compare = _COMPARISONS[kind]
         if isinstance(left, exp.Column) and isinstance(right, exp.Column):
             (one, one_type), (other, other_type) = self._column(left), self._column(right)
@@ -108,11 +85,8 @@ class RowCondition:
     def _any_of(self, node: exp.In) -> pc.Expression:
         field, of_type = self._column(node.this)
         of_column = [self._literal(one, of_type, node.this.name) for one in node.expressions]
-        found = field == of_column[0]
         # Not is_in: with a NULL in the list the result must be NULL, not false.
-        for literal in of_column[1:]:
-            found = found | (field == literal)
-        return found
+        return reduce(self._either, [field == literal for literal in of_column])
 
     def _like(self, node: exp.Expr, pattern: str) -> pc.Expression:
         field, of_type = self._column(node)
@@ -175,7 +149,7 @@ class RowCondition:
         )
 
     def _refusal(self, problem: str) -> SettingsError:
-        return SettingsError(f"where = {self._text!r}: {problem}")
+        return SettingsError(f"where = {self.text!r}: {problem}")
 
 
 def _is_text(of_type: pa.DataType) -> bool:

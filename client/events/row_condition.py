@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -179,7 +179,11 @@ def _comparable(a: Any, b: Any) -> tuple[Any, Any]:
         if isinstance(one, str) and isinstance(other, date):
             parsed = _moment(one, other)
             return (other, parsed) if is_turned else (parsed, other)
-    if type(a) is type(b) or (isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS)):
+    if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS):
+        # As a database does: 0.1 as a double is not 0.1 exactly.
+        is_inexact = isinstance(a, float) or isinstance(b, float)
+        return (float(a), float(b)) if is_inexact else (a, b)
+    if type(a) is type(b):
         return a, b
     raise TypeError(f"{type(a).__name__} {a!r} cannot be compared with {type(b).__name__} {b!r}")
 
@@ -191,9 +195,13 @@ def _moment(text: str, like: date) -> date:
     except ValueError as error:
         raise TypeError(f"{text!r} is no date or time") from error
     if not isinstance(like, datetime):
+        if found.time() != time():
+            raise TypeError(f"{text!r} is a time, and the column has dates")
         return found.date()
     if like.tzinfo is None:
-        return found.replace(tzinfo=None)
+        if found.tzinfo is not None:
+            raise TypeError(f"{text!r} has a zone, and the column has none")
+        return found
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

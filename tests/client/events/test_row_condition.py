@@ -63,6 +63,28 @@ def test_times_are_compared_as_moments(text: str) -> None:
     assert wants(text, {"id": 1, "at": AT})
 
 
+def test_a_double_is_compared_as_a_double() -> None:
+    row = {"id": 1, "share": 0.1}
+    assert wants("share = 0.1 AND share IN (0.1, 7) AND share >= 0.1", row)
+    assert not wants("share <> 0.1 OR share > 0.1", row)
+
+
+def test_texts_are_compared_exactly() -> None:
+    assert not wants("item = 'Tea' OR item = 'tea '")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("day >= '2026-02-03 12:00'", "is a time, and the column has dates"),
+        ("at > '2026-02-03 12:00+01:00'", "has a zone, and the column has none"),
+    ],
+)
+def test_a_literal_of_another_kind_of_time_is_an_error_and_not_cut(text: str, problem: str) -> None:
+    with pytest.raises(RowError, match=problem):
+        wants(text, ROW | {"at": AT.replace(tzinfo=None)})
+
+
 def test_a_time_of_sql_is_compared_as_a_span() -> None:
     row = {"id": 1, "lasts": timedelta(hours=-30, microseconds=-500_000)}
     assert wants("lasts = '-30:00:00.5' AND lasts < '-29:59' AND '00:00:00' > lasts", row)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
 import socket
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from databus.conf.settings import HttpSettings, PairSettings
 from databus.demo.cli import exit_code
 from databus.demo.processes import child_environment, free_port, python_module, wait_until
 from databus.demo.show import BOOTSTRAP_PORT, RELAY_PORT
+from tests.demo.terminals import in_a_terminal
 
 LAST_LINE = r"delivered {n} of {n} changes, in order, p50 \d+\.\d ms, p99 \d+\.\d ms"
 LONG_S = 60.0
@@ -229,22 +229,6 @@ def test_on_a_terminal_it_is_a_live_table(demo: Demo) -> None:
         assert seen in text
     assert re.search(LAST_LINE.format(n=40), text)
     demo.assert_nothing_is_left()
-
-
-def in_a_terminal(start: Callable[[int], None]) -> str:
-    """Return everything that a process writes to a terminal of its own."""
-    ours, theirs = pty.openpty()
-    start(theirs)
-    os.close(theirs)
-    read = bytearray()
-    try:
-        while part := os.read(ours, 65536):
-            read += part
-    except OSError:
-        pass  # how Linux says that the other side was closed
-    finally:
-        os.close(ours)
-    return read.decode(errors="replace")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.demo.terminals import in_a_terminal
 from tools.repository import ROOT
 from tools.show_progress import line_of, newest_line, run
 
@@ -33,19 +32,14 @@ def test_a_failure_shows_all_that_was_printed_and_has_its_exit_code() -> None:
 
 
 def test_on_a_terminal_one_line_has_the_seconds_and_the_newest_output() -> None:
-    ours, theirs = pty.openpty()
-    with subprocess.Popen([*TOOL, sys.executable, "-c", SLOW], stdout=theirs) as process:
-        os.close(theirs)
-        read = bytearray()
-        try:
-            while part := os.read(ours, 4096):
-                read += part
-        except OSError:
-            pass  # how Linux says that the other side was closed
-        finally:
-            os.close(ours)
-    assert process.returncode == 0
-    shown = read.decode()
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(terminal: int) -> None:
+        command = [*TOOL, sys.executable, "-c", SLOW]
+        started.append(subprocess.Popen(command, stdout=terminal))
+
+    shown = in_a_terminal(start)
+    assert started[0].wait(10) == 0
     assert "installing … 0 s: Collecting avro" in shown
     assert shown.count("\n") == 1
 

@@ -95,6 +95,16 @@ class Node:
 
 
 @contextmanager
+def made(folder: Path) -> Iterator[Node]:
+    """Make `databus run` of `relay.toml` in a folder, not started; it is stopped at the end."""
+    node = Node(folder, "run", "-c", folder / "relay.toml")
+    try:
+        yield node
+    finally:
+        node.child.stop(20)
+
+
+@contextmanager
 def started(folder: Path, uri: str, *words: object) -> Iterator[Node]:
     """Type `databus quickstart`, and stop it at the end; `start` waits until it serves."""
     command = ("quickstart", uri, "--yes", "--folder", folder / "databus", *words)

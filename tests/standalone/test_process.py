@@ -19,6 +19,7 @@ from tests.standalone.nodes import (
     ROWS,
     Node,
     SqliteOrders,
+    made,
     make_shop,
     read_until_equal,
     sqlite_source,
@@ -33,12 +34,9 @@ SOURCE = {"name": "shop", "uri": "sqlite:/shop.db", "sources": ["shop.orders"]}
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """Make `databus run` of `relay.toml`, stopped at the end."""
-    made = Node(tmp_path, "run", "-c", tmp_path / "relay.toml")
-    try:
-        yield made
-    finally:
-        made.child.stop(20)
+    """`databus run` of `relay.toml`, not started."""
+    with made(tmp_path) as node:
+        yield node
 
 
 def test_a_client_gets_the_rows_from_before_and_every_change_while_a_writer_goes_on(

@@ -197,6 +197,13 @@ def test_no_request_runs_any_more_when_the_work_is_stopped(
     assert not caplog.records
 
 
+def run_program(text: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python to its end."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", text]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+
+
 HELD_UP = """
 import asyncio, signal, os, threading, time
 from prometheus_client import CollectorRegistry
@@ -217,9 +224,7 @@ service.run(service.Service(
 
 
 def test_whatever_holds_a_process_up_it_ends_in_time_and_says_what_it_did_not_wait_for() -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", HELD_UP]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    ended = run_program(HELD_UP)
     assert ended.returncode == 0
     assert "ended after 0.7 s without waiting for" in ended.stderr
     assert "asyncio_0" in ended.stderr
@@ -243,9 +248,7 @@ service.run(service.Service(
 
 
 def test_a_task_that_dies_ends_the_daemon_in_order_with_an_error() -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", LOSES_A_TASK]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    ended = run_program(LOSES_A_TASK)
     assert ended.returncode == 1
     assert "the kettle has died, and so the process ends: oh" in ended.stderr
     assert ended.stdout.endswith("stopped\n")

@@ -14,7 +14,7 @@ from databus.relay.admin.page_parts.bootstrap_beside import Pairs
 from tests.page.browsing import visiting
 from tests.page.fake_relay import FakeRelay
 from tests.page.scene import playing
-from tests.standalone.nodes import Node, make_shop, sqlite_source
+from tests.standalone.nodes import Node, made, make_shop, sqlite_source
 
 MANY = 4000
 RATE = "most_rows_per_s = 400"  # so that the seeding can be looked at
@@ -22,12 +22,9 @@ RATE = "most_rows_per_s = 400"  # so that the seeding can be looked at
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """Make `databus run` of `relay.toml`, stopped at the end."""
-    made = Node(tmp_path, "run", "-c", tmp_path / "relay.toml")
-    try:
-        yield made
-    finally:
-        made.child.stop(20)
+    """`databus run` of `relay.toml`, not started."""
+    with made(tmp_path) as node:
+        yield node
 
 
 @pytest.mark.timeout(120)

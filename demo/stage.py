@@ -3,8 +3,8 @@
     with Stage("sqlite", statements, ("shop.orders",)) as stage:
         stage.relay.kill(); stage.start_relay()
 
-Everything is in one temporary folder. When the block ends, the folder is removed and all
-processes that were started through the stage are stopped.
+Everything is in one folder, by default a temporary one, which is removed when the block ends. All
+processes that were started through the stage are stopped then.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Stage:
     """Database and relay on a free port; a context manager.
 
     `statements` create the tables; `ring_bytes` is the ring's size as in the settings;
-    `command_module` is run as `databus`; `physical_source` names the database. Raises
-    ChildError when the relay does not start.
+    `command_module` is run as `databus`; `physical_source` names the database. A given `folder`
+    stays. Raises ChildError when the relay does not start.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Stage:
         ring_bytes: str = "16MiB",
         command_module: str = "databus.cli.main",
         physical_source: str = "shop",
+        folder: Path | None = None,
     ) -> None:
         self.dialect: Dialect = dialect
         self.port = port or free_port()
@@ -61,6 +62,7 @@ class Stage:
         self._ring_bytes = ring_bytes
         self._command_module = command_module
         self._physical_source = physical_source
+        self._given_folder = folder
         self._stack = ExitStack()
         self._bootstrap: Child | None = None
         self._bootstrap_port = bootstrap_port
@@ -82,7 +84,7 @@ class Stage:
         return made
 
     def __enter__(self) -> Stage:
-        self.folder = Path(tempfile.mkdtemp(prefix="databus-demo-"))
+        self.folder = self._given_folder or Path(tempfile.mkdtemp(prefix="databus-demo-"))
         self.settings_file = self.folder / "relay.toml"
         command = python_module(self._command_module, "relay", "run", "-c", self.settings_file)
         self.relay = self.child("relay", command)
@@ -146,6 +148,8 @@ class Stage:
         for child in reversed(self.children):
             child.stop()
         self._stack.close()
+        if self._given_folder is not None:
+            return
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.folder.exists():
             sys.stderr.write(f"left behind: {self.folder}\n")

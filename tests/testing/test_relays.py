@@ -61,6 +61,9 @@ def test_after_a_kill_it_goes_on_at_its_address() -> None:
 
 def test_a_relay_that_cannot_start_says_why(tmp_path: Path) -> None:
     no_key = 'CREATE TABLE "we\'ird ""name" (id INTEGER PRIMARY KEY) WITHOUT ROWID'
-    (tmp_path / "relay-data").write_text("a file where a folder must be")
-    with pytest.raises(ChildError, match="relay-data"), running_relay(no_key, folder=tmp_path):
+    (tmp_path / "relay").write_text("a file where a folder must be")
+    with (
+        pytest.raises(ChildError, match=str(tmp_path / "relay")),
+        running_relay(no_key, folder=tmp_path),
+    ):
         pass

@@ -36,7 +36,7 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "log verify": ("tests/relay/cli/test_log.py", 'databus("verify", '),
     "quickstart": ("tests/standalone/cli/test_quickstart.py", '["quickstart", "--no-run"'),
     "relay run": ("docs/getting-started.md", "databus relay run -c relay.toml"),
-    "run": ("tests/standalone/test_process.py", 'Node(tmp_path, "run", "-c"'),
+    "run": ("tests/standalone/nodes.py", 'Node(folder, "run", "-c"'),
     "schema check": ("tests/registry/test_cli.py", '"check"'),
     "schema generate": ("tests/relay/cli/test_schema.py", '"generate"'),
     "schema list": ("tests/registry/test_cli.py", '"list"'),

@@ -25,7 +25,7 @@ WINDOWS_PER_BATCH = 4
 BATCHES = 6
 # How long a batch may take at most until the process dies; a bit longer after each death,
 # so that a machine that has other things to do gets to the end, too.
-LONGEST_LIFE_S = 0.1
+LONGEST_LIFE_S = 0.001
 GROWTH = 1.4
 
 

@@ -100,7 +100,8 @@ class Dispatch:
         one = consumers[0] if len(consumers) == 1 else None
         # The events of one consumer's callbacks need not exist all at once.
         is_each = one is not None and one.on_data_events is None and not read.window.statements
-        is_each = is_each and not self.failing.is_active
+        is_whole = not self.failing.is_active
+        is_each = is_each and is_whole
         groups = group_events(read, are_tracked_later=True, are_one_by_one=is_each)
         try:
             changes = self.watch.due(read) if self._is_watching else ()
@@ -109,7 +110,7 @@ class Dispatch:
                 with_its = groups
                 if read.window.statements:
                     with_its = add_statements(groups, read, each.statement_kinds)
-                if self.failing.is_active:
+                if not is_whole:
                     with_its = self.failing.left(with_its)
                 found = self._deliver_to(each, scn, with_its, changes)
                 if found is not _SUCCESS:
@@ -122,7 +123,7 @@ class Dispatch:
             self._caller.end()
             track_kept(groups)
         self._failures = 0
-        if self.failing.is_active:
+        if not is_whole:
             self.failing.forget()
         return _SUCCEEDED if result is _SUCCESS else Outcome(result)
 

@@ -40,6 +40,7 @@ class Commits:
         """
         if self._is_automatic:
             self._yielded.clear()
+            return made
         if not self._yielded:
             return made
         self._behind = made

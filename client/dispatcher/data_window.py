@@ -36,16 +36,17 @@ class DataWindow:
     again, and those deleted since the first attempt come as deletes.
     """
 
-    __slots__ = ("_commit", "_lent", "_read", "begins_bootstrap")
+    __slots__ = ("_commit", "_lent", "_number", "_read", "begins_bootstrap")
 
     def __init__(
         self,
         read: ReadWindow | BootstrapPage,
         begins_bootstrap: bool = False,
-        commit: Callable[[], None] = lambda: None,
+        commit: Callable[[int], None] = lambda _number: None,
+        number: int = 0,
     ) -> None:
         self._read = read
-        self._commit = commit
+        self._commit, self._number = commit, number
         self._lent: LentEvents | None = None
         self.begins_bootstrap = begins_bootstrap
 
@@ -56,7 +57,7 @@ class DataWindow:
         `checkpoint_every_s` after the next window was requested. Raises CheckpointError if it
         cannot be written now, or if the iteration has ended.
         """
-        self._commit()
+        self._commit(self._number)
 
     @property
     def scn(self) -> int:

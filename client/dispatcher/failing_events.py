@@ -24,21 +24,18 @@ class FailingEvents:
 
     def __init__(self, on_failure: OnFailure = "stop") -> None:
         self.count = 0  # that were set aside
+        # Whether the window is to be delivered otherwise than it is; read for each window.
+        self.is_active = False
         self._on_failure = on_failure
         self._aside: set[tuple[int, int, int]] = set()
         self._are_alone = False
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the window is to be delivered otherwise than it is."""
-        return self._are_alone or bool(self._aside)
 
     def settle(self, failure: Failure, error: ConsumerError) -> ConsumerError | None:
         """Return the error to stop with, or None: `left` says what to deliver instead."""
         if self._on_failure == "stop" or failure.is_fatal or not failure.events:
             return error
         if len(failure.events) > 1:
-            self._are_alone = True
+            self._are_alone = self.is_active = True
             return None
         (event,) = failure.events
         try:
@@ -50,6 +47,7 @@ class FailingEvents:
             found.__cause__ = problem
             return found
         self._aside.add(_place(event))
+        self.is_active = True
         self.count += 1
         return None
 
@@ -70,7 +68,7 @@ class FailingEvents:
     def forget(self) -> None:
         """Forget the window: it was delivered."""
         self._aside.clear()
-        self._are_alone = False
+        self._are_alone = self.is_active = False
 
     def _set_aside(self, event: DataEvent, error: ConsumerError) -> None:
         if callable(self._on_failure):

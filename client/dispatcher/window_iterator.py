@@ -83,6 +83,7 @@ class WindowIterator:
             rule.wrote,
         )
         self._given_at_s = 0.0  # when the current window was yielded
+        self._commit = self.commit  # bound once, for each window
         self._commits = Commits(is_automatic=subscription.auto_commit)
         self._is_over = False
         # `commit` may be called on another thread than the one that iterates.
@@ -202,7 +203,7 @@ class WindowIterator:
             return None
         begins, self._begins_bootstrap = self._begins_bootstrap, False
         number = self._commits.yielded(item.checkpoint)
-        return DataWindow(item, begins, lambda: self.commit(number))
+        return DataWindow(item, begins, self._commit, number)
 
     def _poll(self) -> tuple[bool, DataWindow | None]:
         """Return (whether the iteration has ended, the next window if there is one now)."""
@@ -227,8 +228,11 @@ class WindowIterator:
         elif item.must_be_kept:
             # The end of a phase of a bootstrap must not be repeated after a restart.
             result = Result.CHECKPOINT
-        with self._writing:
-            self._save(self._commits.passed(item.checkpoint), result)
+        made = self._commits.passed(item.checkpoint)
+        with self._writing:  # hot path: `_save`, inlined
+            due = None if made is None else self._rule.after_window(made, result)
+            if due is not None or self.keeper.problem:
+                self.keeper.save(due)
 
     def _save(self, made: Callable[[], Checkpoint] | None, result: Result) -> None:
         """Write a checkpoint if it is due; None = there is no new one."""

@@ -245,7 +245,8 @@ def _wrong(client: ClientView) -> str:
         return ""
     if any(place.by == "kept" and place.is_gone for place in client.positions):
         return LOST_CHECKPOINT
-    return client.last_error
+    # A client that reports says when an error is over.
+    return client.last_error if client.report is None else client.report.problem
 
 
 def worst_position(positions: Sequence[ClientPosition]) -> ClientPosition | None:

@@ -122,6 +122,27 @@ def test_what_a_consumer_says_of_itself_is_shown(browser: Browser, fake: FakeRel
         assert "Rows90,210" in line(page, "ledger").replace(" ", "")
 
 
+@pytest.mark.parametrize(
+    ("state", "has_report", "is_trouble"),
+    [
+        ("live", True, False),
+        ("behind", True, False),  # its report says that it has no problem now
+        ("live", False, False),
+        ("behind", False, True),
+    ],
+)
+def test_an_error_that_is_over_is_no_trouble_any_more(
+    browser: Browser, fake: FakeRelay, state: str, has_report: bool, is_trouble: bool
+) -> None:
+    client = make_client("early", state, last_error="cannot connect", last_error_at=time.time())
+    fake.clients = [client if has_report else client.model_copy(update={"report": None})]
+    with visiting(browser, fake.url) as visit:
+        shown = visit.page.locator(".client .trouble")
+        expect(shown).to_contain_text("cannot connect")
+        assert (shown.get_attribute("data-empty") is None) == is_trouble
+        assert shown.inner_text().startswith("none since") != is_trouble
+
+
 def test_scns_and_large_numbers_are_shown_to_the_last_digit(
     browser: Browser, fake: FakeRelay
 ) -> None:

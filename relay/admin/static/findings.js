@@ -6,6 +6,7 @@ import { distanceWords } from "./distance.js";
 import { clock, duration, plural } from "./format.js";
 import { captureWord, clientWords } from "./marks.js";
 import { worstFirst, worstPosition } from "./order.js";
+import { findingsOfRelays } from "./relays.js";
 
 const NAMED = 3; // consumers with a finding of their own; of more there is one for all
 
@@ -32,7 +33,7 @@ const OF_CONSUMERS = {
 };
 
 /** All findings of a relay that answers. */
-export function findingsOf(relay, sources, clients, pairs) {
+export function findingsOf(relay, sources, clients, pairs, others) {
   // A capture that waits for its disk hears nothing from the database either: one cause, one finding.
   const troubled = new Set(relay.troubles.map(({ physicalSource }) => physicalSource));
   const found = [
@@ -40,6 +41,7 @@ export function findingsOf(relay, sources, clients, pairs) {
     ...sources.filter(({ name }) => !troubled.has(name)).flatMap(ofSource),
     ...Object.keys(OF_CONSUMERS).flatMap((state) => ofConsumers(clients, state)),
     ...pairs.sources.flatMap(ofPair),
+    ...findingsOfRelays(others),
     ...sources.flatMap(ofWarnings),
   ];
   return found.sort((a, b) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level));

@@ -97,7 +97,7 @@ class RelayApi:
         pairs = beside or BootstrapBeside(relay)
         self._tables = TableStatus(relay)
         self.audit = AuditStatus(relay)
-        self.others = RelaysElsewhere(relay.settings.other_relays, relay.clock)
+        self.others = RelaysElsewhere(relay)
         for_page = (ColumnStatus(relay), SettingsStatus(relay), self.audit, self.others)
         parts = (pairs, self._tables, *for_page)
         self._doors = (

@@ -36,6 +36,7 @@ _FRAME_LINES = 10 + ERRORS_SHOWN
 _STATES = {
     ClientState.FALLEN: "bold red",
     ClientState.FALLING: "red",
+    ClientState.AHEAD: "red",
     ClientState.SUSPENDED: "red",
     ClientState.BOOTSTRAPPING: "cyan",
     ClientState.PAUSED: "yellow",

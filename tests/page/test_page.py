@@ -22,7 +22,7 @@ from tests.page.fake_relay import (
 from tests.promises.running import wait_until
 
 EVIL = '<img src="x" onerror="document.title=\'taken\'"><script>document.title="taken"</script>'
-STATES = ("live", "behind", "falling", "fallen", "bootstrapping", "silent")
+STATES = ("live", "behind", "falling", "fallen", "ahead", "bootstrapping", "silent")
 
 
 def line(page: Page, name: str) -> str:
@@ -42,8 +42,8 @@ def test_each_state_has_a_word_a_shape_and_a_colour_of_its_own(
             shape = mark.locator("use").get_attribute("href")
             found[shape] = mark.evaluate("node => getComputedStyle(node).color")
     assert len(found) == len(STATES)
-    # What must be acted on is red; that its shapes differ tells the two apart.
-    assert len(set(found.values())) == len(STATES) - 1
+    # What must be acted on is red; that its shapes differ tells the three apart.
+    assert len(set(found.values())) == len(STATES) - 2
 
 
 def test_the_worst_consumers_come_first_and_most_are_folded(

@@ -18,7 +18,7 @@ from databus.cli.api_client import ApiClient
 from databus.conf.settings import OtherRelaysSettings
 from databus.daemon.http.openapi import ApiModel, Call, Endpoint
 from databus.daemon.tokens import read_token
-from databus.relay.clock import Clock
+from databus.relay.relay import Relay
 from databus.schemas.errors import DatabusError
 
 EVERY_S = 3.0
@@ -78,11 +78,11 @@ class _ClientsAnswer(ApiModel, extra="ignore"):
 class RelaysElsewhere:
     """The endpoint, and what asks the other relays."""
 
-    def __init__(self, settings: OtherRelaysSettings, clock: Clock) -> None:
+    def __init__(self, relay: Relay) -> None:
         """Ask nobody yet."""
-        self._settings, self._clock = settings, clock
-        self._seen = {url: OtherRelay(url=url) for url in settings.urls}
-        self._asked_s = dict.fromkeys(settings.urls, float("-inf"))
+        self._relay = relay
+        self._seen: dict[str, OtherRelay] = {}
+        self._asked_s: dict[str, float] = {}
         self._asking: dict[str, Future[None]] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "other-relays")
         self._is_stopped = False
@@ -94,13 +94,17 @@ class RelaysElsewhere:
 
     async def relays(self, _call: Call) -> OtherRelays:
         """Return what is known of them, which is asked for again when it is some seconds old."""
-        for url in self._seen:
+        for url in self._settings.urls:
             self._ask(url)
         for _ in range(_FIRST_STEPS):
             if not self._waits_for_first():
                 break
             await asyncio.sleep(_FIRST_STEP_S)
         return OtherRelays(relays=list(self._seen.values()))
+
+    @property
+    def _settings(self) -> OtherRelaysSettings:
+        return self._relay.settings.other_relays
 
     def stop(self) -> None:
         """Ask nobody any more; does not wait for an answer."""
@@ -111,15 +115,15 @@ class RelaysElsewhere:
         return any(one.seen_at is None and not one.problem for one in self._seen.values())
 
     def _ask(self, url: str) -> None:
-        now_s, asking = self._clock.monotonic_s(), self._asking.get(url)
+        known = self._seen.setdefault(url, OtherRelay(url=url))
+        asking, now_s = self._asking.get(url), self._relay.clock.monotonic_s()
         if self._is_stopped or (asking is not None and not asking.done()):
             return
-        if now_s - self._asked_s[url] >= EVERY_S:
+        if now_s - self._asked_s.get(url, float("-inf")) >= EVERY_S:
             self._asked_s[url] = now_s
-            self._asking[url] = self._threads.submit(self._look, url)
+            self._asking[url] = self._threads.submit(self._look, url, known.seen_at)
 
-    def _look(self, url: str) -> None:
-        seen_at = self._seen[url].seen_at
+    def _look(self, url: str, seen_at: float | None) -> None:
         try:
             self._seen[url] = self._read(url)
         except DatabusError as error:
@@ -138,7 +142,7 @@ class RelaysElsewhere:
         clients = api.read(_ClientsAnswer, api.get_json("/api/v1/clients"))
         return OtherRelay(
             url=url,
-            seen_at=self._clock.wall_ns() / 1e9,
+            seen_at=self._relay.clock.wall_ns() / 1e9,
             version=relay.version,
             is_healthy=relay.is_healthy,
             sources=sources.physical_sources,

@@ -29,6 +29,7 @@ const BY_PART = {
 const OF_CONSUMERS = {
   fallen: ["has lagged out", "have lagged out", "If it has bootstrap servers it continues from there by itself. Otherwise it has to begin anew."],
   falling: ["is about to be overwritten", "are about to be overwritten", "Look at its callbacks and its last error. A larger ring_bytes or a relay log gives it more time."],
+  ahead: ["is after the newest window", "are after the newest window", "It gets nothing until the relay has captured so far. If the database or the relay's data_dir is a new one, its checkpoint is of the old log: have it begin anew."],
   suspended: ["is stopped by an error", "are stopped by an error", "Mend the cause, then resume or restart it."],
 };
 

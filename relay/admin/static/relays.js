@@ -83,7 +83,7 @@ export function findingsOfRelays(relays) {
     if (word === "gone") return [{ ...about, level: "bad", what: `${relay.url} does not answer`, when: relay.seenAt === null ? "" : `since ${clock(relay.seenAt, relayNow())}`, why: relay.problem, toDo: "Look whether its process runs, and at its log. Nothing is known of its consumers until it answers." }];
     const falling = (relay.clients?.falling ?? 0) + (relay.clients?.fallen ?? 0);
     const ill = relay.sources.filter(({ state }) => !WELL.includes(state));
-    const why = [...ill.map(({ name, problem }) => `${name}: ${problem}`), falling && `${plural(falling, "consumer")} falling or lagged out`].filter(Boolean).join("\n");
+    const why = [...ill.map(({ name, problem }) => `${name}: ${problem}`), falling && `${plural(falling, "consumer")} falling or lagged out`].filter(Boolean).join(" · ");
     if (word !== "error" && !falling) return [];
     return [{ ...about, state: "error", level: "bad", what: `${relay.url} is not well`, when: "", why, toDo: "Open its page: it says what to do." }];
   });

@@ -250,8 +250,7 @@ class MysqlSource(Source):
     def close(self) -> None:
         """Close the connection."""
         dump, self._dump = self._dump, None
-        self._assembler = None
-        self._stopped = None
+        self._assembler = self._stopped = None
         self._is_reading = False
         if dump is not None:
             dump.close()
@@ -377,10 +376,12 @@ class MysqlSource(Source):
         rules, settings = rules_of(variables, dialect), self._settings
         epoch, tell = settings.epoch, self._tell_search
         scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, tell)
+        history = self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0])
+        start = self._history.start_of(start, settings.start, catalog) if is_first else start
         tables = self._tables = WatchedTables(
             names,
             rules,
-            self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0]),
+            history,
             scan,
             allow_cascades=settings.allow_cascades,
             delivers_dml=settings.on_statement == "deliver",

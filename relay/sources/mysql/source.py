@@ -13,7 +13,7 @@ added to `acknowledged_scns`, and capture passes that one position.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -351,7 +351,7 @@ class MysqlSource(Source):
         return SourceStoppedError(self.name, self._scn, text, assembler.position)
 
     def _open(self, after_scn: int | None) -> None:
-        catalog = ServerCatalog(self._address, self._settings, self._scn)
+        catalog = ServerCatalog(self._address, self._settings, self._scn, self._left_out)
         with catalog.session():
             self._begin(catalog, after_scn)
 
@@ -486,10 +486,10 @@ class MysqlSource(Source):
 
         return open_dump
 
-    def _stop_on(self, problems: Sequence[str]) -> None:
+    def _stop_on(self, problems: Sequence[str], tables: Collection[str] = ()) -> None:
         text = "; ".join(problem for problem in problems if problem)
         if text:
-            raise SourceStoppedError(self.name, self._scn, text)
+            raise SourceStoppedError(self.name, self._scn, text, tables=tuple(tables))
 
 
 def _files_of(catalog: ServerCatalog) -> Sequence[LogFile]:

@@ -378,7 +378,12 @@ class RunningClient:
                     "`client.windows(…)` instead, or call it elsewhere"
                 )
             self._sought[key] = place
+            known = {*self._registrations, *self._wanted}
         if registration is None:
+            if known and key not in known:
+                others = "; ".join(f"{name!r} of {', '.join(sources)}" for name, sources in known)
+                text = "seek: %r of %s begins at %s once it is read; this client has %s"
+                log.warning(text, key[0], ", ".join(key[1]), place, others)
             return
         registration.stop()
         if registration.iterator is not None:

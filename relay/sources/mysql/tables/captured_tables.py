@@ -52,8 +52,8 @@ _CALLED = (
     "name, may have"
 )
 _BY = (
-    ". A session did it that was connected before binlog_format was ROW, or has set its own: let it "
-    "reconnect first, or the next statement stops capture again"
+    ". A session did it that was connected before binlog_format was ROW, or has set its own: let "
+    "it reconnect first, or its next statement stops capture again"
 )
 _ASKED = "the statement was not understood, and its table's definition was read from the server"
 _MOST_LAYOUTS = 4096

@@ -387,6 +387,7 @@ class MysqlSource(Source):
             config=settings.file,
             ask=partial(versions_after, catalog, names, scan),
             left_out=self._left_out,
+            hides_values=settings.chooses_columns,
         )
         hours, at = settings.purge_warning_hours, str(start)
         self._findings = findings_of(facts, tables.tables(), at, hours, more)

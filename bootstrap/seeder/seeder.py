@@ -30,7 +30,7 @@ from databus.bootstrap.seeder.row_identity import identity_of
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.relay.sources.table_scan import TableScan
-from databus.relay.sources.table_view import Protected
+from databus.relay.sources.table_view import shown_here
 from databus.schemas.avro_rows import captured_table, schema_id
 from databus.schemas.errors import BootstrapError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import binlog_position
@@ -200,23 +200,12 @@ class Seeder:
                 f"from {captured}: write the same `table` in both settings files",
             )
 
-    def _check_kept_back(self, table: Table, texts: Sequence[str]) -> None:
-        """Raise SourceStoppedError if the relay keeps columns back that would be stored here."""
-        here = Protected.in_table(table)
-        shown = Protected.in_text(texts[-1]).not_in(here) if texts else []
-        if shown:
-            raise SourceStoppedError(
-                self._scan.name,
-                self._store.position().scn,
-                f"source {table.source}: the relay keeps back {', '.join(shown)}, and the settings "
-                "here do not: write the same `columns` and `mask_key_file` in both settings files",
-            )
-
     def _use(self, table: Table, state: SourceState, timestamp_ns: int) -> RowEvents:
         """Return the encoder of a table's rows, after storing their schema."""
         known = self._store.schemas([state.src_id])
         self._check_table(table, [text for _, _, text in known])
-        self._check_kept_back(table, [text for _, _, text in known])
+        if problem := shown_here(table, [text for _, _, text in known]):
+            raise SourceStoppedError(self._scan.name, self._store.position().scn, problem)
         text = Versions(text for _, _, text in known).at(state.seed_scn)
         # The version in force at A, unless the table was altered since.
         is_it = text is not None and describes(text, avro_schema(table))

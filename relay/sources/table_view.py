@@ -8,7 +8,7 @@ did to rows at rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -191,4 +191,18 @@ def shown_as(table: str, column: str, name: str) -> SchemaError:
     return SchemaError(
         f"table {table}: column {column} is kept back by `columns`, and is or may be called {name} "
         f"now, which is not: write {name} where the settings have {column}, and restart the relay"
+    )
+
+
+def shown_here(table: Table, texts: Sequence[str]) -> str:
+    """Return what the relay keeps back of a table and its reader here does not; empty if nothing.
+
+    `texts` are the versions of the relay's schema, the newest last.
+    """
+    shown = Protected.in_text(texts[-1]).not_in(Protected.in_table(table)) if texts else []
+    if not shown:
+        return ""
+    return (
+        f"source {table.source}: the relay keeps back {', '.join(shown)}, and the settings here do "
+        "not: write the same `columns` and `mask_key_file` in both settings files"
     )

@@ -300,7 +300,10 @@ def test_a_table_that_is_not_known_from_before_must_be_read_again() -> None:
 
 
 def test_what_is_not_kept_back_any_more_is_named() -> None:
-    entry = {"exclude": ["password"], "mask": {"email": "hash", "note": "truncate:3"}}
+    entry: dict[str, Any] = {
+        "exclude": ["password"],
+        "mask": {"email": "hash", "note": "truncate:3"},
+    }
     text = avro_schema(view(**entry).table)
     assert rules(entry).weakened(TABLE, text) == []
     assert rules({"mask": {"email": "redact"}}).weakened(TABLE, text) == [

@@ -443,8 +443,8 @@ class PhysicalSourceSettings(Settings):
         """The translation between its sources' names and tables."""
         return SourceNames(self.named_tables)
 
-    def chooses_columns(self, table: str) -> bool:
-        """Return whether columns of a table, by its name in the database, are kept back."""
+    def protects(self, table: str) -> bool:
+        """Return whether a table, by its name in the database, has protected columns."""
         return any(entry.concerns(table) for entry in self.columns)
 
     def by_table(self) -> PhysicalSourceSettings:

@@ -29,7 +29,7 @@ from databus.bootstrap.verify.scratch_table import Candidate, ScratchTable
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.relay.sources.kind import open_scan
 from databus.relay.sources.table_scan import Chunk, TableScan
-from databus.relay.sources.table_view import shown_here
+from databus.relay.sources.table_view import unprotected_here
 from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event.keys import key_maker
@@ -80,7 +80,7 @@ class Verifier:
         self._wait_for_producer(begin_scn)
         table = self._scan.table(source)
         texts = [text for _, _, text in self._store.schemas([state.src_id])]
-        if problem := shown_here(table, texts):
+        if problem := unprotected_here(table, texts):
             raise BootstrapError(problem)
         has_key = bool(table.key_columns)
         comparer = RowComparer(self._store, state, Comparison(source, has_key), self._most_examples)

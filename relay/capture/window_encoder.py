@@ -208,12 +208,12 @@ class WindowEncoder:
         self._registry.register_unchecked([(t.source, avro_schema(t), 0) for t in new])
 
     def _warn_of_weaker(self, tables: Iterable[Table]) -> None:
-        """Warn of what was kept back in the newest version, and is not from now on."""
+        """Warn of what was protected in the newest version, and is not from now on."""
         for table in tables:
             versions = self._registry.versions(self._names.name_of(table.source))
             found = self._columns.weakened(table, versions[-1].text) if versions else ()
             if found:
-                text = "%s: not kept back any more, or otherwise, from the next row on: %s"
+                text = "%s: not protected any more, or otherwise, from the next row on: %s"
                 log.warning(text, table.source, ", ".join(found))
 
     def _named(self, table: Table) -> Table:

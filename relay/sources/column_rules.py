@@ -125,13 +125,13 @@ class ColumnRules:
                     raise self._stopped(text, scn, matching)
 
     def refuse_another_name(self, source: str, text: str) -> None:
-        """Raise SchemaError if a column kept back may have another name; see `table_view`."""
+        """Raise SchemaError if a protected column may have another name; see `table_view`."""
         _, view = self._views.get(source, (None, None))
         if view is not None:
             refuse_another_name(text, view)
 
     def weakened(self, table: Table, text: str) -> list[str]:
-        """Return what a version kept back of a table and is not any more: columns, and how."""
+        """Return what a version protected of a table and is not any more: columns, and how."""
         return Protected.in_text(text).not_in(Protected.in_table(self.table(table)))
 
     def _stopped(self, text: str, scn: int, tables: list[Table]) -> SourceStoppedError:
@@ -190,13 +190,13 @@ class ColumnRules:
             if view is None:
                 continue
             every = {column.name for column in view.raw.columns}
-            hidden = {name for name in every if view.keeps_back(name)}
-            if hidden and hidden <= names and 4 * len(names & every) >= 3 * len(every):
+            protected = {name for name in every if view.protects(name)}
+            if protected and protected <= names and 4 * len(names & every) >= 3 * len(every):
                 raise SchemaError(
                     f"table {table.source} has the columns of {view.raw.source}, of which "
-                    f"{', '.join(sorted(hidden))} must not be captured as they are, and no entry "
-                    "of `columns` names it: add it to the `tables` of one, leave it out of "
-                    "`sources`, or list it there by its name"
+                    f"{', '.join(sorted(protected))} are protected, and no entry of `columns` "
+                    "names it: add it to the `tables` of one, leave it out of `sources`, or list "
+                    "it there by its name"
                 )
 
 

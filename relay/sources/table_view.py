@@ -55,7 +55,7 @@ class TableView:
         """Whether values of the key do not leave the relay as they are."""
         return any(column.mask for column in self.table.key_columns or self.table.columns)
 
-    def keeps_back(self, name: str) -> bool:
+    def protects(self, name: str) -> bool:
         """Return whether a column's values do not leave the relay as they are."""
         return all(one.column.name != name or one.change is not None for one in self.columns)
 
@@ -78,7 +78,7 @@ class TableView:
         """Return what a statement did to the captured values of the rows at rest.
 
         `before` is the view of the table before it, None if it is not known. Raises SchemaError
-        if a column that was kept back is shown under another name now.
+        if a protected column is shown under another name now.
         """
         if change.is_emptied:
             return replace(change, renamed={}, added={}, reload={})
@@ -88,7 +88,7 @@ class TableView:
         if before is None:
             return TableChange.unknown(change.scn, change.before)
         for name, old in change.renamed.items():
-            if before.keeps_back(old) and not self.keeps_back(name):
+            if before.protects(old) and not self.protects(name):
                 raise shown_as(self.table.source, old, name)
         now = {one.column.name: one for one in self.columns}
         was = {one.column.name: one for one in before.columns}
@@ -132,7 +132,7 @@ def _why_reload(one: ViewedColumn, was: ViewedColumn | None, change: TableChange
 
 
 class Protected(NamedTuple):
-    """What a schema version says of columns that are kept back: masks by column, and left out."""
+    """What a schema version says of protected columns: masks by column, and which are left out."""
 
     masks: Mapping[str, str]
     left_out: frozenset[str]
@@ -156,7 +156,7 @@ class Protected(NamedTuple):
         return cls(masked, frozenset(left_out), frozenset(masks) - masked.keys())
 
     def not_in(self, now: Protected) -> list[str]:
-        """Return what is kept back here and is not, or otherwise, in `now`: columns, and how."""
+        """Return what is protected here and is not, or otherwise, in `now`: columns, and how."""
         found = [f"{name} (left out)" for name in self.left_out & now.plain]
         for name, mask in self.masks.items():
             kind, new = _kind(mask), _kind(now.masks.get(name, ""))
@@ -174,28 +174,28 @@ def _kind(mask: str) -> str:
 
 
 def refuse_another_name(text: str, view: TableView) -> None:
-    """Raise SchemaError if a column that was kept back may be shown under another name now.
+    """Raise SchemaError if a protected column may be shown under another name now.
 
     `text` is the version before. What was done to the table since is not known.
     """
     before, now = Protected.in_text(text), Protected.in_table(view.table)
-    kept_back = before.left_out | before.masks.keys()
-    gone = kept_back - {column.name for column in view.raw.columns} - {ALL_OTHERS}
-    new = now.plain - before.plain - kept_back
+    protected = before.left_out | before.masks.keys()
+    gone = protected - {column.name for column in view.raw.columns} - {ALL_OTHERS}
+    new = now.plain - before.plain - protected
     if gone and new:
         raise shown_as(view.raw.source, min(gone), min(new))
 
 
 def shown_as(table: str, column: str, name: str) -> SchemaError:
-    """Return the error about a column that was kept back, and may have another name now."""
+    """Return the error about a protected column that may have another name now."""
     return SchemaError(
-        f"table {table}: column {column} is kept back by `columns`, and is or may be called {name} "
+        f"table {table}: column {column} is protected by `columns`, and is or may be called {name} "
         f"now, which is not: write {name} where the settings have {column}, and restart the relay"
     )
 
 
-def shown_here(table: Table, texts: Sequence[str]) -> str:
-    """Return what the relay keeps back of a table and its reader here does not; empty if nothing.
+def unprotected_here(table: Table, texts: Sequence[str]) -> str:
+    """Return what the relay protects of a table and its reader here does not; empty if nothing.
 
     `texts` are the versions of the relay's schema, the newest last.
     """
@@ -203,6 +203,6 @@ def shown_here(table: Table, texts: Sequence[str]) -> str:
     if not shown:
         return ""
     return (
-        f"source {table.source}: the relay keeps back {', '.join(shown)}, and the settings here do "
+        f"source {table.source}: the relay protects {', '.join(shown)}, and the settings here do "
         "not: write the same `columns` and `mask_key_file` in both settings files"
     )

@@ -23,7 +23,7 @@ def entry(*tables: str, **values: Any) -> dict[str, Any]:
 def test_entries_are_about_tables_by_name_and_by_pattern_in_any_case() -> None:
     found = settings(entry(), entry("crm.*", "!crm.log"))
     tables = ("shop.users", "SHOP.users", "crm.contact", "crm.log", "shop.orders")
-    assert [found.chooses_columns(table) for table in tables] == [True, True, True, False, False]
+    assert [found.protects(table) for table in tables] == [True, True, True, False, False]
 
 
 def test_the_choice_stays_with_settings_that_are_made_of_them() -> None:

@@ -150,10 +150,10 @@ def open_source_table(
     if not digest:
         text = "tables of this kind of source cannot be compared"
         raise SettingsError(f"uri = {physical.uri!r}: {text}")
-    if physical.chooses_columns(physical.names.table_of(source)):
+    if physical.protects(physical.names.table_of(source)):
         raise SettingsError(
-            f"{source}: `columns` in the settings keeps some of its values back, so that the "
-            "database and a target cannot be compared or made equal"
+            f"{source}: `columns` in the settings protects some of its columns, so that database "
+            "and target cannot be compared or made equal"
         )
     only = physical.only([source])
     table: SourceTable = resolve_name(digest)(

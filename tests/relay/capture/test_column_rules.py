@@ -66,7 +66,7 @@ def renamed(*names: str) -> Table:
     return replace(USERS, columns=tuple(columns))
 
 
-def test_no_byte_of_a_window_has_a_value_that_is_kept_back(registry: SchemaRegistry) -> None:
+def test_no_byte_of_a_window_has_a_protected_value(registry: SchemaRegistry) -> None:
     changes = (
         RowChange(USERS, Op.INSERT, ROW, comment="why: s3cret"),
         RowChange(USERS, Op.UPDATE, {**ROW, "name": "Bob"}, before=ROW),
@@ -121,11 +121,11 @@ def test_a_column_is_not_shown_under_a_name_of_which_no_statement_was_seen(
         made = encoder(registry)
     table = renamed(*names)
     row = dict(zip(names, ROW.values(), strict=True))
-    with pytest.raises(UnfitRowError, match=rf"is kept back.*called {names[2]}|called {names[3]}"):
+    with pytest.raises(UnfitRowError, match=rf"is protected.*called {names[2]}|called {names[3]}"):
         made.encode(transaction(9, RowChange(table, Op.INSERT, row)))
     reload = TableChange.unknown(-1, "")
     statement = TableDefined((table.source,), "shop", "?", (TableAltered(table, USERS, reload),))
-    with pytest.raises(UnfitRowError, match="is kept back"):
+    with pytest.raises(UnfitRowError, match="is protected"):
         made.encode(transaction(9, statement))
 
 
@@ -159,7 +159,7 @@ def test_other_settings_make_a_version_from_the_next_row_on(registry: SchemaRegi
     assert found.why_reload, "consumers must read the rows from before again"
 
 
-def test_what_is_not_kept_back_any_more_and_another_key_are_warned_of(
+def test_what_is_not_protected_any_more_and_another_key_are_warned_of(
     registry: SchemaRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
     encoder(registry).publish_first([USERS])
@@ -168,7 +168,7 @@ def test_what_is_not_kept_back_any_more_and_another_key_are_warned_of(
         assert caplog.messages == []
         encoder(registry, MaskKey(b"another key, long enough")).publish_first([USERS])
         encoder(registry, exclude=["password"]).publish_first([USERS])
-    begin = "shop.person: not kept back any more, or otherwise, from the next row on: email "
+    begin = "shop.person: not protected any more, or otherwise, from the next row on: email "
     assert [one.removeprefix(begin) for one in caplog.messages] == [
         "(hash with another key)",
         f"(hash:{KEY.id})",

@@ -259,12 +259,12 @@ def altered(before: Table, after: Table, change: TableChange, **entry: Any) -> T
     return found.altered[0]
 
 
-def test_a_column_that_is_kept_back_cannot_come_out_under_another_name() -> None:
+def test_a_protected_column_cannot_come_out_under_another_name() -> None:
     columns = {"id": "int!", "email": "text", "note": "text"}
     after = table_of({"id": "int!", "mail": "text", "note": "text"})
     change = TableChange(-1, "", renamed={"mail": "email"})
     for entry in ({"exclude": ["email*"]}, {"mask": {"email*": "hash"}}):
-        with pytest.raises(SchemaError, match=r"column email is kept back.*called mail now.*mail"):
+        with pytest.raises(SchemaError, match=r"column email is protected.*called mail now.*mail"):
             altered(table_of(columns), after, change, **entry)
     with pytest.raises(SchemaError, match="has no column email"):
         altered(table_of(columns), after, change, exclude=["email"])
@@ -299,7 +299,7 @@ def test_a_table_that_is_not_known_from_before_must_be_read_again() -> None:
     assert found.change.why_reload
 
 
-def test_what_is_not_kept_back_any_more_is_named() -> None:
+def test_what_is_not_protected_any_more_is_named() -> None:
     entry: dict[str, Any] = {
         "exclude": ["password"],
         "mask": {"email": "hash", "note": "truncate:3"},

@@ -54,7 +54,7 @@ ROWS_EVENTS = _WRITES | _UPDATES | _DELETES
 
 
 # In place of an error that may have the value in it.
-NOT_SHOWN = "its value cannot be read, and is not shown, because `columns` keeps values back"
+NOT_SHOWN = "its value cannot be read, and is not shown, because `columns` protects the table"
 
 
 class PackedColumn(NamedTuple):

@@ -272,7 +272,7 @@ class MysqlTableScan:
         try:
             return rows_of(reading.columns, raw)
         except MisfitError as error:
-            if self._settings.chooses_columns(reading.source):
+            if self._settings.protects(reading.source):
                 problem = f"column {error.column!r}: {NOT_SHOWN}"
                 raise self._stopped(reading.source, problem) from None
             row = raw[error.row]

@@ -110,7 +110,7 @@ def user(number: int, more: str = "") -> str:
 
 
 def write_settings(node: Node, shop: Shop) -> None:
-    """Write the settings of a node that keeps the personal data back."""
+    """Write the settings of a node that protects the personal data."""
     key = node.folder / "mask.key"
     key.write_text("a key of enough characters\n")
     key.chmod(0o600)
@@ -179,7 +179,8 @@ def said_by_doors(node: Node, shop: Shop) -> tuple[bytes, bytes]:
     text = node.file.read_text()
     canal = text.partition("[canal]\nport = ")[2].partition("\n")[0]
     ptubes = int(text.partition("[ptubes]\nport = ")[2].partition("\n")[0])
-    with RecordedClient(f"127.0.0.1:{canal}") as client:
+    client = RecordedClient(f"127.0.0.1:{canal}")
+    with client:
         client.login().subscribe()
         entries: list[SeenEntry] = []
         while not any(entry.table.endswith(".users") for entry in entries[-9:]):

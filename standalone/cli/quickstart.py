@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -175,11 +176,12 @@ def _mysql(login: Login, password: Callable[[], str]) -> Database:
     def look_again(source: PhysicalSourceSettings) -> Found:
         as_capture = replace(
             login,
-            uri=f"{login.capture_uri}/{login.database}",
-            password=login.kept_password(),
+            account=unquote(urlsplit(source.uri).username or login.account),
+            password_file=source.password_file or login.password_file,
             tls_ca=source.tls_ca,
         )
-        return Server(as_capture).look()
+        uri, password = f"{as_capture.capture_uri}/{login.database}", as_capture.kept_password()
+        return Server(replace(as_capture, uri=uri, password=password)).look()
 
     return Database(login.label, lambda: server().look(), look_again, lambda sql: server().run(sql))
 

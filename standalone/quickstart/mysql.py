@@ -22,6 +22,7 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.conf.source_names import NamedTable, source_problems
 from databus.daemon.log_setup import hide
 from databus.doctor.checks import has_errors
+from databus.relay.sources.keys import NO_KEY
 from databus.relay.sources.kind import check_source
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import variable_problems
@@ -29,7 +30,7 @@ from databus.relay.sources.mysql.server.connection import MysqlAddress, address_
 from databus.relay.sources.mysql.server.variables import is_mariadb_of
 from databus.relay.sources.mysql.tables.names import Names
 from databus.schemas.errors import DatabusError, SettingsError
-from databus.standalone.quickstart.found import NO_KEY, Found, FoundTable, Needs, Statement
+from databus.standalone.quickstart.found import Found, FoundTable, Needs, Statement
 
 PASSWORD_BYTES = 18
 _TABLES = """

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.relay.sources.keys import NO_KEY
 from databus.schemas.errors import SettingsError, SourceError
-from databus.standalone.quickstart.found import NO_KEY, Found
+from databus.standalone.quickstart.found import Found
 from databus.standalone.quickstart.mysql import Login, Server
 from tests.mariadb_server import Database, connect
 from tests.relay.sources.certificates import write_certificates

@@ -149,8 +149,9 @@ def answers(node: Node, sources: Sequence[str], scn: int) -> Iterator[tuple[str,
     ids = ",".join(str(number + 1) for number in range(len(sources)))
     for after in (scn, None):
         place = Checkpoint.at(scn) if after is not None else Checkpoint.flexible()
-        asked = urlencode({"sources": ids, "size": 8 << 20, "checkPoint": place.to_json()})
-        yield f"/stream {after}", get(f"{node.url}/stream?{asked}")
+        # Long enough for a second reading of the database's log to begin.
+        asked = {"sources": ids, "size": 8 << 20, "wait": 20_000, "checkPoint": place.to_json()}
+        yield f"/stream {after}", get(f"{node.url}/stream?{urlencode(asked)}")
     yield "/register", get(f"{node.url}/register?sources={ids}")
 
 

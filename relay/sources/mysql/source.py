@@ -373,9 +373,8 @@ class MysqlSource(Source):
         start, identities = self._start(after_scn, files, is_mariadb)
         is_first = identities is None  # there is no earlier log to compare with
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
-        rules, settings = rules_of(variables, dialect), self._settings
-        epoch, tell = settings.epoch, self._tell_search
-        scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, tell)
+        rules, settings, epoch = rules_of(variables, dialect), self._settings, self._settings.epoch
+        scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, self._tell_search)
         history = self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0])
         start = self._history.start_of(start, settings.start, catalog) if is_first else start
         tables = self._tables = WatchedTables(
@@ -388,6 +387,7 @@ class MysqlSource(Source):
             config=settings.file,
             ask=partial(versions_after, catalog, names, scan),
             left_out=self._left_out,
+            hides_values=settings.protects,
         )
         hours, at = settings.purge_warning_hours, str(start)
         self._findings = findings_of(facts, tables.tables(), at, hours, more)

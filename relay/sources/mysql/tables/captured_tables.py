@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from databus.relay.sources.column_rules import without_values
 from databus.relay.sources.mysql.binlog.events import Query
 from databus.relay.sources.mysql.rows.changes import RowLayout
 from databus.relay.sources.mysql.rows.columns import (
@@ -108,6 +109,7 @@ class WatchedTables:
     file, for what is to be done by hand. Tables that are `left_out` have no layout, and their
     statements make no changes; their definitions are followed as far as they can be. With
     `delivers_dml` a DML statement that was logged instead of its rows is a change, not a loss.
+    `hides_values` tells whether the values of a table may be in no error.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class WatchedTables:
         ask: AskServer | None = None,
         left_out: Collection[str] = (),
         delivers_dml: bool = False,
+        hides_values: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.names = names
         self._config = config
@@ -132,6 +135,7 @@ class WatchedTables:
         self._scan = scan
         self._allow_cascades = allow_cascades
         self._delivers_dml = delivers_dml
+        self._hides_values = hides_values
         self._layouts: dict[bytes, RowLayout | None] = {}
         self._stretch = (0, 0)  # the SCNs for which these layouts are valid
         self._added_at = 0
@@ -279,7 +283,8 @@ class WatchedTables:
         self._forget()
         if self._added_at != position and self._history.has_record(position):
             return  # read again, or repaired
-        self._history.add(Record(position, versions, charsets, text=shown(text)))
+        said = self._shown(text, self._watched(versions))
+        self._history.add(Record(position, versions, charsets, text=said))
         self._added_at = position
 
     def _not_understood(
@@ -294,14 +299,15 @@ class WatchedTables:
         )
         if watched and not is_repaired and self._ask_server(statement, named, query, position):
             return [self._asked_for(source, position) for source in watched]
-        text = f"the statement at scn {position} could not be followed: {error}"
+        why = self._shown(str(error), watched)
+        text = f"the statement at scn {position} could not be followed: {why}"
         known = [name for name in named if self._history.table(name, position - 1) is not None]
         # Also when capture stops here: acknowledging the SCN does not tell the columns.
         self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
         if watched and not is_repaired:
             raise TableError(
-                f"the statement {shown(query.text)!r} names {', '.join(watched)} and cannot be "
-                f"followed: {error}; {self._repair(watched, position)}",
+                f"the statement {self._shown(query.text, watched)!r} names {', '.join(watched)} "
+                f"and cannot be followed: {why}; {self._repair(watched, position)}",
                 watched,
             ) from error
         return [
@@ -341,13 +347,14 @@ class WatchedTables:
         before = {n: self._history.table(n, position - 1) for n in found}
         versions = {n: v for n, v in found.items() if v is not None or before[n] is not None}
         self._forget()
-        self._history.add(Record(position, versions, text=shown(query.text)))
+        said = self._shown(query.text, self._watched(named))
+        self._history.add(Record(position, versions, text=said))
         self._added_at = position
         log.warning(
             "scn %d: the statement %r cannot be followed; the database was asked what it left of "
             "%s, which nothing later in its log alters; what it did to rows at rest is not known",
             position,
-            shown(query.text),
+            said,
             ", ".join(self._watched(named)),
         )
         return True
@@ -450,7 +457,11 @@ class WatchedTables:
             raise ValueError(
                 f"table {source} at scn {position}: {error}; {self._repair([source], position)}"
             ) from error
-        return replace(layout, table=self._one(layout.table))
+        hides_values = self._hides_values(source)
+        return replace(layout, table=self._one(layout.table), hides_values=hides_values)
+
+    def _shown(self, text: str, sources: Iterable[str]) -> str:
+        return shown(without_values(text) if any(map(self._hides_values, sources)) else text)
 
     def _repair(self, sources: Sequence[str], position: int) -> str:
         later = {self._history.next_change(self.names.keys[name], position) for name in sources}

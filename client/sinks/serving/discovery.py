@@ -21,7 +21,6 @@ from databus.schemas.protocol import Header, Parameter
 OK = 200
 _TIMEOUT_S = 10.0
 _PROBE_BYTES = 1024
-_BEFORE_ALL = 1  # an SCN; 0 is the beginning of the tables
 _MAX_BYTES = 64 << 20  # of an answer, which has one event at least
 
 
@@ -58,21 +57,23 @@ class RelayLook:
                 problems.append(f"{url}: {error}")
         raise NoAnswerError(", ".join(self._relays()), "; ".join(problems) or "no relay is known")
 
-    def first_scn(self, sources: Sequence[str]) -> int | None:
-        """Return the SCN after which a relay has all changes of these sources.
+    def beginning(self, sources: Sequence[str]) -> Checkpoint | None:
+        """Return the checkpoint after which a relay has all changes of these sources.
 
         None if no relay answers, or if none has them.
         """
         for url in self._relays():
             with closing(self._client(url)) as client, suppress(*FAILURES):
-                answer = _stream(client, sources, _BEFORE_ALL)
+                answer = _stream(client, sources, Checkpoint.at(0))
                 if answer.status == OK:
-                    return _BEFORE_ALL
+                    return Checkpoint.at(0)
                 oldest = answer.headers.get(Header.OLDEST_SCN, "")
                 if not oldest.isdecimal():
                     continue
-                scn = int(oldest) - 1
-                return scn if _stream(client, sources, scn).status == OK else None
+                # Behind the SCN since which they are captured, or with the oldest window there is.
+                for begin in (Checkpoint.at(int(oldest) - 1), Checkpoint.flexible()):
+                    if _stream(client, sources, begin).status == OK:
+                        return begin
         return None
 
     def _client(self, url: str) -> HttpClient:
@@ -93,11 +94,11 @@ class RelayLook:
             self._servers = servers
 
 
-def _stream(client: HttpClient, sources: Sequence[str], scn: int) -> Response:
+def _stream(client: HttpClient, sources: Sequence[str], checkpoint: Checkpoint) -> Response:
     """Return the answer to who would read sources from a position on."""
     parameters = {
         Parameter.SOURCES: ",".join(sources),
-        Parameter.CHECKPOINT: Checkpoint.at(scn).to_json(),
+        Parameter.CHECKPOINT: checkpoint.to_json(),
         Parameter.SIZE: str(_PROBE_BYTES),
         Parameter.EVENT_VERSION: "2",
         Parameter.WAIT_MS: "0",

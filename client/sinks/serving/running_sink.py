@@ -54,6 +54,7 @@ class RunningSink:
         self.plan = plan
         self.problem = ""  # why it is not known what it reads
         own = client_settings(settings, plan.settings)
+        self._positions = positions
         self._store = SinkCheckpoints(positions, plan.name)
         self._client = DatabusClient(settings=own, checkpoints=self._store)
         self._look = RelayLook(own)
@@ -120,11 +121,17 @@ class RunningSink:
         for physical, names in found.items():
             stream = self._streams.get(physical)
             if stream is None:
-                self._begin(physical, names)
+                self._begin(physical, self._read_before(physical, names))
                 continue
             more = sorted({*stream.sources, *names})
             if len(more) > len(stream.sources):
                 self._extend(physical, stream, tuple(more))
+
+    def _read_before(self, physical: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the sources that belong to the stored position; others follow by `_extend`."""
+        stored = self._positions.load(self.plan.name, physical)
+        known = [name for name in names if stored is not None and name in stored.sources]
+        return tuple(known) or names
 
     def _extend(self, physical: str, stream: ClientStream, names: tuple[str, ...]) -> None:
         """Read more sources, from their first change on.
@@ -133,17 +140,19 @@ class RunningSink:
         the changes of the other sources up to where it was. Transactions stay whole.
         """
         new = [name for name in names if name not in stream.sources]
-        first = self._look.first_scn(new)
+        begin = self._look.beginning(new)
         feed = self._feeds[physical]
-        if first is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, first):
+        if begin is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, begin):
             return  # later: it has not come so far yet
         feed.stop()
         stored = stream.load()
         assert stored is not None
-        log.info("%s: reads %s from SCN %d on", self.plan.name, ", ".join(new), first)
+        log.info("%s: reads %s from its first change on", self.plan.name, ", ".join(new))
+        if begin.is_flexible:
+            text = "%s: of %s only the changes that the relay has are read"
+            log.warning(text, self.plan.name, ", ".join(new))
         known = known_up_to(stored.scn, stream.sources, feed.reached)
-        begin = Checkpoint.at(first).with_extra(**known)
-        self._begin(physical, names, Position(physical, begin))
+        self._begin(physical, names, Position(physical, begin.with_extra(**known)))
 
     def _begin(self, physical: str, names: tuple[str, ...], begin: Position | None = None) -> None:
         stream = ClientStream(self._client, self._store, physical, names, physical)
@@ -155,9 +164,9 @@ class RunningSink:
         feed.start()
 
 
-def _is_behind(stream: ClientStream, scn: int) -> bool:
-    """Whether the stored position is at an SCN or behind it, and not on the way back to one."""
+def _is_behind(stream: ClientStream, begin: Checkpoint) -> bool:
+    """Whether the stored position is at a place or behind it, and not on the way back to one."""
     stored = stream.load()
     if stored is None or stored.checkpoint.is_bootstrap:
         return False
-    return stored.scn >= max(scn, known_scn(stored.checkpoint))
+    return stored.scn >= max(begin.window_scn, known_scn(stored.checkpoint))

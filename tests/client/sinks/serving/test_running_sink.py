@@ -201,12 +201,17 @@ def test_a_table_that_appears_is_read_from_its_first_row_and_the_others_not_agai
             wait_until(lambda: ("shop.people", 5) in keys(recorder))
             session.execute("INSERT INTO people VALUES (6, 'Ada')")
             wait_until(lambda: ("shop.people", 6) in keys(recorder))
+        session.execute(PEOPLE.replace("people", "pets"))  # while no sink runs
+        wait_until(lambda: "shop.pets" in str(relay_sources(relay.url)))
+        session.execute("INSERT INTO pets VALUES (1, 'Rex')")
         again = process_of(tmp_path / "sinks", relay.url, {"a": recorder})
         with running(again):
             session.execute("INSERT INTO orders VALUES (7, 'tea')")
             wait_until(lambda: ("shop.orders", 7) in keys(recorder))
+            wait_until(lambda: ("shop.pets", 1) in keys(recorder))
     people = [("shop.people", key) for key in range(2, 7)]
     assert [one for one in keys(recorder) if one[0] == "shop.people"] == people
+    assert keys(recorder).count(("shop.pets", 1)) == 1
     orders = [("shop.orders", key) for key in (*range(1, 6), 7)]
     assert [one for one in keys(recorder) if one[0] == "shop.orders"] == orders
 

@@ -26,6 +26,8 @@ from databus.client.registering import (
     Function,
     FunctionConsumer,
     check_same,
+    checked_consumers,
+    checked_function,
     in_use,
     make_subscription,
 )
@@ -72,8 +74,7 @@ class DatabusClient(RunningClient):
         subscription = make_subscription(
             sources, filters, reader_schemas, name, batch_rows, on_failure=keep
         )
-        given = [consumer] if isinstance(consumer, Consumer) else consumer
-        consumers = [self._coroutines.plain(one) for one in given]
+        consumers = [self._coroutines.plain(one) for one in checked_consumers(consumer)]
         key = subscription.key
         with self._lock:
             if key in self._registrations:
@@ -101,7 +102,7 @@ class DatabusClient(RunningClient):
         """
 
         def decorate(function: Function) -> Function:
-            consumer = FunctionConsumer(function, takes_runs=batch_rows > 0)
+            consumer = FunctionConsumer(checked_function(function), takes_runs=batch_rows > 0)
             self.register(
                 consumer,
                 sources,

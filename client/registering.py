@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +29,30 @@ class FunctionConsumer(Consumer):
             self.on_data_events = function  # type: ignore[method-assign]
         else:
             self.on_data_event = function  # type: ignore[method-assign]
+
+
+def checked_function(function: Function) -> Function:
+    """Return a function that can be called with one argument; raise SettingsError for another."""
+    try:
+        inspect.signature(function).bind(None)
+    except ValueError:
+        pass  # a function in C that does not say
+    except TypeError as error:
+        name = getattr(function, "__qualname__", repr(function))
+        text = f"{name} is called with one argument, the event, or the events of a run: {error}"
+        raise SettingsError(text) from None
+    return function
+
+
+def checked_consumers(given: Consumer | Iterable[Consumer]) -> list[Consumer]:
+    """Return the consumers as a list; raise SettingsError for what is none."""
+    if isinstance(given, type):
+        raise SettingsError(f"{given.__name__} is a class: give a consumer, {given.__name__}()")
+    consumers = [given] if isinstance(given, Consumer) else list(given)
+    for one in consumers:
+        if not isinstance(one, Consumer):
+            raise SettingsError(f"{one!r} is no Consumer: a function is registered by `on`")
+    return consumers
 
 
 def make_subscription(

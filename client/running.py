@@ -207,11 +207,13 @@ class RunningClient:
     def run(self) -> None:
         """Start, wait for `stop` or Ctrl-C, and return; raise the error that stops the client.
 
-        An error stops one registration; it stops the client if no other one goes on.
+        An error stops one registration; it stops the client if no other one goes on. Raises
+        SettingsError if there is no registration.
 
         Ctrl-C interrupts only this wait in the main thread, never a callback.
         """
         error = None
+        self._check_registered()
         try:
             self.start()
             self._ended.wait()
@@ -289,11 +291,17 @@ class RunningClient:
 
     async def run_async(self) -> None:
         """Run as `run` does, in an asyncio task, until `stop` or until the task is cancelled."""
+        self._check_registered()
         async with self:
             await asyncio.to_thread(self._ended.wait)
             error = self.error
         if error is not None:
             raise error
+
+    def _check_registered(self) -> None:
+        with self._lock:
+            if not self._wanted and not self._registrations:
+                raise SettingsError("nothing is registered: use `on` or `register` before `run`")
 
     async def __aenter__(self) -> Self:
         self._coroutines.use(asyncio.get_running_loop())

@@ -131,6 +131,17 @@ class ServerAccessSettings(Settings):
         return name
 
 
+class OtherRelaysSettings(ServerAccessSettings):
+    """Other relays that a relay's page and `/api/v1/relays` show, and a reader's token for them."""
+
+    urls: tuple[str, ...] = Field(default=(), max_length=50, description="URLs of the other relays")
+
+    @field_validator("urls")
+    @classmethod
+    def _are_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(url.rstrip("/") for url in check_server_urls(urls)))
+
+
 LOG_FORMAT: Any = Field(
     default="text", description="Format of the log on stderr: `text`, or `json`, an object per line"
 )

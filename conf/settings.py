@@ -27,6 +27,7 @@ from databus.conf.server_settings import (
     BackOffSettings,
     HttpSettings,
     ListedServerSettings,
+    OtherRelaysSettings,
     ServerAccessSettings,
     check_coordinator_url,
     check_server_urls,
@@ -48,6 +49,7 @@ __all__ = [
     "HttpSettings",
     "ListedServerSettings",
     "MaxScnSettings",
+    "OtherRelaysSettings",
     "PairSettings",
     "PhysicalSourceSettings",
     "PtubesSettings",
@@ -94,6 +96,9 @@ class RelaySettings(ListedServerSettings):
     )
     ptubes: PtubesSettings | None = Field(
         default=None, description="Serve stock clients of Ptubes; none = it does not"
+    )
+    other_relays: OtherRelaysSettings = Field(
+        default_factory=OtherRelaysSettings, description="Other relays that its page shows"
     )
     bootstrap: PairSettings = Field(
         default_factory=PairSettings,

@@ -86,6 +86,7 @@ def make_service(relay: Relay, beside: BootstrapBeside | None = None) -> Service
 
     def stop(timeout_s: float) -> None:
         end_s = time.monotonic() + timeout_s
+        api.others.stop()
         cluster.watch.stop(min(_STOP_S, timeout_s))
         relay.stop(end_s - time.monotonic())
 

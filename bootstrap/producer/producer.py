@@ -48,6 +48,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     ConsumerError,
     DatabusError,
+    SchemaNotFoundError,
     ScnNotFoundError,
     TableStoppedError,
 )
@@ -423,7 +424,11 @@ class Producer:
             name = self._physical.name
             scn = self._writer.position.scn if self._writer is not None else None
             known = about(physical_source=name, scn=scn, error=error)
-            log.error("%s: %s; trying again", name, text, exc_info=trace_of(error), extra=known)
+            if isinstance(error, SchemaNotFoundError):
+                # The relay takes a new table in just now.
+                log.info("%s: %s yet; trying again", name, text, extra=known)
+            else:
+                log.error("%s: %s; trying again", name, text, exc_info=trace_of(error), extra=known)
         self._problem = text
 
     def _retain(self) -> None:

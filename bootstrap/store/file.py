@@ -25,7 +25,13 @@ from typing import Protocol
 
 from databus.bootstrap.store import source_table
 from databus.bootstrap.store.filter_sql import add_functions
-from databus.bootstrap.store.migrations import has_term, is_current, is_unmade, migrate
+from databus.bootstrap.store.migrations import (
+    MIGRATIONS,
+    has_term,
+    is_current,
+    is_unmade,
+    migrate,
+)
 from databus.daemon.faults import as_sqlite_errors
 from databus.daemon.files import make_folder, make_private
 from databus.daemon.sqlite_tables import Database
@@ -192,9 +198,9 @@ class StoreFile:
         self._use_wal()
         if not is_current(self.database, self.path):
             with self.writing("migrating", stamps=False):
-                is_new = migrate(self.database) == 0
+                before = migrate(self.database)
                 source_table.stamp_all(self.connection)
-            if not is_new:
+            if 0 < before < len(MIGRATIONS):  # not new, and nobody else was quicker
                 log.warning("store %s is brought up to date", self.path)
 
     def _use_wal(self) -> None:

@@ -115,7 +115,7 @@ cdef class Caller:
             if took_s > self._budget_s:
                 raise late(took_s, self._budget_s)
             return _SUCCESS if returned is None else checked(returned)
-        except Exception as error:
+        except BaseException as error:
             raise FailedError(failure_of_call(error, callback, arguments)) from error
 
     cdef object _call_each(self, object callback, object events):
@@ -134,7 +134,7 @@ cdef class Caller:
                 self._since_s = since_s = now_s
                 if returned is not None and returned is not _SUCCESS:
                     result = strongest((result, checked(returned)))
-        except Exception as error:
+        except BaseException as error:
             raise FailedError(failure_of_call(error, callback, (event,))) from error
         return result
 

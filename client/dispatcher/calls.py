@@ -6,6 +6,7 @@ for each event of each window.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -96,7 +97,7 @@ class PythonCaller:
             if took_s > self._budget_s:
                 raise late(took_s, self._budget_s)
             return _SUCCESS if returned is None else checked(returned)
-        except Exception as error:
+        except BaseException as error:
             raise FailedError(failure_of_call(error, callback, arguments)) from error
 
     def call_each(self, callback: Callback, events: Sequence[Any]) -> Result:
@@ -114,7 +115,7 @@ class PythonCaller:
                 self._since_s = since_s = now_s
                 if returned is not None and returned is not _SUCCESS:
                     result = strongest((result, checked(returned)))
-        except Exception as error:
+        except BaseException as error:
             raise FailedError(failure_of_call(error, callback, (event,))) from error
         return result
 
@@ -183,15 +184,19 @@ def late(took_s: float, budget_s: float) -> FailedError:
 
 
 def failure_of_call(
-    error: Exception, callback: Callback | None, arguments: tuple[object, ...]
+    error: BaseException, callback: Callback | None, arguments: tuple[object, ...]
 ) -> Failure:
-    """Return why a call failed, with the call's text."""
+    """Return why a call failed, with the call's text.
+
+    What would end a program, such as `sys.exit()`, would only end the thread here: it is fatal.
+    """
     call = f"{name_of(callback)}({', '.join(map(_shown, arguments))})"
     events = _events_of(arguments)
     if isinstance(error, FailedError):
         problem, is_fatal, cause, _ = error.failure
         return Failure(f"{call} {problem}", is_fatal, cause, events)
-    return Failure(f"{call} raised {error!r}", cause=error, events=events)
+    is_fatal = not isinstance(error, (Exception, asyncio.CancelledError))
+    return Failure(f"{call} raised {error!r}", is_fatal, error, events)
 
 
 def name_of(callback: Callback | None) -> str:

@@ -67,7 +67,10 @@ class Coroutines:
 
         @functools.wraps(function)
         def wait(*arguments: Any) -> Any:
-            return self._run(_dispatched(function, arguments, threading.current_thread()))
+            try:
+                return self._run(_dispatched(function, arguments, threading.current_thread()))
+            except _ExitError as left:
+                raise left.error from None
 
         return wait
 
@@ -89,8 +92,20 @@ class Coroutines:
         return own.result_of(coroutine)
 
 
+class _ExitError(Exception):
+    """A coroutine has raised what ends a program. Never leaves this file."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(repr(error))
+        self.error = error
+
+
 async def _dispatched(
     function: Callable[..., Any], arguments: tuple[Any, ...], thread: threading.Thread
 ) -> Any:
     _dispatching.set(thread)
-    return await function(*arguments)
+    try:
+        return await function(*arguments)
+    except (SystemExit, KeyboardInterrupt) as error:
+        # Out of a task it would end the event loop, and the dispatcher would wait for ever.
+        raise _ExitError(error) from error

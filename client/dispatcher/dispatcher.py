@@ -159,7 +159,7 @@ class Dispatcher:
                 except (_StoppedError, BufferClosedError):
                     raise
                 # A defect here or in the store must not end the thread silently.
-                except Exception as error:
+                except BaseException as error:
                     self._suspend(_internal(self.scn, error))
         except (_StoppedError, BufferClosedError):
             self._end()
@@ -364,7 +364,7 @@ class Dispatcher:
             self.keeper.save(self._rule.take(is_forced=True), is_last=True)
             if self._session is None:
                 self.log(self.dispatch.stop())
-        except Exception as error:
+        except BaseException as error:
             self._on_error(_internal(self.scn, error))
 
     def log(self, outcome: Outcome) -> None:
@@ -382,7 +382,7 @@ def _checkpoint_with(item: ReadWindow | BootstrapPage, seen: Mapping[str, str]) 
     return with_seen(item.checkpoint(), seen)
 
 
-def _internal(scn: int, error: Exception) -> DatabusError:
+def _internal(scn: int, error: BaseException) -> DatabusError:
     if isinstance(error, DatabusError):
         return error
     wrapped = ConsumerError(scn, f"a defect in the dispatcher: {error!r}")

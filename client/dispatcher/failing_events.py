@@ -40,7 +40,7 @@ class FailingEvents:
         (event,) = failure.events
         try:
             self._set_aside(event, error)
-        except Exception as problem:
+        except BaseException as problem:  # on this thread it would end nothing else
             found = ConsumerError(
                 error.scn, f"{error.problem}; and on_failure, which was to keep it: {problem!r}"
             )

@@ -91,3 +91,9 @@ class ClientReport(ApiModel):
         max_length=MAX_WAITED_FOR,
         description="As long as there is any, how far it is behind is not known",
     )
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the client now, or ""."""
+        problems = (registration.problem for registration in self.registrations)
+        return next(filter(None, problems), self.servers_problem)

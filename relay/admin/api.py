@@ -48,6 +48,7 @@ from databus.relay.admin.newest_rows import NewestRows
 from databus.relay.admin.page_parts.audit import AuditStatus
 from databus.relay.admin.page_parts.bootstrap_beside import BootstrapBeside
 from databus.relay.admin.page_parts.columns import ColumnStatus
+from databus.relay.admin.page_parts.other_relays import RelaysElsewhere
 from databus.relay.admin.page_parts.settings_view import SettingsStatus
 from databus.relay.admin.page_parts.table_status import TableStatus
 from databus.relay.admin.position_view import position_view
@@ -96,7 +97,8 @@ class RelayApi:
         pairs = beside or BootstrapBeside(relay)
         self._tables = TableStatus(relay)
         self.audit = AuditStatus(relay)
-        for_page = (ColumnStatus(relay), SettingsStatus(relay), self.audit)
+        self.others = RelaysElsewhere(relay)
+        for_page = (ColumnStatus(relay), SettingsStatus(relay), self.audit, self.others)
         parts = (pairs, self._tables, *for_page)
         self._doors = (
             ChangesApi(relay),

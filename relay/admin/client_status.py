@@ -54,7 +54,8 @@ def _position_in_ring(name: str, stream: Stream, ring: RingMark, now_s: float) -
     if stream.is_gone:
         return _position(name, stream, edge_share=0.0, is_gone=True)
     if stream.position is None:
-        # It has read everything, or waits for a later SCN.
+        if stream.scn is not None and 0 <= ring.newest_scn < stream.scn:
+            return _position(name, stream, is_ahead=True)
         has_all = stream.scn is not None and stream.scn >= max(ring.newest_scn, 0)
         if not has_all:
             return _position(name, stream)
@@ -89,6 +90,7 @@ def _position(
     falls_in_s: float | None = None,
     *,
     is_gone: bool = False,
+    is_ahead: bool = False,
 ) -> ClientPosition:
     scn = stream.scn
     return ClientPosition(
@@ -96,6 +98,7 @@ def _position(
         physical_source=name,
         by="kept" if stream.is_kept else "asked",
         is_gone=is_gone,
+        is_ahead=is_ahead,
         scn=scn if scn is not None and scn >= 0 else None,
         behind_bytes=behind_bytes,
         behind_s=behind_s,
@@ -130,6 +133,8 @@ def state_of(
         return ClientState.FALLING
     if halted is not None:
         return halted
+    if any(position.is_ahead for position in positions):
+        return ClientState.AHEAD
     # The lag is as of its report: it may have consumed more since.
     age_s = now_s - client.reported_s
     if not positions or not all(_has_nearly_all(position, age_s) for position in positions):

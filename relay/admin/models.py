@@ -291,6 +291,7 @@ class ClientState(StrEnum):
     BEHIND = "behind"
     FALLING = "falling"  # its position will soon be overwritten
     FALLEN = "fallen"  # lagged out: its next window is overwritten
+    AHEAD = "ahead"  # after the newest window: its position may be of another log
     SUSPENDED = "suspended"  # stopped by an error, as it reports
     PAUSED = "paused"  # by a person, as it reports
     BOOTSTRAPPING = "bootstrapping"
@@ -319,6 +320,11 @@ class ClientPosition(ApiModel):
         default=False,
         description="The next window is overwritten: a start from this position needs a bootstrap "
         "server",
+    )
+    is_ahead: bool = Field(
+        default=False,
+        description="It is after the newest window: the relay has not captured so far yet, or the "
+        "position is of another log; its lag is unknown",
     )
     scn: Scn | None = Field(
         description="Of the checkpoint or request; None: no checkpoint yet, or the oldest window"

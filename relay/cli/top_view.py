@@ -36,6 +36,7 @@ _FRAME_LINES = 10 + ERRORS_SHOWN
 _STATES = {
     ClientState.FALLEN: "bold red",
     ClientState.FALLING: "red",
+    ClientState.AHEAD: "red",
     ClientState.SUSPENDED: "red",
     ClientState.BOOTSTRAPPING: "cyan",
     ClientState.PAUSED: "yellow",
@@ -245,7 +246,8 @@ def _wrong(client: ClientView) -> str:
         return ""
     if any(place.by == "kept" and place.is_gone for place in client.positions):
         return LOST_CHECKPOINT
-    return client.last_error
+    # A client that reports says when an error is over.
+    return client.last_error if client.report is None else client.report.problem
 
 
 def worst_position(positions: Sequence[ClientPosition]) -> ClientPosition | None:

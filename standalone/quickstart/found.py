@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-NO_KEY = "no primary key: rows that are equal are one row for consumers that keep rows by key"
-
 
 class FoundTable(NamedTuple):
     """A table or view; `problem` says why it cannot be captured, `note` what to know of it."""

@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 from databus.daemon.faults import as_sqlite_errors
-from databus.relay.sources.sqlite.catalog import read_table, table_names
+from databus.relay.sources.keys import key_note
+from databus.relay.sources.sqlite.catalog import read_table, table_from_json, table_names
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
-from databus.standalone.quickstart.found import NO_KEY, Found, FoundTable, Needs
+from databus.standalone.quickstart.found import Found, FoundTable, Needs
 
 _VIEWS = "SELECT name FROM main.sqlite_master WHERE type = 'view' ORDER BY name"
 
@@ -52,5 +53,6 @@ def _table(database: sqlite3.Connection, word: str, name: str) -> FoundTable:
         table = read_table(database, name)
     except ValueError as problem:
         return FoundTable(source, str(problem))
-    has_key = table is not None and bool(table.key)
-    return FoundTable(source, note="" if has_key else NO_KEY)
+    if table is None:
+        return FoundTable(source, f"{name} was dropped just now")
+    return FoundTable(source, note=key_note(table_from_json(source, table.columns_json())))

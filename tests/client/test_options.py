@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, get_type_hints
@@ -9,6 +10,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from databus.client import DatabusClient
+from databus.client.consumer import Consumer
 from databus.client.options import ClientOptions
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import SettingsError
@@ -59,3 +61,28 @@ def test_it_starts_at_an_scn_a_time_or_a_named_place(start: Any, text: str) -> N
 def test_a_start_that_is_no_place_is_an_error(start: Any, problem: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(problem)):
         DatabusClient(RELAY, start=start)
+
+
+def test_a_function_that_cannot_be_called_with_one_argument_is_refused_at_once() -> None:
+    client = DatabusClient(RELAY)
+
+    def take(event: object, more: object) -> None: ...
+
+    with pytest.raises(SettingsError, match=r"take is called with one argument.*'more'"):
+        client.on("shop.orders")(take)
+    client.on("shop.orders")(print)
+
+
+def test_a_class_in_place_of_a_consumer_is_refused_in_plain_words() -> None:
+    client = DatabusClient(RELAY)
+    with pytest.raises(SettingsError, match=r"Consumer is a class: give a consumer, Consumer\(\)"):
+        client.register(Consumer, ["shop.orders"])  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="is no Consumer"):
+        client.register([print], ["shop.orders"])  # type: ignore[list-item]
+
+
+def test_a_client_without_a_registration_does_not_wait_for_ever() -> None:
+    with pytest.raises(SettingsError, match="nothing is registered"):
+        DatabusClient(RELAY).run()
+    with pytest.raises(SettingsError, match="nothing is registered"):
+        asyncio.run(DatabusClient(RELAY).run_async())

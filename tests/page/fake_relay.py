@@ -38,6 +38,7 @@ from databus.relay.admin.page import page_routes
 from databus.relay.admin.page_parts.audit import Audit
 from databus.relay.admin.page_parts.bootstrap_beside import Pairs
 from databus.relay.admin.page_parts.columns import Columns, ColumnsQuery
+from databus.relay.admin.page_parts.other_relays import OtherRelay, OtherRelays
 from databus.relay.admin.page_parts.settings_view import SettingsView
 from databus.relay.admin.page_parts.table_status import Tables, TableView
 from databus.relay.admin.trouble import Trouble
@@ -223,6 +224,7 @@ class FakeRelay:
         self.troubles: list[Trouble] = []  # the worst first
         self.schemas = [make_schemas()]
         self.pairs = Pairs(sources=[])
+        self.others: list[OtherRelay] = []
         self.tables: Tables | None = None  # None: of the sources
         self.cluster: Mapping[str, Any] = ALONE
         self.history = make_history
@@ -283,6 +285,7 @@ class FakeRelay:
             self._get("/problems", Problems, lambda _: Problems(problems=self.problems)),
             self._get("/schemas", Schemas, lambda _: Schemas(sources=self.schemas)),
             self._get("/bootstrap", Pairs, lambda _: self.pairs),
+            self._get("/relays", OtherRelays, lambda _: OtherRelays(relays=self.others)),
             self._get("/tables", Tables, lambda _: self.tables or make_tables(self.sources)),
             self._get("/groups", GroupsView, lambda _: self.cluster["groups"]),
             self._get("/groups/{name}", GroupView, self._group),

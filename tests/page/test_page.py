@@ -22,7 +22,7 @@ from tests.page.fake_relay import (
 from tests.promises.running import wait_until
 
 EVIL = '<img src="x" onerror="document.title=\'taken\'"><script>document.title="taken"</script>'
-STATES = ("live", "behind", "falling", "fallen", "bootstrapping", "silent")
+STATES = ("live", "behind", "falling", "fallen", "ahead", "bootstrapping", "silent")
 
 
 def line(page: Page, name: str) -> str:
@@ -42,8 +42,8 @@ def test_each_state_has_a_word_a_shape_and_a_colour_of_its_own(
             shape = mark.locator("use").get_attribute("href")
             found[shape] = mark.evaluate("node => getComputedStyle(node).color")
     assert len(found) == len(STATES)
-    # What must be acted on is red; that its shapes differ tells the two apart.
-    assert len(set(found.values())) == len(STATES) - 1
+    # What must be acted on is red; that its shapes differ tells the three apart.
+    assert len(set(found.values())) == len(STATES) - 2
 
 
 def test_the_worst_consumers_come_first_and_most_are_folded(
@@ -120,6 +120,27 @@ def test_what_a_consumer_says_of_itself_is_shown(browser: Browser, fake: FakeRel
         page.get_by_role("button", name="ledger").press("Enter")
         expect(page.get_by_role("heading", name="Registration orders")).to_be_visible()
         assert "Rows90,210" in line(page, "ledger").replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("state", "has_report", "is_trouble"),
+    [
+        ("live", True, False),
+        ("behind", True, False),  # its report says that it has no problem now
+        ("live", False, False),
+        ("behind", False, True),
+    ],
+)
+def test_an_error_that_is_over_is_no_trouble_any_more(
+    browser: Browser, fake: FakeRelay, state: str, has_report: bool, is_trouble: bool
+) -> None:
+    client = make_client("early", state, last_error="cannot connect", last_error_at=time.time())
+    fake.clients = [client if has_report else client.model_copy(update={"report": None})]
+    with visiting(browser, fake.url) as visit:
+        shown = visit.page.locator(".client .trouble")
+        expect(shown).to_contain_text("cannot connect")
+        assert (shown.get_attribute("data-empty") is None) == is_trouble
+        assert shown.inner_text().startswith("none since") != is_trouble
 
 
 def test_scns_and_large_numbers_are_shown_to_the_last_digit(

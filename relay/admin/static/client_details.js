@@ -32,7 +32,7 @@ function factsOf(id, client) {
     ["Last seen", client.lastSeenAt === null ? "not since the relay's start" : ago(client.lastSeenAt)],
     ["Requests", count(client.requests)],
     ["Served", bytes(client.servedBytes)],
-    ["Last error", client.lastError || "none"],
+    ["Last error", client.lastError ? `${ago(client.lastErrorAt)}: ${client.lastError}` : "none"],
   ];
   const report = client.report;
   if (report) facts.push(["Version", report.version], ["Its own API", report.url || "none"]);

@@ -105,7 +105,7 @@ function makeClient({ id }) {
       say(checkpoint, client.positions.map((position) => scn(position.scn)).join(" ") || scn(null));
       updateSelf(selfWords(client));
       say(trouble, troubleWords(client));
-      set(trouble, "data-empty", !client.lastError && !problemOf(client));
+      set(trouble, "data-empty", !hasTrouble(client));
       if (!details.node.hidden) details.update(client);
     },
   };
@@ -153,10 +153,17 @@ function problemOf(client) {
     ?? client.report?.serversProblem ?? "";
 }
 
+/** An error counts until the client says that it is over, or reads at the newest window again. */
+function hasTrouble(client) {
+  if (problemOf(client)) return true;
+  return Boolean(client.lastError) && !client.report && !["live", "stopped"].includes(client.state);
+}
+
 function troubleWords(client) {
   const problem = problemOf(client);
   if (problem) return problem;
   if (!client.lastError) return "none";
-  return `${clock(client.lastErrorAt, relayNow())} ${client.lastError}`;
+  const last = `${clock(client.lastErrorAt, relayNow())} ${client.lastError}`;
+  return hasTrouble(client) ? last : `none since ${last}`;
 }
 

@@ -12,6 +12,7 @@ export function distanceWords(client, position) {
   if (position.isGone && position.by === "kept") return "checkpoint overwritten: a restart needs a bootstrap";
   if (client.state === "fallen") return "lagged out";
   if (client.state === "bootstrapping") return bootstrapWords(client);
+  if (position.isAhead) return "after the newest window: of another log, or not captured yet";
   if (position.isInSourceLog) return "reads the source's own log";
   if (share === null) return position.scn === null ? "position unknown" : "not in the ring";
   if (waitsFor) return `waits for ${position.physicalSource}: ${waitsFor.state} since ${clock(waitsFor.since, relayNow())}`;

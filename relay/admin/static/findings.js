@@ -6,6 +6,7 @@ import { distanceWords } from "./distance.js";
 import { clock, duration, plural } from "./format.js";
 import { captureWord, clientWords } from "./marks.js";
 import { worstFirst, worstPosition } from "./order.js";
+import { findingsOfRelays } from "./relays.js";
 
 const NAMED = 3; // consumers with a finding of their own; of more there is one for all
 
@@ -28,11 +29,12 @@ const BY_PART = {
 const OF_CONSUMERS = {
   fallen: ["has lagged out", "have lagged out", "If it has bootstrap servers it continues from there by itself. Otherwise it has to begin anew."],
   falling: ["is about to be overwritten", "are about to be overwritten", "Look at its callbacks and its last error. A larger ring_bytes or a relay log gives it more time."],
+  ahead: ["is after the newest window", "are after the newest window", "It gets nothing until the relay has captured so far. If the database or the relay's data_dir is a new one, its checkpoint is of the old log: have it begin anew."],
   suspended: ["is stopped by an error", "are stopped by an error", "Mend the cause, then resume or restart it."],
 };
 
 /** All findings of a relay that answers. */
-export function findingsOf(relay, sources, clients, pairs) {
+export function findingsOf(relay, sources, clients, pairs, others) {
   // A capture that waits for its disk hears nothing from the database either: one cause, one finding.
   const troubled = new Set(relay.troubles.map(({ physicalSource }) => physicalSource));
   const found = [
@@ -40,6 +42,7 @@ export function findingsOf(relay, sources, clients, pairs) {
     ...sources.filter(({ name }) => !troubled.has(name)).flatMap(ofSource),
     ...Object.keys(OF_CONSUMERS).flatMap((state) => ofConsumers(clients, state)),
     ...pairs.sources.flatMap(ofPair),
+    ...findingsOfRelays(others),
     ...sources.flatMap(ofWarnings),
   ];
   return found.sort((a, b) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level));

@@ -8,6 +8,7 @@ import { makeClients } from "./clients.js";
 import { makeCluster } from "./cluster.js";
 import { makeMap } from "./map.js";
 import { makeProblems } from "./problems.js";
+import { makeRelays } from "./relays.js";
 import { makeRows } from "./rows.js";
 import { makeSchemas } from "./schemas.js";
 import { makeSources } from "./sources.js";
@@ -32,6 +33,7 @@ const parts = {
   clients: makeClients(find("consumers-summary"), find("consumers-body")),
   bootstrap: makeBootstrap(find("bootstrap"), find("bootstrap-body")),
   cluster: makeCluster(find),
+  relays: makeRelays(find("relays"), find("relays-link"), find("relays-body")),
   tables: makeTables(find("tables-body"), find("tables-controls")),
   sources: makeSources(find("sources-body"), find("spans")),
   rows: makeRows(find("rows-body"), find("rows-controls")),
@@ -45,16 +47,17 @@ let isLocked = false; // waiting for a token: polling pauses
 async function once() {
   if (isLocked) return;
   try {
-    const [relay, { physicalSources }, { clients }, { problems }, pairs] = await Promise.all(
-      ["relay", "physicalSources", "clients", "problems", "bootstrap"].map((path) => get(path)),
+    const [relay, { physicalSources }, { clients }, { problems }, pairs, { relays }] = await Promise.all(
+      ["relay", "physicalSources", "clients", "problems", "bootstrap", "relays"].map((path) => get(path)),
     );
-    status.answered(relay, physicalSources, clients, pairs);
+    status.answered(relay, physicalSources, clients, pairs, relays);
     document.title = tabTitle(relay, clients, physicalSources);
     await inTurns(
       () => parts.sources.update(physicalSources, relay.role === "admin"),
       () => parts.map.update(relay, physicalSources, clients),
       () => parts.clients.update(clients),
       () => parts.bootstrap.update(pairs),
+      () => parts.relays.update(relays),
       () => parts.problems.update(problems),
       () => parts.rows.update(physicalSources),
     );

@@ -7,6 +7,7 @@ const SHAPES = {
   behind: "half",
   falling: "down",
   fallen: "cross",
+  ahead: "up",
   bootstrapping: "diamond",
   silent: "ring",
   starting: "ring",
@@ -26,7 +27,7 @@ const SHAPES = {
 };
 
 /** The worst state first: the order in which an operator looks. */
-export const SEVERITY = ["fallen", "falling", "suspended", "bootstrapping", "paused", "behind", "silent", "waiting", "live", "stopped"];
+export const SEVERITY = ["fallen", "falling", "ahead", "suspended", "bootstrapping", "paused", "behind", "silent", "waiting", "live", "stopped"];
 
 /** The state of a source's capture: "silent" if it runs but hears nothing from the database. */
 export function captureWord(source) {

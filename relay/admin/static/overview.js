@@ -4,6 +4,7 @@ import { PAIR_STATES, pairState, pairWord } from "./bootstrap.js";
 import { h, makeList, say } from "./dom.js";
 import { SEVERITY, databaseWord, makeState, relayState } from "./marks.js";
 import { countStates } from "./order.js";
+import { relayWord } from "./relays.js";
 
 const DATABASES = ["unreachable", "silent", "starting", "not read", "connected"]; // the worst first
 
@@ -17,9 +18,10 @@ export function makeOverview(list) {
 }
 
 /** The parts of a relay that answers. */
-export function partsOf(relay, sources, clients, pairs) {
+export function partsOf(relay, sources, clients, pairs, others) {
   const beside = pairs.sources.length ? [bootstrap(pairs)] : [];
-  return [databases(sources), itself(relay, sources), ...beside, consumers(clients)];
+  const elsewhere = others.length ? [otherRelays(others)] : [];
+  return [databases(sources), itself(relay, sources), ...beside, ...elsewhere, consumers(clients)];
 }
 
 /** The parts when nothing is known but what the relay's silence, or its refusal, says. */
@@ -46,6 +48,13 @@ function bootstrap({ sources }) {
   const hasProblem = sources.some(({ problems }) => problems.length);
   const worst = PAIR_STATES.find((state) => sources.some((one) => one.state === state));
   return { label: "Bootstrap", state: hasProblem ? "error" : pairState(worst), text: hasProblem ? "has a problem" : pairWord(worst) };
+}
+
+function otherRelays(others) {
+  const words = others.map(relayWord);
+  const worst = ["gone", "error", "waiting", "ok"].find((word) => words.includes(word));
+  const well = words.filter((word) => word === "ok").length;
+  return { label: "Other relays", state: worst, text: `${well} of ${others.length} healthy` };
 }
 
 function consumers(clients) {

@@ -42,12 +42,12 @@ export function makeStatus(find, onToken) {
 
   return {
     /** The relay has answered: all values are current. */
-    answered(relay, sources, clients, pairs) {
+    answered(relay, sources, clients, pairs, others) {
       const wasGone = goneSince !== null;
       goneSince = null;
       set(document.body, "data-stale", false);
-      banner(findingsOf(relay, sources, clients, pairs), wellWords(sources, clients));
-      overview(partsOf(relay, sources, clients, pairs));
+      banner(findingsOf(relay, sources, clients, pairs, others), wellWords(sources, clients));
+      overview(partsOf(relay, sources, clients, pairs, others));
       if (wasGone) news("The relay answers again.");
       const state = !relay.isHealthy ? "error" : relay.isReady ? "ok" : "waiting";
       setLink(state, { ok: "healthy", error: "not healthy", waiting: "not ready" }[state]);

@@ -67,6 +67,7 @@ from databus.conf.named_places import (
     parse_source_start,
 )
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.keys import key_warnings
 from databus.relay.sources.source import (
     Captured,
     Findings,
@@ -188,8 +189,8 @@ class SqliteSource(Source):
 
     @property
     def findings(self) -> Findings:
-        """The warnings about tables that patterns match, or do not."""
-        return Findings(warnings=self._matched.warnings)
+        """The warnings about keys, and about tables that patterns match, or do not."""
+        return Findings(warnings=(*key_warnings(self.tables()), *self._matched.warnings))
 
     def read(self) -> Sequence[Captured]:
         """Return the next windows; see `read_transactions`."""

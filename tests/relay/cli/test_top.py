@@ -251,6 +251,16 @@ def test_problems_and_warnings_are_shown_and_cut_to_the_line() -> None:
     assert all(len(line) <= 80 for line in lines)
 
 
+def test_an_error_that_is_over_as_the_client_reports_is_not_shown() -> None:
+    behind = client("early", ClientState.BEHIND, 0.5, "cannot connect")
+    assert "early: cannot connect" in "".join(drawn(picture(clients=[behind])))
+    report = ClientReport(
+        id="early", name="early", state="running", version="1", started_at=0, registrations=[]
+    )
+    well = behind.model_copy(update={"report": report})
+    assert "cannot connect" not in "".join(drawn(picture(clients=[well])))
+
+
 def test_what_is_wrong_stands_above_all_else_with_its_cause_and_the_next_try() -> None:
     away = Trouble(
         physical_source="shop",

@@ -96,9 +96,14 @@ def test_whoever_has_nothing_before_him_is_live() -> None:
     assert state(reads(clients, 990, 0.0), ring(), 0.0) is ClientState.BEHIND
 
 
-def test_whoever_waits_for_what_is_not_here_yet_is_live() -> None:
+def test_whoever_is_after_the_newest_window_is_ahead_and_its_lag_is_unknown() -> None:
     clients = ClientTable()
     assert state(reads(clients, None, 0.0, scn=1000), ring(), 0.0) is ClientState.LIVE
+    client = reads(clients, None, 0.0, scn=1001)
+    view = client_view(client, {"shop": ring()}, lambda _key: ["shop.person"], 0.0, 5000.0)
+    assert view.state is ClientState.AHEAD
+    (position,) = view.positions
+    assert (position.is_ahead, position.behind_s, position.edge_share) == (True, None, None)
 
 
 def test_near_the_edge_of_the_ring_a_client_is_falling() -> None:

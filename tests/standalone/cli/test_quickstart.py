@@ -181,18 +181,24 @@ def test_typed_again_after_a_new_table_it_serves_that_tables_rows_too(tmp_path: 
 @pytest.mark.mariadb
 def test_new_tables_are_found_with_the_account_of_capture(shop: Database, tmp_path: Path) -> None:
     assert mysql(shop, tmp_path, "--yes").exit_code == 0
-    shop.run("CREATE TABLE parcels (id INT PRIMARY KEY)")
+    shop.run(
+        "CREATE TABLE parcels (id INT PRIMARY KEY)",
+        "CREATE TABLE parts (id INT PRIMARY KEY, parcel INT, FOREIGN KEY (parcel) REFERENCES"
+        " parcels (id) ON DELETE CASCADE)",
+    )
     file = tmp_path / "databus" / "databus.toml"
     before = file.read_text()
     uri = f"mysql://root@127.0.0.1:{shop.server.port}/{shop.name}"
-    given = (tmp_path / "databus", uri, "-p", "--account", "capture")
+    # The account is the one in the file.
+    given = (tmp_path / "databus", uri, "-p")
     told = quickstart(*given)
-    assert f"new, and not captured: {shop.name}.parcels" in told.output
+    assert f"new, and not captured: {shop.name}.parcels\n" in told.output
     assert "or give --yes" in told.output
     assert file.read_text() == before
     added = quickstart(*given, "--yes")
     assert "Password" not in added.output, "nobody but the account of capture logs in"
     assert f'"{shop.name}.parcels"' in file.read_text()
+    assert f"{shop.name}.parts" not in file.read_text(), "a cascade changes rows unlogged"
     assert "new, and not captured" not in quickstart(*given).output
 
 

@@ -35,8 +35,9 @@ from databus.relay.sources.mysql.server.checks import (
 )
 from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
 from databus.relay.sources.mysql.server.enum_members import with_members
+from databus.relay.sources.mysql.server.foreign_keys import SESSION, cascades_of
 from databus.relay.sources.mysql.server.start_position import LogFile, file_number
-from databus.relay.sources.mysql.tables.ddl_tokens import TableName
+from databus.relay.sources.mysql.tables.ddl_tokens import TableName, quote
 from databus.relay.sources.mysql.tables.names import Names, split_name
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 
@@ -64,21 +65,17 @@ SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND GENERATION_EXPRESSION IN ('ROW START', 'ROW END')
 ORDER BY GENERATION_EXPRESSION DESC
 """
-_CASCADES = """
-SELECT CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS
-WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s ORDER BY CONSTRAINT_NAME
-"""
 _COLLATIONS = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"
 # MariaDB ≥ 10.10: a collation that several character sets share has an id for each.
 _SHARED_COLLATIONS = """
 SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
 """
 _CHARACTER_SETS = "SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS"
+_WITH_KEYS = ("BASE TABLE", VERSIONED)
 _LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 # For MariaDB with several primaries, for MySQL, and for older versions of either.
 _REPLICA_STATUS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _REPLICAS = ("SHOW SLAVE HOSTS", "SHOW REPLICAS")
-_SAFE_RULES = frozenset({"RESTRICT", "NO ACTION"})
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -86,12 +83,20 @@ Rows = Sequence[tuple[Any, ...]]
 class ServerCatalog:
     """The catalogue of one server, for the watched tables."""
 
-    def __init__(self, address: MysqlAddress, settings: PhysicalSourceSettings, scn: int) -> None:
+    def __init__(
+        self,
+        address: MysqlAddress,
+        settings: PhysicalSourceSettings,
+        scn: int,
+        left_out: Collection[str] = (),
+    ) -> None:
+        """Ask about all tables of the settings but those that are left out."""
         self._address = address
         self._source = settings.name
         self._scn = scn
         self.epoch = settings.epoch
         self._allow_cascades = settings.allow_cascades
+        self._left_out = left_out
         self._held: Connection[Any] | None = None
         self.names = Names(())
 
@@ -165,9 +170,7 @@ class ServerCatalog:
         """Return the problems of tables that cannot be captured."""
         with self.session():
             problems = table_problems(sources, self.kinds())
-            if not self._allow_cascades:
-                problems += cascade_problems(self.cascades())
-        return problems
+            return problems + cascade_problems(self.cascades(sources))
 
     def tables(self) -> list[TableName]:
         """Return all tables that the account may read, but for the server's own."""
@@ -185,18 +188,6 @@ class ServerCatalog:
                 if kinds[source] == VERSIONED and self._is_by_transaction(connection, source):
                     kinds[source] = VERSIONED_BY_TRANSACTION
         return kinds
-
-    def cascades(self) -> list[Cascade]:
-        """Return the foreign keys that change rows of watched tables."""
-        found = []
-        with self.session() as connection:
-            for source in self.names.sources:
-                rows = self._query(connection, _CASCADES, split_name(source))
-                for name, on_update, on_delete in rows:
-                    for verb, rule in (("UPDATE", on_update), ("DELETE", on_delete)):
-                        if rule not in _SAFE_RULES:
-                            found.append(Cascade(source, str(name), f"{verb} {rule}"))
-        return found
 
     def replicas(self) -> list[tuple[int, str]]:
         """Return (server id, host) of the registered replicas; empty without the privilege."""
@@ -227,6 +218,19 @@ class ServerCatalog:
             return str(rows[0][0]) if rows and rows[0][0] is not None else None
 
         return with_members(column, database, table, ask)
+
+    def cascades(self, sources: Collection[str]) -> list[Cascade]:
+        """Return the foreign keys that change rows of some tables; none if that is allowed."""
+        found: list[Cascade] = []
+        if self._allow_cascades or not sources:
+            return found
+        with self.session() as connection:
+            self._query(connection, SESSION)
+            for source, kind in self.kinds().items():
+                if kind in _WITH_KEYS and source in sources and source not in self._left_out:
+                    query = f"SHOW CREATE TABLE {quote(*split_name(source))}"
+                    found += cascades_of(source, str(self._query(connection, query)[0][1]))
+        return found
 
     def _definition(self, connection: Connection[Any], source: str) -> Definition | None:
         name = split_name(source)

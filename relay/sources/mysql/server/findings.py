@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from databus.relay.sources.keys import key_warnings
 from databus.relay.sources.mysql.server.checks import (
     LogFilters,
     Replication,
@@ -78,12 +79,7 @@ def _summary(facts: ServerFacts, tables: Sequence[Table], begin: str) -> str:
 
 
 def _warnings(facts: ServerFacts, tables: Sequence[Table], warning_hours: float) -> list[str]:
-    found = [
-        f"{table.source} has no primary key: rows that are equal are one row for consumers that "
-        "keep rows by key; ALTER TABLE … ADD PRIMARY KEY"
-        for table in tables
-        if not table.key_columns
-    ]
+    found = [*key_warnings(tables)]
     if facts.variables.get("binlog_row_metadata", "").upper() != "FULL":
         found += [
             f"{table.source}: information_schema shows members of column {column.name!r} with a "

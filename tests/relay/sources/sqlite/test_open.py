@@ -195,3 +195,17 @@ def test_the_uri_names_the_file(path: Path, db: sqlite3.Connection, uri: str) ->
     (table,) = source.tables()
     source.close()
     assert (table.source, table.dialect) == ("shop.t", "sqlite")
+
+
+def test_a_key_that_does_not_tell_rows_apart_is_warned_of(path: Path) -> None:
+    script = (
+        "CREATE TABLE keyless(a); CREATE TABLE loose(a INT, b TEXT NOT NULL, PRIMARY KEY (a, b));"
+    )
+    with (
+        database(path, f"{TABLE}; {script}"),
+        opened(path, "t", "keyless", "loose") as source,
+    ):
+        keyless, loose = source.findings.warnings
+    assert "shop.keyless has no primary key" in keyless
+    assert "shop.loose has a primary key that may be NULL" in loose
+    assert "declare its columns NOT NULL" in loose

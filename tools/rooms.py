@@ -106,6 +106,7 @@ client/membership: a process as a member of its group
 client/dispatcher: callbacks
 client/dead_letters.py: events that could not be processed
 client/sinks: the contract of sinks
+client/sinks/formats: changes as messages of other systems
 client/sinks/rules: what sinks do with changes: order, positions, failures
 client/sinks/ready: the sinks that are there
 client/sinks/running: sinks that run

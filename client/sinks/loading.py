@@ -29,6 +29,7 @@ _READY = "databus.client.sinks.ready"
 # Loaded when they are named: not everybody has what each needs.
 BUILT_IN = (
     EntryPoint("files", f"{_READY}.files:FilesSink", GROUP),
+    EntryPoint("kafka", f"{_READY}.kafka:KafkaSink", GROUP),
     EntryPoint("print", f"{_READY}.printing:PrintSink", GROUP),
     EntryPoint("webhook", f"{_READY}.webhook:WebhookSink", GROUP),
 )

@@ -18,8 +18,8 @@ from urllib.parse import quote
 from pydantic import Field, ValidationInfo, field_validator
 
 from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.formats.plain import json_line
 from databus.client.sinks.ready.files_parquet import parquet_bytes
-from databus.client.sinks.ready.json_form import json_line
 from databus.client.sinks.ready.manifest import (
     FOLDER,
     NEXT,

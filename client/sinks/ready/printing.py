@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from databus.client.sinks.contract import Change, Position
-from databus.client.sinks.ready.json_form import json_line
+from databus.client.sinks.formats.plain import json_line
 
 
 class PrintSink:

@@ -24,7 +24,7 @@ from pydantic import Field, field_validator
 
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import SinkRefusedError, SinkUnavailableError
-from databus.client.sinks.ready.json_form import plain_json
+from databus.client.sinks.formats.plain import plain_json
 from databus.conf.addresses import without_password
 from databus.conf.model import Settings
 from databus.conf.server_settings import ServerAccessSettings, check_server_urls

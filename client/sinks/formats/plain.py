@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from databus.client.sinks.contract import Change, Row
+from databus.client.sinks.formats.message import Message
 from databus.schemas.event.json import json_value
 
 
@@ -30,7 +31,22 @@ def plain_json(change: Change) -> dict[str, Any]:
 
 def json_line(change: Change) -> str:
     """Return a change as one line of JSON, with its end."""
-    return json.dumps(plain_json(change), ensure_ascii=False, separators=(",", ":")) + "\n"
+    return json_bytes(plain_json(change)).decode() + "\n"
+
+
+def plain_message(change: Change, now_ms: int) -> Message:  # noqa: ARG001
+    """Return the message: the key as an object of JSON, the change as another one."""
+    return Message(plain_key(change), json_bytes(plain_json(change)))
+
+
+def plain_key(change: Change) -> bytes | None:
+    """Return the key as an object of JSON; None for a change of a whole table."""
+    return json_bytes(_row(change.key)) if change.key else None
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return JSON without blanks, in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _row(row: Row | None) -> Any:

@@ -1,0 +1,285 @@
+"""The sink `kafka`: each change is a message, and each flush a transaction with its position.
+
+A consumer with isolation.level=read_committed sees every window once. After a kill the next process
+ends the transaction that was open, reads the position that the last committed one has, and goes on
+from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from databus.client.sinks.contract import Change, ChangeOp, Position
+from databus.client.sinks.errors import SinkError, SinkUnavailableError
+from databus.client.sinks.formats.choosing import DebeziumSettings, FormatName, chosen_format
+from databus.client.sinks.ready.templates import Template
+from databus.conf.extras import how_to_install
+from databus.conf.model import Settings
+from databus.daemon.tokens import private_lines
+from databus.schemas.errors import SettingsError
+
+try:
+    from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+    from databus.client.sinks.ready.kafka_errors import Undelivered, sink_error, undelivered_error
+    from databus.client.sinks.ready.kafka_positions import read_position
+except ImportError as error:
+    raise ImportError(f"{error}: {how_to_install('kafka')}") from error
+
+log = logging.getLogger(__name__)
+
+_OWN = frozenset({"bootstrap.servers", "transactional.id", "enable.idempotence", "sasl.password"})
+_NOT_IN_A_TOPIC = re.compile(r"[^A-Za-z0-9._-]")
+_ABORT_S = 2.0
+
+
+class KafkaSink:
+    """Writes transactions; exactly once for consumers that read committed messages."""
+
+    most_lanes = 1  # a transaction has one position
+
+    class Options(Settings):
+        """Options of `kafka`."""
+
+        brokers: str = Field(min_length=1, description="HOST:PORT, several with commas")
+        id: str = Field(
+            min_length=1,
+            description="Name of its transactions and position: another one for each sink and "
+            "physical source, and always the same",
+        )
+        topic: str = Field(default="{source}", description="Template of the topic")
+        key: str = Field(default="", description="Template of the key; none = the format's key")
+        format: FormatName = Field(default="plain", description="Format of keys and values")
+        debezium: DebeziumSettings = Field(
+            default_factory=DebeziumSettings, description="Settings of the format `debezium`"
+        )
+        tombstones: bool = Field(
+            default=True, description="A delete is followed by a message without a value"
+        )
+        position_topic: str = Field(
+            default="databus-positions", description="Compacted topic, made if it is not there"
+        )
+        timeout_s: float = Field(
+            default=30.0, ge=1, description="Time for the brokers to take a flush"
+        )
+        client: dict[str, str | int | bool] = Field(
+            default={}, description="More settings of librdkafka, such as security.protocol"
+        )
+        password_file: Path | None = Field(
+            default=None, description="File with sasl.password; only its user may read it"
+        )
+
+        @field_validator("topic", "key")
+        @classmethod
+        def _is_a_template(cls, text: str) -> str:
+            Template(text)
+            return text
+
+        @field_validator("client")
+        @classmethod
+        def _leaves_ours(cls, client: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+            if taken := sorted(_OWN & client.keys()):
+                raise ValueError(f"{taken[0]} has an option of its own")
+            return client
+
+    def __init__(self, options: Options) -> None:
+        """Raises SettingsError for the password file."""
+        self._options = options
+        self._format = chosen_format(options.format, options.debezium)
+        self._topic = Template(options.topic)
+        self._key = Template(options.key) if options.key else None
+        self._client = _client(options, self._failed)
+        self._producer: Producer | None = None
+        self._is_in_transaction = False
+        self._position: Position | None = None
+        self._said: KafkaError | None = None  # by the connection, since the sink was opened
+        self._undelivered: list[Undelivered] = []  # of this transaction
+
+    def open(self, position: Position | None) -> Position | None:
+        """End what an earlier process has left open, and return the position of the topic."""
+        options = self._options
+        try:
+            self._producer = Producer(_producer_settings(self._client, options))
+            self._producer.init_transactions(options.timeout_s)
+            own = read_position(self._client, options.position_topic, options.id, options.timeout_s)
+        except KafkaException as error:
+            raise self._error(error) from error
+        if None not in (own, position) and own.source != position.source:  # type: ignore[union-attr]
+            raise SinkError(
+                f"id {options.id!r} has a position of {own and own.source}, and this is "
+                f"{position and position.source}: each physical source needs an id of its own"
+            )
+        self._position = own
+        return own
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Send the changes within a transaction; raise SinkRefusedError, SinkUnavailableError."""
+        producer = self._opened()
+        try:
+            if not self._is_in_transaction:
+                producer.begin_transaction()
+                self._is_in_transaction = True
+            for change in changes:
+                self._write(change)
+        except KafkaException as error:
+            raise self._error(error) from error
+
+    def flush(self) -> Position | None:
+        """Commit the transaction, with the position in it."""
+        if not self._is_in_transaction:
+            return self._position
+        options, producer, position = self._options, self._opened(), self._position
+        try:
+            if position is not None:
+                self._send(
+                    options.position_topic, options.id.encode(), position.to_json().encode(), 0
+                )
+            left = producer.flush(options.timeout_s)
+            if (failure := undelivered_error(self._undelivered)) is not None:
+                raise failure
+            if left:
+                raise SinkUnavailableError(self._said_text(f"{left} messages were not taken"))
+            producer.commit_transaction(options.timeout_s)
+        except (KafkaException, SystemError) as error:
+            # A fatal error is raised while the library calls back, and then comes as a SystemError.
+            cause = error if isinstance(error, KafkaException) else error.__cause__
+            if not isinstance(cause, KafkaException):
+                raise
+            raise self._error(cause) from error
+        self._is_in_transaction = False
+        return position
+
+    def close(self) -> None:
+        """Abort what was not committed."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        # If it cannot be aborted now, the next process does it.
+        with suppress(KafkaException):
+            if self._is_in_transaction:
+                producer.abort_transaction(_ABORT_S)
+        producer.purge()
+        with suppress(KafkaException, SystemError):
+            producer.close()  # at once: nothing is left to be sent
+        self._is_in_transaction = False
+
+    def _write(self, change: Change) -> None:
+        message = self._format(change, time.time_ns() // 1_000_000)
+        self._position = change.position or self._position
+        if message is None:
+            return
+        topic = _NOT_IN_A_TOPIC.sub("_", self._topic.fill(change))
+        key = message.key
+        if key is not None and self._key is not None:
+            key = self._key.fill(change).encode()
+        headers = {**message.headers, **_headers(change)}
+        self._send(topic, key, message.value, change=change, headers=headers)
+        if change.op is ChangeOp.DELETE and self._options.tombstones and key is not None:
+            self._send(topic, key, None, change=change, headers=headers)
+
+    def _send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int = -1,
+        change: Change | None = None,
+        headers: dict[str, bytes] | None = None,
+    ) -> None:
+        """Give a message to the library; wait while its queue is full."""
+        producer, deadline = self._opened(), time.monotonic() + self._options.timeout_s
+        told = partial(self._delivered, change)
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=told,
+                    headers=list((headers or {}).items()),
+                )
+                return
+            except BufferError:
+                producer.poll(0.1)
+                if time.monotonic() > deadline:
+                    text = self._said_text("the queue is full")
+                    raise SinkUnavailableError(text) from None
+            except KafkaException as error:
+                raise self._error(error, topic, change) from error
+
+    def _delivered(self, change: Change | None, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._undelivered.append(Undelivered(error, message.topic() or "", change))
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            raise SinkError("the sink is not open")
+        return self._producer
+
+    def _failed(self, error: KafkaError) -> None:
+        # The first that was said is the cause; that all brokers are down follows from it.
+        if self._said is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._said = error
+
+    def _error(
+        self, error: KafkaException, topic: str = "", change: Change | None = None
+    ) -> SinkError:
+        """Return what is raised for an exception; that a message failed says more than it."""
+        if self._producer is not None and not self._is_in_transaction:
+            with suppress(KafkaException):
+                self._producer.poll(0)  # what the connection said meanwhile
+        where = f"topic {topic}" if topic else self._said_text(self._options.brokers)
+        return undelivered_error(self._undelivered) or sink_error(error.args[0], where, change)
+
+    def _said_text(self, problem: str) -> str:
+        said = self._said
+        return problem if said is None else f"{problem} ({said.name()}: {said.str()})"
+
+
+def _client(options: KafkaSink.Options, on_error: object) -> dict[str, object]:
+    """Return the settings of every connection."""
+    found: dict[str, object] = {
+        "client.id": "databus",
+        **options.client,
+        "bootstrap.servers": options.brokers,
+        "error_cb": on_error,
+        "logger": log,
+    }
+    if options.password_file is not None:
+        lines = private_lines("password_file", options.password_file)
+        if not lines:
+            raise SettingsError(f"password_file {options.password_file}: it is empty")
+        found["sasl.password"] = lines[0]
+    return found
+
+
+def _producer_settings(client: dict[str, object], options: KafkaSink.Options) -> dict[str, object]:
+    timeout_ms = int(options.timeout_s * 1000)
+    return {
+        "partitioner": "murmur2_random",  # as Java's producers: equal keys, equal partitions
+        "topic.metadata.propagation.max.ms": timeout_ms // 3,
+        "transaction.timeout.ms": timeout_ms,
+        **client,
+        "transactional.id": options.id,
+        "enable.idempotence": True,
+    }
+
+
+def _headers(change: Change) -> dict[str, bytes]:
+    found = {
+        "databus-scn": str(change.scn),
+        "databus-id": change.id,
+        "databus-source": change.source,
+    }
+    if change.transaction.gtid is not None:
+        found["databus-gtid"] = change.transaction.gtid
+    return {name: text.encode() for name, text in found.items()}

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, Unpack
 
 from databus.client.consumer import Consumer, OnFailure
 from databus.client.dispatcher.data_window import DataWindow
@@ -35,6 +36,11 @@ from databus.client.subscription import Subscription
 from databus.conf.model import place_text
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import EventFilter
+
+if TYPE_CHECKING:
+    from databus.client.sinks.contract import Sink
+    from databus.client.sinks.options import SinkOptions
+    from databus.client.sinks.running.feed import Feed
 
 
 class DatabusClient(RunningClient):
@@ -175,6 +181,30 @@ class DatabusClient(RunningClient):
                 self._close_windows(registration)
             if not self._is_sought(subscription):
                 return
+
+    def register_sink(
+        self,
+        sink: Callable[[], Sink] | str,
+        *sources: str,
+        name: str = "sink",
+        **options: Unpack[SinkOptions],
+    ) -> Feed:
+        """Write every change of the sources to a sink; return its handle.
+
+        `sink` makes a sink, one for each lane: a class or a function; or it is the kind of one,
+        such as `files`. The keywords are the settings of `[[sinks]]`. `name` and the sources
+        identify the position, which is in the client's store. Errors of the sink are in the
+        handle's `status`, and do not stop the client. Raises SettingsError.
+        """
+        if self.settings.group:
+            raise SettingsError("register_sink: a sink reads all rows, and not those of a group")
+        from databus.client.sinks.running.registered import RegisteredSinks
+
+        with self._lock:
+            if self._sinks is None:
+                self._sinks = RegisteredSinks(self, self._context.store)
+        is_running = self.state in (Lifecycle.RUNNING, Lifecycle.PAUSED)
+        return self._sinks.add(sink, sources, name, options, is_running=is_running)
 
     def commit(self) -> None:
         """Write the checkpoint of every iteration: all windows that it has yielded are consumed.

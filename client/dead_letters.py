@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,11 @@ class DeadLetterFile:
 
     def __call__(self, event: DataEvent, error: ConsumerError) -> None:
         """Append the event and its error; raise OSError if the file cannot be written."""
-        line = json.dumps(_letter(event, error), ensure_ascii=False).encode() + b"\n"
+        self.append(_letter(event, error))
+
+    def append(self, letter: Mapping[str, Any]) -> None:
+        """Append a line of other facts, which are of JSON's types; raise OSError as a call does."""
+        line = json.dumps(letter, ensure_ascii=False).encode() + b"\n"
         with self._lock:
             file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _PRIVATE)
             with os.fdopen(file, "wb") as opened:
@@ -47,7 +52,7 @@ def _letter(event: DataEvent, error: ConsumerError) -> dict[str, Any]:
         "index": event.index,
         "committedNs": event.timestamp_ns,
         "error": error.problem,
-        "trace": "" if error.__cause__ is None else _trace(error.__cause__),
+        "trace": "" if error.__cause__ is None else trace_text(error.__cause__),
     }
     try:
         found |= {
@@ -61,5 +66,6 @@ def _letter(event: DataEvent, error: ConsumerError) -> dict[str, Any]:
     return found
 
 
-def _trace(cause: BaseException) -> str:
+def trace_text(cause: BaseException) -> str:
+    """Return the traceback of an error."""
     return "".join(traceback.format_exception(cause))

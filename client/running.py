@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from databus import __version__
 from databus.client.checkpoints.store import CheckpointStore
@@ -49,6 +49,9 @@ from databus.conf.settings import ClientSettings
 from databus.daemon.client_report import MAX_TEXT, ClientReport
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import ConsumerError, DatabusError, SettingsError
+
+if TYPE_CHECKING:  # most clients have no sinks
+    from databus.client.sinks.running.registered import RegisteredSinks
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +97,7 @@ class RunningClient:
         self._ended = threading.Event()
         self._registrations: dict[tuple[str, tuple[str, ...]], Registration] = {}
         self._sought: dict[tuple[str, tuple[str, ...]], str] = {}  # places to begin at
+        self._sinks: RegisteredSinks | None = None
         self._coroutines = Coroutines()
         self._wanted: dict[tuple[str, tuple[str, ...]], tuple[Subscription, list[Consumer]]] = {}
         self._context = ClientContext(
@@ -197,6 +201,8 @@ class RunningClient:
             raise
         if self._lifecycle.state is Lifecycle.SHUT_DOWN:  # by another thread meanwhile
             self.stop()
+        elif self._sinks is not None:
+            self._sinks.start()
 
     def run(self) -> None:
         """Start, wait for `stop` or Ctrl-C, and return; raise the error that stops the client.
@@ -226,6 +232,8 @@ class RunningClient:
         `async with`, which the callbacks need until they end. A callback that does not return
         within `timeout_s` is abandoned on its thread, and logged.
         """
+        if self._sinks is not None:
+            self._sinks.stop()  # while what they have written can be committed
         self._handle(lifecycle.ShutDown())
         self._ended.set()
         self._finder.stop()
@@ -378,7 +386,12 @@ class RunningClient:
                     "`client.windows(…)` instead, or call it elsewhere"
                 )
             self._sought[key] = place
+            known = {*self._registrations, *self._wanted}
         if registration is None:
+            if known and key not in known:
+                others = "; ".join(f"{name!r} of {', '.join(sources)}" for name, sources in known)
+                text = "seek: %r of %s begins at %s once it is read; this client has %s"
+                log.warning(text, key[0], ", ".join(key[1]), place, others)
             return
         registration.stop()
         if registration.iterator is not None:

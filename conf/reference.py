@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from databus.conf.settings import BootstrapSettings, ClientSettings, RelaySettings, Settings
+from databus.conf.sink_settings import SinksSettings
 from databus.schemas.errors import SettingsError
 
 PAGES: dict[str, tuple[type[Settings], str]] = {
@@ -22,6 +23,7 @@ PAGES: dict[str, tuple[type[Settings], str]] = {
         "The settings of `databus bootstrap run -c bootstrap.toml`.",
     ),
     "client": (ClientSettings, "The settings of a client, in Python or in TOML."),
+    "sink": (SinksSettings, "The settings of `databus sink run -c sink.toml`."),
 }
 _INTRODUCTION = """\
 # Settings
@@ -44,7 +46,7 @@ _BOUNDS = {
 
 
 def kind_of(file: Path) -> str:
-    """Return which settings a file holds, `relay`, `bootstrap` or `client`, by the keys in it.
+    """Return which settings a file holds, `relay`, `bootstrap`, `client` or `sink`, by its keys.
 
     Raises SettingsError when it cannot be read.
     """
@@ -52,6 +54,8 @@ def kind_of(file: Path) -> str:
         keys = tomllib.loads(file.read_text(encoding="utf-8")).keys()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise SettingsError(f"{file}: {problem}") from problem
+    if "sinks" in keys:
+        return "sink"
     if "physical_sources" in keys:
         return "bootstrap" if "relays" in keys else "relay"
     return "client" if keys & {"relays", "coordinator"} else "relay"

@@ -21,6 +21,7 @@ from databus.conf.loading import SettingsFile
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.daemon.files import replace_file
 from databus.daemon.log_setup import about
+from databus.doctor.checks import Verdict
 from databus.relay.catalog import check_tables, make_catalog
 from databus.relay.changing.removed_sources import (
     note_removed,
@@ -28,7 +29,7 @@ from databus.relay.changing.removed_sources import (
     refuse_files_of_before,
     refuse_other_database,
 )
-from databus.relay.sources.kind import source_ids
+from databus.relay.sources.kind import check_source, source_ids
 from databus.relay.sources.source import TablesFoundError
 from databus.schemas.errors import (
     ControlRefusedError,
@@ -104,6 +105,7 @@ class SourceChanges:
             settings = settings.with_found(kept)
             gone = set(source.settings.source_names) - set(settings.source_names)
             self._refuse_for_pair(gone)
+            _refuse_unusable(settings, set(names) - set(source.settings.source_names))
             check_tables([settings], self._relay.registry)
             refuse_other_database(self._relay.settings.data_dir, settings)
             with self._written(file, text):
@@ -126,6 +128,7 @@ class SourceChanges:
                 raise SettingsError("capture_lease_s: it can only be set before the relay starts")
             refuse_files_of_before(folder, settings)
             refuse_other_database(folder, settings)
+            _refuse_unusable(settings, settings.source_names)
             relay = self._relay
             listed = (*relay.settings.physical_sources, settings)
             catalog = make_catalog(listed, relay.registry.sources(), source_ids)
@@ -286,6 +289,17 @@ def _refuse_lease(settings: PhysicalSourceSettings) -> None:
             f"{settings.name}: with capture_lease_s its relays must have the same list: change the "
             "settings file of each, and restart them one after the other"
         )
+
+
+def _refuse_unusable(settings: PhysicalSourceSettings, sources: Collection[str]) -> None:
+    """Raise SettingsError for tables that cannot be captured, or if that cannot be found out now.
+
+    One of them would stop the capture of all.
+    """
+    if sources:
+        checks = check_source(settings.only(sources), time.time(), reads_log=False, newest_scn=None)
+        if problems := [one.text for one in checks if one.verdict is Verdict.ERROR]:
+            raise SettingsError("; ".join(problems))
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:

@@ -104,10 +104,16 @@ client/puller: requests, decoding, the buffer
 client/checkpoints: checkpoints in files and other stores
 client/membership: a process as a member of its group
 client/dispatcher: callbacks
+client/dead_letters.py: events that could not be processed
+client/sinks: the contract of sinks
+client/sinks/rules: what sinks do with changes: order, positions, failures
+client/sinks/ready: the sinks that are there
+client/sinks/running: sinks that run
 client/finding.py: its servers, named or found
 client/registration.py: one registration
 client/monitoring: what a client says of itself
 client: the client library
+client/sinks/serving: sinks of a settings file
 client/spark/session.py: a Spark session
 client/spark/options.py: options of a reader
 client/spark/arrow: rows as Spark's batches

@@ -39,7 +39,7 @@ class Word(NamedTuple):
 
 HOME_MADE = (
     Word(r"\b_?[Ss]ieves?\b|\b_?[Ss]ift(s|ed|ing)?\b|\b_?sift_\w+", "event selector, select"),
-    Word(r"\b[Ll]anes?\b|\blane_\w+|\w+_lane\b|LaneAssembler", "binlog decoder"),
+    Word(r"LaneAssembler", "binlog decoder"),  # a lane is one of a sink's threads
     Word(r"\bamounts\b", "units"),
     Word(r"\bpiece_builder\b", "batch builder"),
     Word(r"\blog_look_\w+|\bopen_look\b", "log probe"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from databus.client.events.data_event import (
@@ -58,6 +59,10 @@ class DataWindow:
         cannot be written now, or if the iteration has ended.
         """
         self._commit(self._number)
+
+    def committer(self) -> Callable[[], None]:
+        """Return what does `commit`, and holds none of the window's rows meanwhile."""
+        return partial(self._commit, self._number)
 
     @property
     def scn(self) -> int:

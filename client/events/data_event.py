@@ -90,6 +90,13 @@ class DataEvent(EventFields):
                 raise RowError(self.source, column, "is of the primary key and was not logged")
         return {column: row[column] for column in columns} if columns else dict(row)
 
+    @property
+    def has_primary_key(self) -> bool:
+        """Whether the table has a primary key, and `key` is not the whole row."""
+        return not self.is_truncate and bool(
+            self._source.codecs[self._event[ROW_DIGEST]].key_columns
+        )
+
     def into(self, row_type: type[Made]) -> Made:
         """Return the row as an object of a dataclass, a NamedTuple or a pydantic model.
 

@@ -59,14 +59,18 @@ class RowCondition(SqlCondition[Truth]):
         sent, a column that was not logged or did not exist yet. Raises RowError if values cannot be
         compared, SettingsError for a column that the table does not have.
         """
-        if event.is_truncate or self._holds(event, event.row):
+        if event.is_truncate or self.holds(event, event.row):
             return True
         if event.op is not Op.UPDATE:
             return False
         before = event.before
-        return before is None or self._holds(event, before)
+        return before is None or self.holds(event, before)
 
-    def _holds(self, event: DataEvent, row: Row) -> bool:
+    def holds(self, event: DataEvent, row: Row) -> bool:
+        """Whether the condition is true of a row of the event, its `row` or its `before`.
+
+        True, too, if a column of it was not logged. Raises as `wants`.
+        """
         try:
             return self.truth(row) is True
         except _MissingError as error:

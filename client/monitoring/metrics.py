@@ -102,7 +102,8 @@ class ClientCollector(Collector):
         ]
         yield _gauge(
             "lag_seconds",
-            "From its commit until the newest window was consumed, or until now while more waits",
+            "From its commit until the newest window was consumed, or until now while more waits; "
+            "0 when no more comes",
             ((names, lag_s) for names, lag_s in lags if lag_s is not None),
         )
         connections = [(_names(one), one.connection) for one in found]

@@ -30,6 +30,7 @@ BUCKETS_S = (
 RATE_S = 5.0  # rates are over this time
 QUANTILE_S = 60.0  # quantiles are over this time
 _SAMPLE_EVERY_S = 0.9
+_IDLE_S = 5.0  # without a window: a relay that has more sends it sooner
 _LEAST_S = 0.1  # over a shorter time a rate means nothing
 
 
@@ -161,7 +162,7 @@ class RegistrationStats:
         """Return the age of the newest window when it was consumed; None if unknown.
 
         `is_waiting`: the buffer is not empty. Then the result is the age of the window being
-        consumed, or else of the newest consumed one.
+        consumed, or else of the newest consumed one; 0 once nothing has come for some seconds.
         """
         newest, held_ns = self.newest, self._held_ns
         if is_waiting and held_ns > 0:
@@ -170,7 +171,7 @@ class RegistrationStats:
             return None
         age_s = wall_s - newest.timestamp_ns / 1e9
         since_s = 0.0 if is_waiting else self._clock() - newest.consumed_at_s
-        return max(0.0, age_s - since_s)
+        return 0.0 if since_s > _IDLE_S else max(0.0, age_s - since_s)
 
     def _took_page(self, page: BootstrapPage, count: int) -> None:
         self.phase = page.phase

@@ -70,6 +70,7 @@ COMMANDS = {
     "servers": CommandAt(
         "databus.cli.servers:servers", "Show the servers that clients find by a coordinator."
     ),
+    "sink": CommandAt("databus.client.cli.sink:sink", "Write changes to other systems."),
     "source": CommandAt(
         "databus.relay.cli.source:source", "Act on a physical source of a running relay."
     ),

@@ -77,7 +77,11 @@ _KNOWN_GAUGES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ..
         "Term of the lease under which a relay captures the source",
         lambda s: None if s.role is None else s.role.term,
     ),
-    ("lag_seconds", "From commit to ring, of the newest window", lambda s: s.capture.known_delay_s),
+    (
+        "lag_seconds",
+        "From commit to ring, of the newest window; 0 when all is captured",
+        lambda s: s.capture.known_delay_s,
+    ),
     (
         "heard_seconds",
         "Unix time at which the database was last heard from",

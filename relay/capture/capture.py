@@ -92,7 +92,7 @@ class Capture:
         self.place = LogPlace(settings.name, ring)
         self._errors, self._heartbeat = RepeatedErrors(), Heartbeat()
         self._windows = self._events = self._size_bytes = self._reconnects = 0
-        self._delay_s, self._wait_s = 0.0, settings.reconnect_min_s
+        self._wait_s = settings.reconnect_min_s
         self._warnings: tuple[str, ...] = ()
         self._search: LogSearch | None = None  # for which the source waits
         self._was_opened = self._is_unfinished = self._is_next_try = False
@@ -112,7 +112,7 @@ class Capture:
             self._problem,
             self._ring.max_scn,
             self._ring.newest_timestamp_ns,
-            self._delay_s,
+            self.place.delay_s,
             self._windows,
             self._events,
             self._size_bytes,
@@ -422,7 +422,7 @@ class Capture:
         self._windows += windows
         self._events += events
         self._size_bytes += size_bytes
-        self._delay_s = max(0, self._clock.wall_ns() - timestamp_ns) / 1e9
+        self.place.delay_s = max(0, self._clock.wall_ns() - timestamp_ns) / 1e9
 
     def _save_max_scn(self) -> None:
         """Save MaxSCN if it rose; after a transient error reading continues, and it is retried."""

@@ -28,6 +28,7 @@ class LogPlace:
         self._source = source
         self._ring = ring
         self.is_proved = False
+        self.delay_s = 0.0  # from commit to ring, of the newest window; 0 when all is captured
         self.piece_end = 0  # bytes taken of a transaction that arrives in pieces
         self._failed_at = self._known = NOWHERE
         self.scn: int | None = None
@@ -51,6 +52,8 @@ class LogPlace:
 
     def prove(self, *, is_at_end: bool) -> bool:
         """Return whether the last read proves the connection, for the first time."""
+        if is_at_end:
+            self.delay_s = 0.0
         if self.is_proved:
             return False
         self.is_proved = is_at_end or self._reached > max(self._known, self._failed_at)

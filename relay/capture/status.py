@@ -37,7 +37,9 @@ class CaptureStatus:
     problem: str = ""
     scn: int = -1
     timestamp_ns: int = 0  # commit time of the newest window
-    delay_s: float = 0.0  # from commit to ring, of the newest window with data
+    delay_s: float = (
+        0.0  # from commit to ring, of the newest window with data; 0 when all is captured
+    )
     windows: int = 0
     events: int = 0
     size_bytes: int = 0

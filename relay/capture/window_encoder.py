@@ -88,6 +88,11 @@ class WindowEncoder:
         self._names = names
         self._columns = columns
         self.before_images = before_images
+        self.first_scn = 0
+        """For a second reading of the log: no version begins before it.
+
+        What was in force before the first reading is no version of the windows after it.
+        """
         self._acknowledged_scns = frozenset(acknowledged_scns)
         self._current: dict[str, TableEncoder] = {}  # by the table's name in its database
         self._left_out: frozenset[str] = frozenset()  # by the table's name in its database
@@ -257,6 +262,12 @@ class WindowEncoder:
                 f"{table.source}: its definition at scn {scn} matches no version of that time, and "
                 f"the newest version is from scn {versions[-1].start_scn}"
             )
+        if versions and scn < self.first_scn:
+            raise SchemaError(
+                f"{table.source}: its definition at scn {scn} is from before this relay's first "
+                f"start, at scn {self.first_scn}, and is none of its schema versions: begin after "
+                "that, or bootstrap"
+            )
         version = SchemaVersion(table.source, src_id, len(versions) + 1, text, scn)
         self._made.append(version)
         return version
@@ -284,7 +295,7 @@ class WindowEncoder:
             made = change_of(version.text)
             if made is not None and made.scn == scn and shape(version.text) == text:
                 return version  # the same statement, read a second time
-        if versions[-1].start_scn > scn:
+        if versions[-1].start_scn > scn or scn < self.first_scn:
             return None
         before = shape_id(last)
         is_known = before_it is not None and describes(last, avro_schema(before_it))

@@ -42,7 +42,7 @@ from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.ring.scn_index import Extent
-from databus.relay.sources.kind import RereadRequest
+from databus.relay.sources.kind import RereadPlace, RereadRequest
 from databus.relay.sources.source import Source
 from databus.schemas.errors import (
     DamagedWindowsError,
@@ -75,7 +75,7 @@ class Reread(NamedTuple):
     `open_source` opens a source that keeps what it must remember in a folder.
     """
 
-    prepare: Callable[[PhysicalSourceSettings, RereadRequest], int]
+    prepare: Callable[[PhysicalSourceSettings, RereadRequest], RereadPlace]
     open_source: Callable[[PhysicalSourceSettings, Path], Source]
 
 
@@ -132,7 +132,7 @@ class CatchUp:
         self.server, self.hole_until = server, hole_until
         self.asked_scn, self._read_ahead = asked_scn, read_ahead
         self.name = f"{main.settings.name}.catch-up"
-        self.begin_scn = -1
+        self.begin_scn, self._first_scn = -1, 0
         self.proved_scn = -1  # up to which both histories are proved to be the same
         self.problem = ""
         self.is_passing = False  # whether the problem may be gone later, by itself
@@ -246,7 +246,7 @@ class CatchUp:
             mark = main.newest_mark()
         make_folder(self._folder)
         wanted = RereadRequest(self.asked_scn, mark, self.name, main.data_dir, self._folder)
-        self.begin_scn = main.reread.prepare(self.server, wanted)
+        self.begin_scn, self._first_scn = main.reread.prepare(self.server, wanted)
         return mark
 
     def _open(self, mark: LogMark | None, opened: ExitStack) -> tuple[RingReader, HistoryReader]:
@@ -274,11 +274,13 @@ class CatchUp:
             recorder.notify()
             self._on_change()
 
+        encoder = main.make_encoder()
+        encoder.first_scn = self._first_scn
         capture = Capture(
             settings,
             lambda of_table: main.reread.open_source(of_table, self._folder),
             ring,
-            main.make_encoder(),
+            encoder,
             StartMark(begin_scn, mark),
             on_append,
             clock=main.clock,

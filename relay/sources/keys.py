@@ -17,7 +17,7 @@ def key_note(table: Table) -> str:
     """Return what is to be known of a table's key, or ""."""
     if not table.key_columns:
         return NO_KEY
-    # Only SQLite has such keys: that columns of a table in MySQL's log may be NULL means nothing.
+    # Only in SQLite: MySQL declares the columns of a key NOT NULL, whatever its log says.
     is_loose = table.dialect == "sqlite" and any(column.nullable for column in table.key_columns)
     return NULL_KEY if is_loose else ""
 

@@ -85,6 +85,16 @@ class RereadRequest(NamedTuple):
     folder: Path
 
 
+class RereadPlace(NamedTuple):
+    """After which SCN a second reading is to begin: the asked one, or an earlier one.
+
+    The relay has the definitions of its tables from `first_scn` on, and knows none before.
+    """
+
+    begin_scn: int
+    first_scn: int = 0
+
+
 class Repaired(NamedTuple):
     """The definition that was written; `doubt` tells what could not be verified about it."""
 
@@ -105,8 +115,8 @@ class SourceKind:
     scan            the reader of tables, for bootstrap servers and Spark
     probe_log       the probe of the database's log, where the database purges it by itself
     repair_history  writes a table's definition into the history in the folder
-    prepare_reread  copies what a second reading of the log needs, and returns the SCN after which
-                    it is to begin, the asked one or an earlier one; raises SourceStoppedError
+    prepare_reread  copies what a second reading of the log needs, and returns where it is to
+                    begin; raises SourceStoppedError
     source_ids      returns the ids that sources have where they come from; None: a relay gives them
     digest          `module:class` of a `SourceTable`, which compares a table with its copy.
                     A name, because it needs Spark, and a source does not import Spark.
@@ -118,7 +128,7 @@ class SourceKind:
     scan: Callable[[PhysicalSourceSettings], TableScan] | None = None
     probe_log: Callable[[PhysicalSourceSettings], LogProbe] | None = None
     repair_history: Callable[[PhysicalSourceSettings, Path, RepairRequest], Repaired] | None = None
-    prepare_reread: Callable[[PhysicalSourceSettings, RereadRequest], int] | None = None
+    prepare_reread: Callable[[PhysicalSourceSettings, RereadRequest], RereadPlace] | None = None
     source_ids: Callable[[PhysicalSourceSettings], Mapping[str, int]] | None = None
     digest: str = ""
 

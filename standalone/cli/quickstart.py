@@ -48,13 +48,14 @@ _PASSWORD_HINT = (
 class Database(NamedTuple):
     """A database that a URI names, and how it is looked at and prepared.
 
-    `look_again` needs nobody's password: it looks as the account that captures does.
+    `look_again` needs nobody's password: it looks as the account that captures does. `run`
+    returns what to know after it, or "".
     """
 
     label: str
     look: Callable[[], Found]
     look_again: Callable[[PhysicalSourceSettings], Found]
-    run: Callable[[tuple[Statement, ...]], None]
+    run: Callable[[tuple[Statement, ...]], str]
 
 
 class Wishes(NamedTuple):
@@ -198,8 +199,9 @@ def _sqlite(uri: str, folder: Path) -> Database:
     )
 
 
-def _run_nothing(_statements: tuple[Statement, ...]) -> None:
-    """The relay's first start prepares an SQLite file."""
+def _run_nothing(_statements: tuple[Statement, ...]) -> str:
+    """Return no note: the relay's first start prepares an SQLite file."""
+    return ""
 
 
 def _prepare(database: Database, wishes: Wishes) -> bool:
@@ -222,7 +224,8 @@ def _prepare(database: Database, wishes: Wishes) -> bool:
     if found.password_file is not None:
         # Before the account has it: whatever happens then, it is known.
         replace_file(found.password_file, f"{found.password}\n".encode())
-    database.run(found.needs.statements)
+    if note := database.run(found.needs.statements):
+        click.echo(f"warning: {note}", err=True)
     text = settings_text(found, *ports)
     _check(text, wishes.folder / NAME)
     replace_file(wishes.folder / NAME, text.encode())

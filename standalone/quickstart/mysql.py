@@ -42,6 +42,10 @@ WHERE TABLE_SCHEMA = %s AND INDEX_NAME = 'PRIMARY'
 """
 _DATABASES = "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA ORDER BY SCHEMA_NAME"
 _SEEN_FROM = "SELECT SUBSTRING_INDEX(USER(), '@', -1)"
+_CONNECTED_BEFORE = """
+SELECT USER FROM information_schema.PROCESSLIST WHERE ID < CONNECTION_ID()
+AND USER NOT IN ('system user', 'event_scheduler') AND COMMAND NOT IN ('Binlog Dump', 'Daemon')
+"""
 _ACCOUNT = "SELECT 1 FROM mysql.user WHERE User = %s AND Host = %s"
 # Variable → its line in the option file. Without these the server must be started again.
 _AT_START = {"log_bin": "log_bin", "server_id": "server_id = 1"}
@@ -134,11 +138,23 @@ class Server:
             tls_ca=login.tls_ca.absolute() if login.tls_ca else None,
         )
 
-    def run(self, statements: Sequence[Statement]) -> None:
-        """Run statements; raises SourceError, with the statement's first words."""
+    def run(self, statements: Sequence[Statement]) -> str:
+        """Run statements, and return what to know then; raises SourceError, with the first words.
+
+        A connection that is open keeps the settings of its time.
+        """
         with self._catalog.session(self._connect()):
             for statement in statements:
                 self._catalog.ask(statement.text)
+            changed = any("binlog_" in statement.text for statement in statements)
+            before = self._catalog.ask(_CONNECTED_BEFORE) if changed else ()
+        if not before:
+            return ""
+        users = ", ".join(sorted({str(user) for (user,) in before}))
+        return (
+            f"{len(before)} connections are open from before ({users}): what they write is logged "
+            "in the old format until they reconnect, and stops capture; restart their applications"
+        )
 
     def _connect(self) -> Any:
         login = self._login

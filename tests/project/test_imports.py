@@ -35,6 +35,7 @@ HOMES = {
     "pyarrow": [
         "client/arrow/*.py",
         "client/dispatcher/data_window.py",
+        "client/sinks/ready/files_parquet.py",
         "client/spark/*.py",
         "relay/log/archive/store.py",
     ],
@@ -63,6 +64,7 @@ IMPURE = frozenset(
     | {"subprocess", "tempfile", "threading", "time", "urllib.request"}
 )
 PURE = ["schemas/*.py", "client/machines/*.py", "client/dispatcher/callbacks.py"]
+PURE += ["client/sinks/rules/*.py"]
 PURE += ["client/group/*.py", "databus/groups/assignment.py", "databus/groups/generations.py"]
 PURE += [
     "databus/groups/group_record.py",

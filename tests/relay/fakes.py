@@ -20,6 +20,7 @@ from databus.daemon.service import Service, serve
 from databus.relay.catch_up.catch_up import Reread
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
+from databus.relay.sources.kind import RereadPlace
 from databus.relay.sources.log_status import LogProbe, LogStatus
 from databus.relay.sources.source import (
     Captured,
@@ -204,7 +205,7 @@ class ServedRelay:
         self.sources: dict[str, FakeSource] = {}
         self._is_frozen = is_frozen  # the databases, until `source().answers` is set
         self.settings = relay_settings(folder, **changes)
-        reread = Reread(lambda _settings, wanted: wanted.scn, self._open_again)
+        reread = Reread(lambda _settings, wanted: RereadPlace(wanted.scn), self._open_again)
         self.relay = Relay(
             self.settings,
             self._open_source,

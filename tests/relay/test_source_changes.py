@@ -337,12 +337,17 @@ def test_a_source_of_another_database_gets_neither_the_ring_nor_the_name_of_one_
         (("add", "shop", "sqlite:x.db", "x.a"), "physical source shop is listed more than once"),
         (("add", "x", "mysql://u:hush@h:1", "x.a"), "it has a password in it"),
         (("add", "x", "oracle://u@h:1", "x.a"), "the scheme must be one of"),
+        (("change", "shop", "--add", "shop.ordrs"), "has no table for source shop.ordrs"),
+        (("change", "shop", "--add", "shop.seen"), "has no table for source shop.seen"),
+        (("add", "x", "sqlite:crm.db", "x.none"), "has no table for source x.none"),
+        (("add", "x", "sqlite:gone.db", "x.a"), "gone.db does not exist"),
         (("add", "x", "sqlite:shop.db", "shop.a"), "shop.a is listed in two physical sources"),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_changed(
     place: Place, words: tuple[str, ...], problem: str
 ) -> None:
+    place.run("shop", "CREATE VIEW seen AS SELECT * FROM a")
     with place.running():
         before = place.file.read_text(), dict(place.relay.catalog.ids)
         refused = place.order(*words, fails=True)

@@ -143,20 +143,29 @@ class HttpClient:
             self._is_plain = not self._takes_zstd
             return answer
 
-    def post(self, path: str, body: bytes) -> Response:
-        """Return the response to POST with a JSON body, which is sent once.
+    def post(
+        self, path: str, body: bytes, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> Response:
+        """Return the response to POST with a JSON body, which is sent once; with more headers.
 
         Raises one of FAILURES without a whole response, and the errors of the credentials.
         """
         try:
-            return self._open("POST", urlsplit(self._url).path.rstrip("/") + path, body).read()
+            target = urlsplit(self._url).path.rstrip("/") + path
+            return self._open("POST", target, body, headers).read()
         except FAILURES:
             self.close()
             raise
 
-    def _open(self, method: str, target: str, body: bytes | None = None) -> OpenResponse:
+    def _open(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> OpenResponse:
         connection = self._connection = self._connection or self._connect()
-        sent = {**self._headers, **self._shown}
+        sent = {**self._headers, **headers, **self._shown}
         if not self._is_plain:
             sent["Accept-Encoding"] = ZSTD
         if body is not None:

@@ -14,6 +14,7 @@ from databus.relay.sources.kind import (
     CheckRequest,
     Repaired,
     RepairRequest,
+    RereadPlace,
     RereadRequest,
     SourceKind,
     history_path,
@@ -76,7 +77,7 @@ def _repair_history(
     return repair_history(settings, path, source, scn, create_table, when_found)
 
 
-def _prepare_reread(settings: PhysicalSourceSettings, request: RereadRequest) -> int:
+def _prepare_reread(settings: PhysicalSourceSettings, request: RereadRequest) -> RereadPlace:
     from databus.relay.sources.mysql.reread import prepare_reread
 
     second = settings.model_copy(update={"name": request.name})

@@ -1,7 +1,9 @@
 """Prepares a second reading of a server's binlog, from an older place.
 
-It begins with the file of that place: a file begins between two transactions, whatever the place
-is. The definitions of the tables are those that the relay has kept for its first reading.
+It begins with the file of that place, since a file begins between two transactions, whatever the
+place is. But it does not begin before the relay's own first reading, if the place is after that:
+what was altered before would make schema versions that the relay's windows do not have. The
+definitions of the tables are those that the relay has kept for its first reading.
 """
 
 from __future__ import annotations
@@ -11,18 +13,19 @@ from pathlib import Path
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.files import make_private
-from databus.relay.sources.kind import RereadRequest
+from databus.relay.sources.kind import RereadPlace, RereadRequest
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET
+from databus.relay.sources.mysql.tables.history import History
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition, binlog_position
 
 
 def prepare_reread(
     settings: PhysicalSourceSettings, request: RereadRequest, kept: Path, copy: Path
-) -> int:
-    """Copy the history of definitions; return the SCN after which reading is to begin.
+) -> RereadPlace:
+    """Copy the history of definitions; return where reading is to begin.
 
     Raises SourceStoppedError if the place is of another server's log, or was purged, or if nothing
     is known by which the server's log could be recognised.
@@ -45,7 +48,9 @@ def prepare_reread(
     if kept.exists():
         make_private(copy)  # before it has any content
         copy.write_bytes(_whole_lines(kept))
-    return BinlogPosition(place.epoch, number, FIRST_OFFSET).to_scn()
+    begin = BinlogPosition(place.epoch, number, FIRST_OFFSET).to_scn()
+    first = History(copy).begin_scn or 0
+    return RereadPlace(begin if first > request.scn else max(begin, first), first)
 
 
 def _whole_lines(path: Path) -> bytes:

@@ -13,7 +13,7 @@ added to `acknowledged_scns`, and capture passes that one position.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -250,8 +250,7 @@ class MysqlSource(Source):
     def close(self) -> None:
         """Close the connection."""
         dump, self._dump = self._dump, None
-        self._assembler = None
-        self._stopped = None
+        self._assembler = self._stopped = None
         self._is_reading = False
         if dump is not None:
             dump.close()
@@ -352,7 +351,7 @@ class MysqlSource(Source):
         return SourceStoppedError(self.name, self._scn, text, assembler.position)
 
     def _open(self, after_scn: int | None) -> None:
-        catalog = ServerCatalog(self._address, self._settings, self._scn)
+        catalog = ServerCatalog(self._address, self._settings, self._scn, self._left_out)
         with catalog.session():
             self._begin(catalog, after_scn)
 
@@ -376,10 +375,12 @@ class MysqlSource(Source):
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         rules, settings, epoch = rules_of(variables, dialect), self._settings, self._settings.epoch
         scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, self._tell_search)
+        history = self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0])
+        start = self._history.start_of(start, settings.start, catalog) if is_first else start
         tables = self._tables = WatchedTables(
             names,
             rules,
-            self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0]),
+            history,
             scan,
             allow_cascades=settings.allow_cascades,
             delivers_dml=settings.on_statement == "deliver",
@@ -485,10 +486,10 @@ class MysqlSource(Source):
 
         return open_dump
 
-    def _stop_on(self, problems: Sequence[str]) -> None:
+    def _stop_on(self, problems: Sequence[str], tables: Collection[str] = ()) -> None:
         text = "; ".join(problem for problem in problems if problem)
         if text:
-            raise SourceStoppedError(self.name, self._scn, text)
+            raise SourceStoppedError(self.name, self._scn, text, tables=tuple(tables))
 
 
 def _files_of(catalog: ServerCatalog) -> Sequence[LogFile]:

@@ -89,8 +89,10 @@ def test_lag_is_the_age_of_the_newest_window_when_it_was_consumed() -> None:
     stats = RegistrationStats(clock)
     assert stats.lag_s(1000.0, is_waiting=False) is None
     stats.took(window(1, 1, 990 * 10**9), clock.now_s)  # at 1000 by the wall clock
-    clock.now_s += 50
-    assert stats.lag_s(1050.0, is_waiting=False) == pytest.approx(10)
+    clock.now_s += 4
+    assert stats.lag_s(1004.0, is_waiting=False) == pytest.approx(10)
+    clock.now_s += 46
+    assert stats.lag_s(1050.0, is_waiting=False) == 0, "nothing has come since"
     assert stats.lag_s(1050.0, is_waiting=True) == pytest.approx(60)
 
 

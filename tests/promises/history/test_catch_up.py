@@ -102,6 +102,27 @@ def ids_of(consumer: Remembering) -> list[int]:
 @pytest.mark.parametrize(
     "database", ["mariadb", pytest.param("mysql", marks=pytest.mark.mysql)], indirect=True
 )
+def test_what_was_altered_before_the_relay_s_first_start_is_read_again_as_it_was_captured(
+    database: Database, tmp_path: Path
+) -> None:
+    # The log has the table's CREATE, rows of that form, and its ALTER, all before the first start.
+    insert(database, range(ROWS, ROWS + 10))
+    database.run("ALTER TABLE orders MODIFY note LONGTEXT")
+    settings = mysql_source(database, tmp_path, ring_bytes=RING_BYTES, start="latest")
+    with running(RunningRelay(tmp_path, settings)) as relay:
+        left_at = begun(relay, database)
+        versions = relay.get("/api/v1/schemas").json()
+        consumer = Remembering()
+        with consuming([relay.url], sources_of(database), consumer, start=left_at):
+            wait_until(lambda: len(consumer.events) >= ROWS - 10, "every row", relay.tell)
+        assert relay.get("/api/v1/schemas").json() == versions, "none is of before its first start"
+    assert ids_of(consumer) == list(range(10, ROWS))
+    assert consumer.errors == []
+
+
+@pytest.mark.parametrize(
+    "database", ["mariadb", pytest.param("mysql", marks=pytest.mark.mysql)], indirect=True
+)
 def test_a_consumer_that_was_away_gets_every_row_in_order_though_the_relay_is_killed(
     database: Database, relay: RunningRelay, tmp_path: Path
 ) -> None:

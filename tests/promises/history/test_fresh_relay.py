@@ -67,3 +67,30 @@ def test_a_consumer_goes_on_at_a_relay_that_began_after_its_place(
     expected = [1, 2, 3, 4, 5, *([6] if seen_before else []), 7, 8]
     assert [event.row["id"] for event in consumer.events] == expected
     assert consumer.errors == []
+
+
+def test_rows_of_a_definition_from_before_its_first_start_are_refused_and_make_no_version(
+    database: Database, tmp_path: Path
+) -> None:
+    source = mysql_source(database, tmp_path)
+    old = RunningRelay(tmp_path, source, name="old")
+    fresh = RunningRelay(tmp_path, source | {"start": "latest"}, name="fresh")
+    consumer, sources = Remembering(), sources_of(database)
+    options = {"checkpoint_dir": tmp_path / "checkpoints"}
+    with running(old), running(fresh):
+        old.start()
+        insert(database, 1, 2)
+        with consuming([old.url], sources, consumer, **options):
+            wait_until(lambda: len(consumer.events) == 2, "the first rows", old.tell)
+        insert(database, 3)
+        database.run("ALTER TABLE orders ADD COLUMN place VARCHAR(20)")
+        insert(database, 4)
+        fresh.start()
+        insert(database, 5)
+        wait_until(lambda: len(fresh.windows()) == 1, "its first row", fresh.tell)
+        versions = fresh.get("/api/v1/schemas").json()
+        with consuming([fresh.url], sources, consumer, **options):
+            wait_until(lambda: consumer.errors, "the refusal", fresh.tell)
+        assert "from before this relay's first start" in str(consumer.errors[0])
+        assert fresh.get("/api/v1/schemas").json() == versions
+    assert [event.row["id"] for event in consumer.events] == [1, 2]

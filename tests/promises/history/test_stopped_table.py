@@ -180,3 +180,31 @@ def test_a_table_is_repaired_under_load_without_a_restart_and_nobody_sees_a_hole
         assert third.events[-1].row["extra"] == 7
         for consumer in (third, both, others, late):
             assert consumer.errors == []
+
+
+def test_a_table_that_gets_a_cascade_stops_alone_also_after_a_restart(
+    database: Database, tmp_path: Path
+) -> None:
+    relay = RunningRelay(tmp_path, mysql_source(database, tmp_path))
+    consumer, people = Remembering(), f"{database.name}.people"
+    with running(relay):
+        relay.start()
+        write(database, range(5))
+        wait_until(lambda: len(relay.windows()) >= 5, "the first rows", relay.tell)
+        database.run(
+            "CREATE TABLE parents (id INT PRIMARY KEY)",
+            "INSERT INTO parents SELECT id FROM orders",
+            "ALTER TABLE orders ADD CONSTRAINT of_parent FOREIGN KEY (id) REFERENCES parents (id)"
+            " ON DELETE CASCADE",
+            "INSERT INTO parents VALUES (5), (6), (7)",
+        )
+        write(database, range(5, 8))
+        wait_until(lambda: stopped_table(relay) is not None, "the table stopped", relay.tell)
+        relay.child.kill()
+        relay.serve()
+        with consuming([relay.url], [people], consumer, start="earliest"):
+            wait_until(lambda: len(consumer.events) >= 8, "the other table", relay.tell)
+        stopped = stopped_table(relay)
+        assert stopped is not None
+        assert "ON DELETE CASCADE" in stopped["problem"]
+    assert sorted(names_of(consumer)) == list(range(8))

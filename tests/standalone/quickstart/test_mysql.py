@@ -11,7 +11,7 @@ import pytest
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.sources.keys import NO_KEY
 from databus.schemas.errors import SettingsError, SourceError
-from databus.standalone.quickstart.found import Found
+from databus.standalone.quickstart.found import Found, Statement
 from databus.standalone.quickstart.mysql import Login, Server
 from tests.mariadb_server import Database, connect
 from tests.relay.sources.certificates import write_certificates
@@ -107,6 +107,18 @@ def test_a_setting_that_needs_no_restart_is_set_and_kept_in_the_option_file(
         "binlog_row_image = FULL",
         "binlog_row_metadata = FULL",
     )
+
+
+def test_connections_that_are_open_from_before_a_setting_are_warned_of(
+    shop: Database, tmp_path: Path
+) -> None:
+    server = Server(login(shop, tmp_path))
+    assert server.run([Statement("SELECT 1", "SELECT 1")]) == ""
+    change = "SET GLOBAL binlog_row_image = 'FULL'"
+    note = server.run([Statement(change, change)])
+    # The one of this test is such a connection.
+    assert "connections are open from before (databus" in note
+    assert "until they reconnect" in note
 
 
 def test_root_looks_through_the_socket_and_capture_logs_in_over_tcp(

@@ -83,12 +83,20 @@ Rows = Sequence[tuple[Any, ...]]
 class ServerCatalog:
     """The catalogue of one server, for the watched tables."""
 
-    def __init__(self, address: MysqlAddress, settings: PhysicalSourceSettings, scn: int) -> None:
+    def __init__(
+        self,
+        address: MysqlAddress,
+        settings: PhysicalSourceSettings,
+        scn: int,
+        left_out: Collection[str] = (),
+    ) -> None:
+        """Ask about all tables of the settings but those that are left out."""
         self._address = address
         self._source = settings.name
         self._scn = scn
         self.epoch = settings.epoch
         self._allow_cascades = settings.allow_cascades
+        self._left_out = left_out
         self._held: Connection[Any] | None = None
         self.names = Names(())
 
@@ -161,11 +169,8 @@ class ServerCatalog:
     def table_problems(self, sources: Collection[str]) -> list[str]:
         """Return the problems of tables that cannot be captured."""
         with self.session():
-            kinds = self.kinds()
-            problems = table_problems(sources, kinds)
-            if not self._allow_cascades:
-                problems += cascade_problems(self._cascades(kinds))
-        return problems
+            problems = table_problems(sources, self.kinds())
+            return problems + cascade_problems(self.cascades(sources))
 
     def tables(self) -> list[TableName]:
         """Return all tables that the account may read, but for the server's own."""
@@ -214,13 +219,15 @@ class ServerCatalog:
 
         return with_members(column, database, table, ask)
 
-    def _cascades(self, kinds: Mapping[str, str]) -> list[Cascade]:
-        """Return the foreign keys that change rows of those of the tables that exist."""
+    def cascades(self, sources: Collection[str]) -> list[Cascade]:
+        """Return the foreign keys that change rows of some tables; none if that is allowed."""
         found: list[Cascade] = []
+        if self._allow_cascades or not sources:
+            return found
         with self.session() as connection:
             self._query(connection, SESSION)
-            for source, kind in kinds.items():
-                if kind in _WITH_KEYS:
+            for source, kind in self.kinds().items():
+                if kind in _WITH_KEYS and source in sources and source not in self._left_out:
                     query = f"SHOW CREATE TABLE {quote(*split_name(source))}"
                     found += cascades_of(source, str(self._query(connection, query)[0][1]))
         return found

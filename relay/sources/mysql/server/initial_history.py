@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from databus.conf.named_places import Word
 from databus.relay.sources.mysql.rows.columns import clean_sql_type
 from databus.relay.sources.mysql.rows.layout import (
     OWN_PERIOD,
@@ -23,14 +24,14 @@ from databus.relay.sources.mysql.rows.layout import (
     current_key,
 )
 from databus.relay.sources.mysql.server.catalog import ServerCatalog, charset_name, hides_row_id
-from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, LogFile
+from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, LogFile, Start
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.captured_tables import ScanLog
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName, quote
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.names import Names, split_name
-from databus.schemas.scn import BinlogPosition, binlog_position
+from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
 
 _TABLES = """
 SELECT TABLE_NAME, TABLE_TYPE, COALESCE(CHARACTER_SET_NAME, '') FROM information_schema.TABLES t
@@ -116,6 +117,21 @@ class HistoryOfServer:
         else:
             history.forget_before(BinlogPosition(self.epoch, oldest.number, FIRST_OFFSET).to_scn())
         return history
+
+    def start_of(self, start: Start, setting: str, catalog: ServerCatalog) -> Start:
+        """Return where a first reading begins: for `latest` where the definitions were read.
+
+        So no row is read that comes before them, now or in a second reading.
+        """
+        begin = self._load().begin_scn
+        if setting != Word.LATEST or begin is None:
+            return start
+        place = binlog_position(begin)
+        names = {file.number: file.name for file in catalog.log_files()}
+        # The largest offset stands for all places beyond.
+        if place.offset >= MAX_OFFSET or place.file_number not in names:
+            return start
+        return Start(names[place.file_number], place.offset)
 
     def _known_before(self, history: History) -> Record | None:
         """Return the definitions before the first transaction of an epoch; None if unknown."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from databus.conf.patterns import NamePatterns, head, is_pattern, unescaped
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.checks import cascade_problems
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.names import Names
 from databus.relay.sources.source import TablesFoundError
@@ -25,18 +26,21 @@ def watched_names(
     settings: PhysicalSourceSettings,
     must_exist: Callable[[Names], list[str]],
     fold_case: bool,
-    stop_on: Callable[[list[str]], None],
+    stop_on: Callable[[Sequence[str], Collection[str]], None],
 ) -> WatchedNames:
     """Return the names to watch; `must_exist` returns those that the server must have now.
 
-    `stop_on` raises an error if there are problems.
+    `stop_on` raises an error if there are problems, of some tables alone or of all.
 
     A table that a pattern has found may be gone: its rows may still be in the log. One that
     cannot be captured is left out, with a warning. Raises TablesFoundError for the others.
     """
     listed = [name for name in settings.source_names if name not in settings.found]
     names = catalog.names = Names(listed, fold_case=fold_case)
-    stop_on(catalog.table_problems(must_exist(names)))
+    new = must_exist(names)
+    stop_on(catalog.table_problems(new), ())
+    cascades = catalog.cascades([source for source in names.sources if source not in new])
+    stop_on(cascade_problems(cascades), {one.source for one in cascades})
     if not settings.patterns:
         return WatchedNames(names)
     matched = match(catalog, settings, fold_case=fold_case)

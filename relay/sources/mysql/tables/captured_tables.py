@@ -52,6 +52,10 @@ _CALLED = (
     "a function that was called in statement format, and writes to tables that the log does not "
     "name, may have"
 )
+_BY = (
+    ". A session did it that was connected before binlog_format was ROW, or has set its own: let "
+    "it reconnect first, or its next statement stops capture again"
+)
 _ASKED = "the statement was not understood, and its table's definition was read from the server"
 _MOST_LAYOUTS = 4096
 _NEWEST = (1 << 63) - 1
@@ -179,7 +183,7 @@ class WatchedTables:
             if self._delivers_dml:
                 return [self._unlogged(source, position) for source in watched]
             what = _CALLED if statement.is_call else f"{statement.word} in statement format"
-            return [TableChange(ChangeKind.LOST, s, _lost(what, s)) for s in watched]
+            return [TableChange(ChangeKind.LOST, s, _lost(what, s) + _BY) for s in watched]
         # A session without row format logs what it does to its temporary tables; one may have the
         # name of a captured table, which is not emptied then.
         if not statement.is_ddl or (query.uses_own_tables and statement.word == "TRUNCATE"):

@@ -1,0 +1,127 @@
+"""`databus sink`: sinks of a settings file, and where they are."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from databus.cli.daemon_options import config_option, log_format_option
+from databus.client.sinks.serving.positions import LOCK, NAME, StoredPosition, read_positions
+from databus.client.sinks.serving.process import SinkProcess, make_plans
+from databus.conf.loading import load_settings
+from databus.conf.sink_settings import SinksSettings
+from databus.daemon.descriptors import raise_limit
+from databus.daemon.files import holder_of
+from databus.daemon.log_setup import LogFormat, set_up_logs
+
+json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def sink() -> None:
+    """Write changes to other systems.
+
+    Example: `databus sink run -c sink.toml`, then `databus sink positions -c sink.toml`
+    """
+
+
+@sink.command()
+@config_option("sink")
+@click.option("--only", multiple=True, metavar="NAME", help="Only this sink; repeatable.")
+@click.option("-v", "--verbose", is_flag=True, help="Also log at level INFO.")
+@log_format_option
+def run(config: Path, only: tuple[str, ...], verbose: bool, log_format: LogFormat | None) -> None:
+    """Run the sinks until SIGTERM or Ctrl-C, or until all are done.
+
+    Exits with 0 once every sink with `until` is done, and none was stopped by an error; with 1
+    if no sink goes on and an error has stopped one. Each sink goes on behind its position.
+
+    Example: `databus sink run -c sink.toml --only archive`
+    """
+    settings = load_settings(config, SinksSettings)
+    set_up_logs(log_format or settings.log_format, is_verbose=verbose)
+    raise_limit()
+    process = SinkProcess(settings, make_plans(settings, config.absolute(), only))
+    with _ends_at_a_signal(process):
+        is_well = process.run()
+    if not is_well:
+        sys.exit(1)
+
+
+@sink.command("list")
+@config_option("sink")
+@json_option
+def list_(config: Path, is_json: bool) -> None:
+    """List the sinks of a settings file, and whether they run.
+
+    Example: `databus sink list -c sink.toml`
+    """
+    settings = load_settings(config, SinksSettings)
+    make_plans(settings, config.absolute())
+    process = holder_of(settings.data_dir / LOCK)
+    if is_json:
+        found = [
+            one.model_dump(include={"name", "kind", "sources", "order", "lanes"})
+            | {"process": process or None}
+            for one in settings.sinks
+        ]
+        click.echo(json.dumps(found, indent=1))
+        return
+    runs = f"process {process}" if process else "does not run"
+    for one in settings.sinks:
+        click.echo(f"{one.name}  {one.kind}  {' '.join(one.sources)}  {one.order}  {runs}")
+
+
+@sink.command()
+@config_option("sink")
+@json_option
+def positions(config: Path, is_json: bool) -> None:
+    """Print the position of each sink in each physical source.
+
+    Example: `databus sink positions -c sink.toml --json`
+    """
+    settings = load_settings(config, SinksSettings)
+    found = read_positions(settings.data_dir / NAME)
+    rows = [_shown(found[key]) for key in sorted(found)]
+    if is_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        click.echo(f"{row['sink']}  {row['source']}  {row['phase']} {row['scn']}")
+    without = [one.name for one in settings.sinks if one.name not in {row["sink"] for row in rows}]
+    for name in without:
+        click.echo(f"{name}  no position yet")
+
+
+def _shown(position: StoredPosition) -> dict[str, Any]:
+    checkpoint = position.checkpoint
+    return {
+        "sink": position.sink,
+        "source": position.source,
+        "sources": list(position.sources),
+        "phase": "bootstrap" if checkpoint.is_bootstrap else "scn",
+        "scn": checkpoint.window_scn if checkpoint.window_scn >= 0 else None,
+        "checkpoint": json.loads(checkpoint.to_json()),
+    }
+
+
+@contextmanager
+def _ends_at_a_signal(process: SinkProcess) -> Iterator[None]:
+    def end(number: int, _frame: object) -> None:
+        logging.getLogger(__name__).info("signal %d: ending", number)
+        process.end()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

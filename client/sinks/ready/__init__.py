@@ -1,0 +1,1 @@
+"""The sinks that come with databus, each loaded by its name."""

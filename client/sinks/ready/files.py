@@ -1,0 +1,134 @@
+"""The sink `files`: JSON Lines or Parquet, by source and hour, in any file system of pyarrow.
+
+    source=shop.orders/hour=2026-11-28T23/00000000000000000007.jsonl
+
+Each flush is one entry of the manifest, with whole windows and the position behind them. On a
+restart the position of the newest entry wins, so every window is in it once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+from urllib.parse import quote
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.ready.files_parquet import parquet_bytes
+from databus.client.sinks.ready.json_form import json_line
+from databus.client.sinks.ready.manifest import (
+    FOLDER,
+    NEXT,
+    DataFile,
+    Entry,
+    name_of,
+    newest,
+    read_paths,
+    read_position,
+)
+from databus.conf.model import Settings
+from databus.relay.log.archive.store import ArchiveStore
+
+_SUFFIXES = {"json": "jsonl", "parquet": "parquet"}
+
+
+class _Place(NamedTuple):
+    source: str
+    hour: str
+
+
+class FilesSink:
+    """Writes files; exactly once by the manifest."""
+
+    most_lanes = 1  # the manifest has one position
+
+    class Options(Settings):
+        """Options of `files`."""
+
+        folder: str = Field(description="A folder, or a URI: s3://…, gs://…, hdfs://…")
+        format: Literal["json", "parquet"] = Field(
+            default="json", description="JSON Lines, or Parquet"
+        )
+
+        @field_validator("folder")
+        @classmethod
+        def _from_the_settings_file(cls, folder: str, info: ValidationInfo) -> str:
+            if "://" in folder:
+                return folder
+            base = info.context["folder"] if info.context else Path.cwd()
+            return (Path(base) / folder).absolute().as_uri()
+
+    def __init__(self, options: Options) -> None:
+        """Raises SettingsError for a URI of no known kind, and without pyarrow."""
+        self._format = options.format
+        self._store = ArchiveStore(options.folder)
+        self._held: list[Change] = []
+        self._number = 0  # of the newest entry
+        self._position: Position | None = None
+
+    def open(self, position: Position | None) -> Position | None:  # noqa: ARG002
+        """Return the position of the manifest, and remove files that no entry names."""
+        names = self._store.names(FOLDER)
+        self._number = newest(list(names))
+        if self._number:
+            path = f"{FOLDER}/{name_of(self._number)}"
+            self._position = read_position(self._store.read(path), path)
+        if NEXT in names:
+            for path in read_paths(self._store.read(f"{FOLDER}/{NEXT}")):
+                if path.rpartition("/")[2].partition(".")[0] > f"{self._number:020}":
+                    self._store.delete(path)
+        return self._position
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Hold the changes until `flush`."""
+        self._held += changes
+
+    def flush(self) -> Position | None:
+        """Write the files, and then the entry that makes them count."""
+        if not self._held:
+            return self._position
+        number = self._number + 1
+        positions = [one.position for one in self._held if one.position is not None]
+        position = positions[-1] if positions else self._position
+        groups: dict[_Place, list[Change]] = {}
+        for change in self._held:
+            groups.setdefault(_place(change), []).append(change)
+        paths = [self._path(place, number) for place in groups]
+        self._store.write(f"{FOLDER}/{NEXT}", [json.dumps(paths).encode()])
+        files = tuple(self._write(place, held, number) for place, held in groups.items())
+        entry = Entry(number, files, position)
+        self._store.write(f"{FOLDER}/{name_of(number)}", [entry.to_json()])
+        self._held, self._number, self._position = [], number, position
+        return position
+
+    def close(self) -> None:
+        """Close the connections of the file system."""
+        self._held = []
+        self._store.close()
+
+    def _write(self, place: _Place, changes: list[Change], number: int) -> DataFile:
+        if self._format == "parquet":
+            data = parquet_bytes(changes)
+        else:
+            data = "".join(map(json_line, changes)).encode()
+        path = self._path(place, number)
+        self._store.write(path, [data])
+        scns = [one.scn for one in changes]
+        return DataFile(
+            path, place.source, place.hour, min(scns), max(scns), len(changes), len(data)
+        )
+
+    def _path(self, place: _Place, number: int) -> str:
+        # A name may have slashes, and must not lead out of the folder.
+        source = quote(place.source, safe="")
+        name = f"{number:020}.{_SUFFIXES[self._format]}"
+        return f"source={source}/hour={place.hour}/{name}"
+
+
+def _place(change: Change) -> _Place:
+    moment = datetime.fromtimestamp(change.timestamp_ns / 1e9, UTC)
+    return _Place(change.source, f"{moment:%Y-%m-%dT%H}")

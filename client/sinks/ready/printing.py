@@ -1,0 +1,29 @@
+"""The sink `print`: one line of JSON per change on standard output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.ready.json_form import json_line
+
+
+class PrintSink:
+    """Prints; at least once."""
+
+    def open(self, position: Position | None) -> Position | None:  # noqa: ARG002
+        """Do nothing: standard output keeps no position."""
+        return None
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Print the changes, with one call: lanes do not mix their lines."""
+        sys.stdout.write("".join(map(json_line, changes)))
+
+    def flush(self) -> Position | None:
+        """Flush standard output."""
+        sys.stdout.flush()
+        return None
+
+    def close(self) -> None:
+        """Do nothing."""

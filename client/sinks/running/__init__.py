@@ -1,0 +1,1 @@
+"""Sinks that run: a thread that reads, lanes that write."""

@@ -1,0 +1,351 @@
+"""A sink over one physical source: its life, its state, and who is told of failures."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from databus.client.dead_letters import trace_text
+from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.errors import SinkError
+from databus.client.sinks.rules.alerts import Alert, Alerts
+from databus.client.sinks.rules.failures import Then
+from databus.client.sinks.running.lane import Clock, Lane, Trouble
+from databus.client.sinks.running.plan import SinkPlan
+from databus.client.sinks.running.session import Ended, Session
+from databus.client.sinks.running.stream import SinkStream
+from databus.schemas.errors import DatabusError
+from databus.schemas.event.json import json_value
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.05
+_READING = "reading"  # the part of a sink that is no lane
+
+
+class SinkState(StrEnum):
+    """The state of a sink, or of one of its feeds."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FAILING = "failing"  # it tries again by itself
+    STOPPED = "stopped"  # by an error: it waits for a person
+    DONE = "done"  # `until` is reached
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatus:
+    """How a feed is."""
+
+    sink: str
+    source: str  # the physical source
+    state: SinkState
+    scn: int  # of the stored position, -1 = none
+    rows: int  # written since the start
+    skipped: int
+    dead_letters: int
+    held_rows: int  # read, and not written yet
+    committed_ns: int  # commit time of the newest row that is written, 0 = none
+    trouble: Trouble | None
+    problem: str  # of reading, or of storing positions; "" without one
+
+
+OnAlert = Callable[[str, Alert], None]
+
+
+class Feed:
+    """Starts sessions on a thread of its own. All methods are thread-safe."""
+
+    def __init__(
+        self,
+        plan: SinkPlan,
+        stream: SinkStream,
+        clock: Clock = time.monotonic,
+        on_alert: OnAlert | None = None,
+    ) -> None:
+        self._plan, self._stream, self._clock = plan, stream, clock
+        self._on_alert = on_alert or _log_alert
+        failures = plan.settings.failures
+        self._alerts = Alerts(failures.alert_after_s, failures.alert_every_s)
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._state = SinkState.STARTING
+        self._troubles: dict[int, Trouble] = {}
+        self._reading_error: Exception | None = None
+        self._unstored = ""
+        self._rows = self._skipped = self._letters = self._committed_ns = 0
+        self._go = threading.Event()
+        self._go.set()
+        self._again = threading.Event()  # after an error of reading
+        self._is_ending = False
+        name = f"databus-sink-{plan.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._ticker = threading.Thread(target=self._tick, name=f"{name}-tick", daemon=True)
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin to read and write."""
+        self._thread.start()
+        self._ticker.start()
+
+    def stop(self) -> None:
+        """End, after a last attempt to write what is held; wait for the threads.
+
+        A sink that calls it only asks for it.
+        """
+        if threading.current_thread().name.startswith(self._thread.name):
+            threading.Thread(target=self.stop, name="databus-stop").start()
+            return
+        self._is_ending = True
+        self._go.set()
+        self._again.set()
+        while self._thread.is_alive():
+            session = self._session
+            if session is not None:
+                session.stop()  # again and again: an iteration may begin meanwhile
+            self._thread.join(_TICK_S)
+        self._ended.set()
+        if self._ticker.is_alive():
+            self._ticker.join()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is done or has ended; return whether it has."""
+        return self._ended.wait(timeout_s)
+
+    def pause(self) -> None:
+        """Write nothing and read nothing more until `resume`."""
+        self._go.clear()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._go.set()
+        for lane in self._lanes():
+            lane.wake()
+
+    def retry(self) -> None:
+        """Try again now what has failed."""
+        self._again.set()
+        for lane in self._lanes():
+            lane.retry()
+
+    def skip_row(self) -> Change | None:
+        """Drop the row that fails and is shown; None: it is not known, and is looked for now.
+
+        Raises SinkError if nothing fails.
+        """
+        with self._lock:
+            troubles = list(self._troubles.values())
+        session = self._session
+        if not troubles or session is None:
+            raise SinkError(f"{self._plan.name}: no row fails")
+        return session.lanes[troubles[0].lane].skip_row()
+
+    @property
+    def state(self) -> SinkState:
+        """Its state."""
+        with self._lock:
+            if self._state is not SinkState.RUNNING:
+                return self._state
+            if self._reading_error or any(one.is_final for one in self._troubles.values()):
+                return SinkState.STOPPED
+            if not self._go.is_set():
+                return SinkState.PAUSED
+            return SinkState.FAILING if self._troubles else SinkState.RUNNING
+
+    @property
+    def reached(self) -> Position | None:
+        """The newest position that was written, None if nothing was."""
+        session = self._session
+        return None if session is None else session.lanes[0].reached
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that has stopped it, None without one."""
+        with self._lock:
+            finals = (one.error for one in self._troubles.values() if one.is_final)
+            return self._reading_error or next(finals, None)
+
+    @property
+    def status(self) -> FeedStatus:
+        """How it is now."""
+        session, state = self._session, self.state
+        stored: Position | None = None if session is None else session.stored()
+        with self._lock:
+            problem = "" if self._reading_error is None else str(self._reading_error)
+            return FeedStatus(
+                self._plan.name,
+                self._stream.source,
+                state,
+                -1 if stored is None else stored.scn,
+                self._rows,
+                self._skipped,
+                self._letters,
+                0 if session is None else session.held_rows,
+                self._committed_ns,
+                next(iter(self._troubles.values()), None),
+                problem or self._unstored,
+            )
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ending and self._run_session() is not Ended.DONE:
+                pass
+        finally:
+            with self._lock:
+                is_done = self._state is SinkState.DONE
+                self._state = SinkState.DONE if is_done else SinkState.ENDED
+            self._ended.set()
+
+    def _run_session(self) -> Ended:
+        session = self._session = Session(self._plan, self._stream, self._clock, self)
+        self._state = SinkState.RUNNING
+        try:
+            ended = session.run()
+        except Exception as error:
+            self._take_error(error)
+            return Ended.AGAIN
+        finally:
+            with self._lock:
+                self._troubles.clear()
+        if ended is Ended.DONE:
+            self._state = SinkState.DONE
+        if ended is Ended.STOPPED:
+            self._is_ending = True
+        return ended
+
+    def _take_error(self, error: Exception) -> None:
+        """Wait for a person: the client has tried what helps by itself."""
+        if self._is_ending:
+            return
+        if not isinstance(error, DatabusError):
+            log.exception("%s: reading failed", self._plan.name)
+        else:
+            log.error("%s: stopped by an error: %s", self._plan.name, error)
+        with self._lock:
+            self._reading_error = error
+            self._alerts.failed(_READING, str(error), self._clock())
+        self._again.wait()
+        self._again.clear()
+        with self._lock:
+            self._reading_error = None
+            self._alerts.recovered(_READING)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(_TICK_S):
+            session = self._session
+            if session is not None:
+                session.tick()
+            self.raise_alert()
+
+    def raise_alert(self) -> None:
+        """Tell of a failure that lasts, or that it is over, if that is due."""
+        with self._lock:
+            alert = self._alerts.due(self._clock())
+        if alert is not None:
+            with suppress(Exception):
+                self._on_alert(self._plan.name, alert)
+
+    def _lanes(self) -> Sequence[Lane]:
+        session = self._session
+        return [] if session is None else session.lanes
+
+    # As the watch of its sessions
+
+    def is_held(self) -> bool:
+        """Whether it is paused."""
+        return not self._go.is_set()
+
+    def wait_while_held(self) -> None:
+        """Return when it is not paused."""
+        self._go.wait()
+
+    def wrote(self, changes: Sequence[Change]) -> None:
+        """Count changes that are durable."""
+        with self._lock:
+            self._rows += len(changes)
+            self._committed_ns = max(self._committed_ns, changes[-1].timestamp_ns)
+
+    def failing(self, trouble: Trouble) -> None:
+        """Show a failure, and log it when it begins and when it becomes final."""
+        with self._lock:
+            before = self._troubles.get(trouble.lane)
+            self._troubles[trouble.lane] = trouble
+            self._alerts.failed(trouble.lane, trouble.problem, self._clock())
+        if before is None or trouble.is_final is not before.is_final:
+            level = logging.ERROR if trouble.is_final else logging.WARNING
+            log.log(level, "%s: %s", self._plan.name, describe(trouble))
+
+    def recovered(self, lane: int) -> None:
+        """Forget a failure."""
+        with self._lock:
+            self._troubles.pop(lane, None)
+            self._alerts.recovered(lane)
+
+    def set_aside(self, change: Change, trouble: Trouble, then: Then) -> None:
+        """Skip a row, or keep it as a dead letter; raise OSError."""
+        letters = self._plan.dead_letters
+        is_kept = then is Then.DEAD_LETTER and letters is not None
+        if is_kept and letters is not None:
+            letters.append(letter_of(self._plan.name, change, trouble))
+        log.warning(
+            "%s: %s %s %s (%s) is %s: %s",
+            self._plan.name,
+            change.op,
+            change.source,
+            dict(change.key),
+            change.id,
+            "a dead letter" if is_kept else "skipped",
+            trouble.problem,
+        )
+        with self._lock:
+            self._skipped += not is_kept
+            self._letters += is_kept
+
+    def cannot_store(self, problem: str) -> None:
+        """Show why a position is not stored."""
+        self._unstored = problem
+
+
+def describe(trouble: Trouble) -> str:
+    """Return a failure as one line."""
+    change = trouble.change
+    row = f"{trouble.rows} rows" if change is None else f"{change.source} at {change.id}"
+    tries = f"{trouble.attempts} tries" if trouble.attempts > 1 else "the first try"
+    what = "stopped" if trouble.is_final else "failing"
+    return f"{what}: {row}: {trouble.problem} ({tries})"
+
+
+def letter_of(sink: str, change: Change, trouble: Trouble) -> dict[str, object]:
+    """Return a row that was set aside as JSON."""
+    cause = trouble.error.__cause__ if trouble.error is not None else None
+    return {
+        "at": time.time(),
+        "sink": sink,
+        "source": change.source,
+        "op": change.op.value,
+        "scn": change.scn,
+        "index": change.index,
+        "id": change.id,
+        "committedNs": change.timestamp_ns,
+        "key": json_value(dict(change.key)),
+        "row": json_value(None if change.after is None else dict(change.after)),
+        "before": json_value(None if change.before is None else dict(change.before)),
+        "statement": change.statement,
+        "error": trouble.problem,
+        "attempts": trouble.attempts,
+        "trace": "" if cause is None else trace_text(cause),
+    }
+
+
+def _log_alert(name: str, alert: Alert) -> None:
+    if alert.is_well:
+        log.warning("sink %s is well again after %.0f s", name, alert.for_s)
+    else:
+        log.error("ALERT: sink %s has failed for %.0f s: %s", name, alert.for_s, alert.problem)

@@ -1,0 +1,371 @@
+"""One lane of a sink: a thread with a sink object of its own, which writes what it is given.
+
+It collects whole transactions, writes them at once, and flushes. After an error it closes the
+object and opens another; what was not flushed is written again, as the rules of failures say. To
+find the row that fails, the rows are written one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Protocol
+
+from databus.client.machines.backoff import BackOff
+from databus.client.sinks.contract import Change, Position, Sink
+from databus.client.sinks.errors import SinkError, SinkRefusedError
+from databus.client.sinks.rules.compaction import compacted
+from databus.client.sinks.rules.failures import Failures, Then
+from databus.client.sinks.rules.flushing import FlushRule
+from databus.client.sinks.running.plan import SinkPlan
+
+log = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+
+
+@dataclass(slots=True)
+class Piece:
+    """What a lane gets of a transaction: the number of its entry in the ring, and changes."""
+
+    number: int
+    changes: Sequence[Change]
+    position: Position | None = None  # behind the transaction, if this is all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a lane does not get on, for people. `change` is the row that fails, None = not known."""
+
+    lane: int
+    problem: str
+    attempts: int
+    rows: int
+    change: Change | None = None
+    is_final: bool = False  # it waits for a person
+    error: BaseException | None = field(default=None, repr=False)
+
+
+class LaneOwner(Protocol):
+    """Who has the lanes. Called on their threads."""
+
+    def is_held(self) -> bool:
+        """Whether the sink is paused."""
+        ...
+
+    def stored(self) -> Position | None:
+        """Return the position up to which everything is durable."""
+        ...
+
+    def opened(self, sink: Sink) -> None:
+        """Take note that the sink is open for the first time."""
+
+    def wrote(self, changes: Sequence[Change]) -> None:
+        """Take note of changes that are durable."""
+
+    def done(self, numbers: Sequence[int]) -> None:
+        """Take note that entries of the ring are durable."""
+
+    def failing(self, trouble: Trouble) -> None:
+        """Take note of a failure."""
+
+    def recovered(self, lane: int) -> None:
+        """Take note of a success after failures."""
+
+    def set_aside(self, change: Change, trouble: Trouble, then: Then) -> None:
+        """Skip a row, or keep it as a dead letter; may raise."""
+
+    def go_back(self, position: Position) -> None:
+        """Read again from an earlier position: the target has lost what it had."""
+
+
+class _GoneBackError(Exception):
+    """The lane ends, because reading begins again at an earlier position."""
+
+
+class Lane:
+    """Writes on its own thread."""
+
+    def __init__(self, number: int, plan: SinkPlan, owner: LaneOwner, clock: Clock) -> None:
+        self.number = number
+        settings = plan.settings
+        self._plan, self._owner, self._clock = plan, owner, clock
+        self._given: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()  # None: flush, or wake
+        self._pieces: list[Piece] = []
+        self._rule = FlushRule(settings.flush.rows, settings.flush.seconds)
+        given = settings.failures
+        waits = BackOff(given.back_off, Random())
+        self._failures = Failures(plan.failure_rules, given.fast_retries, waits)
+        self._sink: Sink | None = None
+        self._opened = threading.Event()
+        self.own: Position | None = None  # the target's, when the lane began
+        self.reached: Position | None = None  # up to which this lane has made everything durable
+        self._is_compact = settings.flush.compact
+        self._is_alone = False  # rows are written one by one
+        self._to_skip: Change | None = None
+        self._shown: Trouble | None = None
+        self._woken = threading.Event()
+        self._stopping, self._must_finish = False, False
+        name = f"databus-sink-{plan.name}-{number}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin: open the sink."""
+        self._thread.start()
+
+    def wait_until_open(self) -> Position | None:
+        """Return the target's own position once the sink is open, or None when the lane ends."""
+        self._opened.wait()
+        return self.own
+
+    def put(self, piece: Piece) -> None:
+        """Give changes to write."""
+        self._given.put(piece)
+
+    def flush_soon(self) -> None:
+        """Write what the lane holds without waiting for more."""
+        self._given.put(None)
+
+    def retry(self) -> None:
+        """Try again now, also after the last retry."""
+        self._failures.reset()
+        self._woken.set()
+
+    def skip_row(self) -> Change | None:
+        """Drop the row that fails; None: it is not known, and is looked for.
+
+        Raises SinkError if nothing fails.
+        """
+        shown = self._shown
+        if shown is None:
+            raise SinkError("no row fails")
+        self._is_alone, self._to_skip = True, shown.change
+        self.retry()
+        return shown.change
+
+    def stop(self, *, must_finish: bool) -> None:
+        """Ask the thread to end, with `must_finish` after a last attempt to write what it holds."""
+        self._must_finish, self._stopping = must_finish, True
+        self._given.put(None)
+        self._woken.set()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the thread; return whether it has ended."""
+        if self._thread.ident is None:
+            return True  # it was never started
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._until_done(self._ensure_open)
+            while not self._stopping:
+                self._take()
+            if self._must_finish and self._pieces and self._shown is None:
+                self._until_done(self._write_all)
+        except Exception as error:
+            log.exception("%s: lane %d ended", self._plan.name, self.number)
+            self._owner.failing(replace(self._trouble(error), is_final=True))
+        finally:
+            self._close()
+            self._opened.set()
+
+    def _take(self) -> None:
+        """Wait for changes, or for the time to flush, and flush."""
+        try:
+            piece = self._given.get(timeout=self._rule.due_in_s(self._clock()))
+        except queue.Empty:
+            piece = None
+        if piece is not None:
+            self._pieces.append(piece)
+            self._rule.took(len(piece.changes), self._clock())
+        if self._pieces and (piece is None or self._rule.due_in_s(self._clock()) == 0):
+            self._until_done(self._write_all)
+
+    def _until_done(self, act: Callable[[], None]) -> None:
+        """Repeat until it succeeds, or the lane ends."""
+        while not self._stopping or self._must_finish:
+            while self._owner.is_held() and not self._stopping:
+                self._wait(None)
+            try:
+                self._skip_shown()
+                act()
+            except _GoneBackError:
+                return
+            except Exception as error:
+                self._close()
+                self._settle(error)
+                if self._stopping:
+                    return
+            else:
+                self._well()
+                return
+
+    def _write_all(self) -> None:
+        while self._pieces:
+            self._ensure_open()
+            if not self._pieces:
+                break  # the target had them
+            if self._is_alone:
+                self._write(self._pieces[0].changes[:1])
+                self._drop_first()
+                continue
+            held = [change for piece in self._pieces for change in piece.changes]
+            self._check(self._write(compacted(held) if self._is_compact else held))
+            self._pass(len(self._pieces))
+        self._is_alone = False
+        self._rule.flushed()
+
+    def _write(self, changes: Sequence[Change]) -> Position | None:
+        assert self._sink is not None
+        self._sink.write(changes)
+        durable = self._sink.flush()
+        self._failures.reset()
+        self._owner.wrote(changes)
+        return durable
+
+    def _check(self, durable: Position | None) -> None:
+        """Raise SinkError if the sink says that another position is durable than was written."""
+        reached = self._pieces[-1].position
+        if None not in (durable, reached) and durable != reached:
+            raise SinkError(
+                f"flush returned the position with SCN {durable and durable.scn}, and what was "
+                f"written reaches {reached and reached.scn}"
+            )
+
+    def _pass(self, count: int) -> None:
+        """Take note that the oldest pieces are durable."""
+        done, self._pieces = self._pieces[:count], self._pieces[count:]
+        self.reached = done[-1].position or self.reached
+        self._owner.done([piece.number for piece in done])
+
+    def _drop_first(self) -> None:
+        """Forget the first row, which was written, and its piece if it was the last."""
+        piece = self._pieces[0]
+        piece.changes = piece.changes[1:]
+        if not piece.changes:
+            self._pass(1)
+
+    def _ensure_open(self) -> None:
+        if self._sink is not None:
+            return
+        sink = self._plan.make()
+        try:
+            own = sink.open(self._owner.stored())
+        except BaseException:
+            with contextlib.suppress(Exception):
+                sink.close()
+            raise
+        self._sink = sink
+        if not self._opened.is_set():
+            self._owner.opened(sink)
+            self.reached = self.own = own
+            self._opened.set()
+        elif own is not None and self._plan.settings.lanes == 1:
+            self._compare(own)
+
+    def _compare(self, own: Position) -> None:
+        """Drop what the target has, where a flush failed after it had worked."""
+        places = [at for at, piece in enumerate(self._pieces) if piece.position == own]
+        if places:
+            self._pass(places[0] + 1)
+        elif own != self.reached:
+            self._stopping, self._must_finish = True, False
+            self._owner.go_back(own)
+            raise _GoneBackError
+
+    def _settle(self, error: Exception) -> None:
+        """Do what follows a failure: wait, set a row aside, look for it, or wait for a person."""
+        verdict = self._failures.failed(error)
+        trouble = self._trouble(error)
+        if verdict.wait_s is not None:
+            self._show(trouble)
+            self._wait(verdict.wait_s)
+        elif verdict.then is Then.STOP or not self._pieces:
+            self._show(replace(trouble, is_final=True))
+            self._wait(None)
+        elif trouble.change is None:
+            self._is_alone = True
+            self._failures.reset()
+            self._show(trouble)
+        else:
+            self._set_aside(trouble, verdict.then)
+
+    def _skip_shown(self) -> None:
+        """Drop the row that an operator wants to be skipped."""
+        change, self._to_skip = self._to_skip, None
+        if change is not None and self._shown is not None:
+            self._set_aside(replace(self._shown, change=change), Then.SKIP)
+
+    def _set_aside(self, trouble: Trouble, then: Then) -> None:
+        change = trouble.change
+        assert change is not None
+        try:
+            self._owner.set_aside(change, trouble, then)
+        except Exception as error:
+            # The row is not lost for want of a place to keep it.
+            log.exception("%s: the row cannot be set aside", self._plan.name)
+            self._show(replace(trouble, problem=f"{trouble.problem}; and: {error}", is_final=True))
+            self._wait(None)
+            return
+        self._failures.reset()
+        for piece in self._pieces:
+            if any(one is change for one in piece.changes):
+                piece.changes = _without(piece.changes, change)
+        while self._pieces and not self._pieces[0].changes:
+            self._pass(1)
+
+    def _trouble(self, error: Exception) -> Trouble:
+        rows = sum(len(piece.changes) for piece in self._pieces)
+        change = self._named(error)
+        if change is None and (self._is_alone or rows == 1) and rows:
+            change = next(one for piece in self._pieces for one in piece.changes)
+        problem = f"{type(error).__name__}: {error}"
+        return Trouble(self.number, problem, self._failures.attempts, rows, change, error=error)
+
+    def _named(self, error: Exception) -> Change | None:
+        """Return the row that an error names, if it is one that the lane holds."""
+        named = error.change if isinstance(error, SinkRefusedError) else None
+        held = (one for piece in self._pieces for one in piece.changes)
+        return next((one for one in held if one is named), None) if named is not None else None
+
+    def _show(self, trouble: Trouble) -> None:
+        self._shown = trouble
+        self._owner.failing(trouble)
+
+    def _well(self) -> None:
+        if self._shown is not None:
+            self._shown = None
+            self._owner.recovered(self.number)
+
+    def _wait(self, seconds: float | None) -> None:
+        """Wait, until somebody wakes the lane; None = until then."""
+        if self._stopping:
+            return
+        self._woken.wait(seconds)
+        self._woken.clear()
+
+    def wake(self) -> None:
+        """End a wait: the sink was paused and goes on."""
+        self._woken.set()
+
+    def _close(self) -> None:
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            try:
+                sink.close()
+            except Exception as error:
+                log.warning("%s: closing the sink failed: %s", self._plan.name, error)
+
+
+def _without(changes: Sequence[Change], change: Change) -> list[Change]:
+    """Return changes without one; its position, if it has one, goes to the change before it."""
+    left = [one for one in changes if one is not change]
+    if change.position is not None and left:
+        left[-1] = replace(left[-1], position=change.position)
+    return left

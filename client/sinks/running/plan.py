@@ -1,0 +1,106 @@
+"""What a sink does, made from its settings once, before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from databus.client.dead_letters import DeadLetterFile
+from databus.client.events.row_condition import row_condition
+from databus.client.sinks.contract import HasUniqueKeys, Sink
+from databus.client.sinks.rules.changes import TableRule
+from databus.client.sinks.rules.failures import FailureKind, FailureRule, Then
+from databus.client.sinks.rules.masks import keeps_keys_apart, make_mask
+from databus.conf.patterns import NamePatterns
+from databus.conf.sink_settings import FailureRuleSettings, SinkSettings, SinkTableSettings
+from databus.daemon.tokens import private_lines
+from databus.schemas.errors import SettingsError
+
+_ALL = TableRule()
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """A sink's settings, and what is made of them."""
+
+    settings: SinkSettings
+    make: Callable[[], Sink]
+    rule_of: Callable[[str], TableRule]
+    dead_letters: DeadLetterFile | None
+
+    @property
+    def name(self) -> str:
+        """The sink's name."""
+        return self.settings.name
+
+    @cached_property
+    def failure_rules(self) -> Mapping[FailureKind, FailureRule]:
+        """The rule for each kind of failure."""
+        given = self.settings.failures
+        return {
+            FailureKind.UNAVAILABLE: _rule(given.unavailable),
+            FailureKind.REFUSED: _rule(given.refused),
+            FailureKind.OTHER: _rule(given.other),
+        }
+
+    def unique_keys(self, sink: Sink, source: str) -> Sequence[Sequence[str]]:
+        """Return the target's unique keys besides the primary key, by settings and by the sink."""
+        named = _first(self.settings.tables, source)
+        keys = named.unique_keys if named is not None else ()
+        return keys or (sink.unique_keys(source) if isinstance(sink, HasUniqueKeys) else ())
+
+
+def make_plan(
+    settings: SinkSettings, make: Callable[[], Sink], dead_letters: Path | None = None
+) -> SinkPlan:
+    """Return the plan of a sink; raise SettingsError for conditions, masks and files."""
+    secret = _secret(settings)
+    rules = [_table_rule(table, secret) for table in settings.tables]
+
+    @lru_cache(maxsize=10_000)
+    def rule_of(source: str) -> TableRule:
+        for table, rule in zip(settings.tables, rules, strict=True):
+            if NamePatterns(table.sources).match(source):
+                return rule
+        return _ALL
+
+    path = settings.failures.dead_letters or dead_letters
+    kinds = (settings.failures.unavailable, settings.failures.refused, settings.failures.other)
+    if path is None and any(one.then == "dead-letter" for one in kinds):
+        raise SettingsError(f"sink {settings.name}: name a file with failures.dead_letters")
+    most = getattr(getattr(make, "func", make), "most_lanes", settings.lanes)
+    if settings.lanes > most:
+        raise SettingsError(f"sink {settings.name}: {settings.kind} has at most {most} lanes")
+    return SinkPlan(settings, make, rule_of, None if path is None else DeadLetterFile(path))
+
+
+def _first(tables: Sequence[SinkTableSettings], source: str) -> SinkTableSettings | None:
+    return next((one for one in tables if NamePatterns(one.sources).match(source)), None)
+
+
+def _rule(given: FailureRuleSettings) -> FailureRule:
+    return FailureRule(None if given.retries < 0 else given.retries, Then(given.then))
+
+
+def _secret(settings: SinkSettings) -> bytes:
+    if settings.mask_secret_file is None:
+        return b""
+    lines = private_lines("mask_secret_file", settings.mask_secret_file)
+    if not lines:
+        raise SettingsError(f"mask_secret_file {settings.mask_secret_file}: it is empty")
+    return lines[0].encode()
+
+
+def _table_rule(table: SinkTableSettings, secret: bytes) -> TableRule:
+    return TableRule(
+        where=row_condition(table.where) if table.where else None,
+        columns=frozenset(table.columns) or None,
+        without=frozenset(table.without),
+        masks={column: make_mask(text, secret) for column, text in table.mask.items()},
+        names=table.rename,
+        blurred=frozenset(
+            column for column, text in table.mask.items() if not keeps_keys_apart(text)
+        ),
+    )

@@ -1,0 +1,290 @@
+"""One run of a sink over one physical source: reads windows, gives them to lanes, stores positions.
+
+A session ends when the sink ends, when `until` is reached, or when the target turns out to be at an
+earlier position: then the next session begins there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from databus.client.dispatcher.data_window import DataWindow, read_of
+from databus.client.events.data_event import StatementEvent
+from databus.client.sinks.contract import Change, Position, Sink
+from databus.client.sinks.rules.changes import changes_of, placed
+from databus.client.sinks.rules.ending import Ending
+from databus.client.sinks.rules.failures import Then
+from databus.client.sinks.rules.known_changes import goes_back, is_new
+from databus.client.sinks.rules.orders import Scheduler
+from databus.client.sinks.running.lane import Clock, Lane, Piece, Trouble
+from databus.client.sinks.running.plan import SinkPlan
+from databus.client.sinks.running.shared_ring import RingClosedError, SharedRing
+from databus.client.sinks.running.stream import SinkStream
+from databus.schemas.errors import CheckpointError
+
+log = logging.getLogger(__name__)
+
+_JOIN_S = 10.0
+
+
+class Ended(Enum):
+    """Why a session ended."""
+
+    STOPPED = "stopped"
+    DONE = "done"  # `until` is reached, and everything before it is durable
+    AGAIN = "again"  # the target is at an earlier position
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position, and what commits the window that it is behind."""
+
+    position: Position
+    commit: Callable[[], None]
+
+
+class Watch(Protocol):
+    """Who is told what happens. Called on any thread."""
+
+    def is_held(self) -> bool:
+        """Whether the sink is paused."""
+        ...
+
+    def wait_while_held(self) -> None:
+        """Return when the sink is not paused."""
+
+    def wrote(self, changes: Sequence[Change]) -> None:
+        """Take note of changes that are durable."""
+
+    def failing(self, trouble: Trouble) -> None:
+        """Take note of a failure."""
+
+    def recovered(self, lane: int) -> None:
+        """Take note of a success after failures."""
+
+    def set_aside(self, change: Change, trouble: Trouble, then: Then) -> None:
+        """Skip a row, or keep it as a dead letter; may raise."""
+
+    def cannot_store(self, problem: str) -> None:
+        """Take note of why a position is not stored; "" = it is."""
+
+
+class Session:
+    """Runs on the thread that calls `run`, and those of its lanes."""
+
+    def __init__(self, plan: SinkPlan, stream: SinkStream, clock: Clock, watch: Watch) -> None:
+        settings = plan.settings
+        self._plan, self._stream, self._clock, self._watch = plan, stream, clock, watch
+        self._ring: SharedRing[Place] = SharedRing(settings.capacity)
+        self._scheduler = Scheduler(
+            settings.order, settings.lanes, settings.unique, self._unique_keys_of
+        )
+        self._is_new = is_new(None)
+        self._unique_keys: Mapping[str, Sequence[Sequence[str]]] = {}
+        self.lanes = [Lane(n, plan, self, clock) for n in range(self._scheduler.lanes)]
+        self._ending = Ending(settings.until)
+        self._why = Ended.STOPPED
+        self._is_over = False
+        self._storing = threading.Lock()
+        self._stored: Position | None = None
+        self._waiting: Place | None = None  # to be stored
+        self._stored_s = -settings.positions_every_s + clock()
+
+    def run(self) -> Ended:
+        """Read until the end; raise what ends reading, and SettingsError."""
+        try:
+            self._stored = self._stream.load()
+            for lane in self.lanes:
+                lane.start()
+            own = self.lanes[0].wait_until_open()
+            if self._is_over:
+                return self._why
+            if own is not None and len(self.lanes) == 1 and not goes_back(self._stored, own):
+                self._begin_at(own)
+            self._is_new = is_new(None if self._stored is None else self._stored.checkpoint)
+            for source in self._stream.sources:
+                self._scheduler.check(source)
+            self._read()
+        except RingClosedError:
+            pass
+        finally:
+            self.stop()
+            for lane in self.lanes:
+                lane.join(_JOIN_S)
+        return self._why
+
+    def stop(self) -> None:
+        """End: lanes make a last attempt to write what they hold. Thread-safe, idempotent."""
+        if not self._is_over:
+            self._is_over = True
+            for lane in self.lanes:
+                lane.stop(must_finish=self._why is not Ended.AGAIN)
+            for lane in self.lanes:
+                lane.join(_JOIN_S)
+            self._store(must_store=True)
+        self._ring.close()
+        self._stream.end()
+
+    def tick(self) -> None:
+        """Store a position that is due, and see whether the end is reached; called often."""
+        if self._is_over:
+            return
+        is_reached = self._ending.is_reached(self._stream.scn)
+        self._store(must_store=is_reached)
+        if is_reached:
+            for lane in self.lanes:
+                lane.flush_soon()
+            if self._ring.is_empty and self._waiting is None:
+                self._why = Ended.DONE
+                self._stream.end()
+
+    @property
+    def held_rows(self) -> int:
+        """The rows that are read and not durable yet."""
+        return self._ring.held
+
+    def _begin_at(self, own: Position) -> None:
+        if own != self._stored:
+            self._stream.begin_at(own)
+            self._stored = own
+
+    def _read(self) -> None:
+        with closing(self._stream.windows()) as windows:  # type: ignore[type-var]
+            for window in windows:
+                self._watch.wait_while_held()
+                if self._is_over:
+                    return
+                is_past = self._ending.is_past(window)
+                if not is_past:
+                    self._distribute(window)
+                if is_past or self._ending.is_last(window):
+                    self._drain()
+                    # While the windows are still iterated: afterwards nothing can be committed.
+                    self._store(must_store=True)
+                    self._why = Ended.DONE
+                    return
+
+    def _distribute(self, window: DataWindow) -> None:
+        settings = self._plan.settings
+        rule_of = self._plan.rule_of
+        changes = list(
+            filter(self._is_new, changes_of(window, rule_of, with_statements=settings.ddl))
+        )
+        if window.statements and not settings.ddl:
+            self._warn_of_unlogged_rows(window)
+        position = Position(self._stream.source, read_of(window).checkpoint())
+        place = Place(position, window.committer())
+        if len(self.lanes) == 1:
+            changes = placed(changes, position)
+        parts = [
+            (step.is_barrier and at == 0, part)
+            for step in self._scheduler.lanes_of(changes)
+            for at, part in enumerate(step.parts)
+        ]
+        if not parts:
+            self.done([self._ring.begin(place, 0)])
+        for at, (is_barrier, part) in enumerate(parts, 1):
+            if is_barrier:
+                self._drain()
+            number = self._ring.begin(place if at == len(parts) else None, len(part.changes))
+            self.lanes[part.lane].put(Piece(number, part.changes, part.changes[-1].position))
+
+    def _drain(self) -> None:
+        """Wait until everything that was given to lanes is durable."""
+        for lane in self.lanes:
+            lane.flush_soon()
+        self._ring.wait_until_empty()
+
+    def _warn_of_unlogged_rows(self, window: DataWindow) -> None:
+        for told in window.statements:
+            if isinstance(told, StatementEvent):
+                log.warning(
+                    "%s: SCN %d: a statement changed rows of %s, and the source has not logged "
+                    "them: the target lacks the change: %s",
+                    self._plan.name,
+                    told.scn,
+                    ", ".join(told.sources),
+                    told.statement,
+                )
+
+    def _unique_keys_of(self, source: str) -> Sequence[Sequence[str]]:
+        return self._unique_keys.get(source, ())
+
+    # As the owner of its lanes
+
+    def is_held(self) -> bool:
+        """Whether the sink is paused."""
+        return self._watch.is_held()
+
+    def stored(self) -> Position | None:
+        """Return the position that is stored."""
+        return self._stored
+
+    def opened(self, sink: Sink) -> None:
+        """Take note of the unique keys of the target."""
+        keys = {name: self._plan.unique_keys(sink, name) for name in self._stream.sources}
+        self._unique_keys = keys
+
+    def wrote(self, changes: Sequence[Change]) -> None:
+        """Take note of changes that are durable."""
+        self._watch.wrote(changes)
+
+    def done(self, numbers: Sequence[int]) -> None:
+        """Take note that entries are durable, and store what may be stored."""
+        with self._storing:  # in the order in which positions are given
+            place = None
+            for number in numbers:
+                place = self._ring.done(number) or place
+            self._store_locked(place, must_store=False)
+
+    def failing(self, trouble: Trouble) -> None:
+        """Take note of a failure."""
+        self._watch.failing(trouble)
+
+    def recovered(self, lane: int) -> None:
+        """Take note of a success after failures."""
+        self._watch.recovered(lane)
+
+    def set_aside(self, change: Change, trouble: Trouble, then: Then) -> None:
+        """Skip a row, or keep it as a dead letter."""
+        self._watch.set_aside(change, trouble, then)
+
+    def go_back(self, position: Position) -> None:
+        """End, so that the next session begins where the target is."""
+        log.warning(
+            "%s: the target is at SCN %d, before what it had: reading again from there",
+            self._plan.name,
+            position.scn,
+        )
+        self._why = Ended.AGAIN
+        self._is_over = True
+        self._ring.close()
+        self._stream.end()
+
+    # Positions
+
+    def _store(self, *, must_store: bool) -> None:
+        with self._storing:
+            self._store_locked(self._ring.take(), must_store=must_store)
+
+    def _store_locked(self, place: Place | None, *, must_store: bool) -> None:
+        self._waiting = place or self._waiting
+        if self._waiting is None:
+            return
+        now_s = self._clock()
+        if not must_store and now_s < self._stored_s + self._plan.settings.positions_every_s:
+            return
+        try:
+            self._waiting.commit()
+        except CheckpointError as error:
+            if not self._is_over:  # then it is read again from the position before
+                self._watch.cannot_store(str(error))
+            return
+        self._stored, self._waiting, self._stored_s = self._waiting.position, None, now_s
+        self._watch.cannot_store("")

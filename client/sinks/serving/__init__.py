@@ -1,0 +1,1 @@
+"""Sinks of a settings file: `databus sink run`."""

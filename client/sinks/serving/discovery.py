@@ -1,0 +1,126 @@
+"""Which sources a sink reads, and of which physical source each is: as the relays say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+
+from databus.cli.api_client import ApiClient
+from databus.client.finding import ServerFinder
+from databus.client.machines.server_set import Servers
+from databus.conf.patterns import NamePatterns, is_pattern, unescaped
+from databus.conf.settings import ClientSettings
+from databus.daemon.credentials import ServerAccess
+from databus.daemon.http.client import FAILURES, HttpClient, Response
+from databus.daemon.tokens import read_token
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import DatabusError, NoAnswerError, SettingsError
+from databus.schemas.protocol import Header, Parameter
+
+OK = 200
+_TIMEOUT_S = 10.0
+_PROBE_BYTES = 1024
+_MAX_BYTES = 64 << 20  # of an answer, which has one event at least
+
+
+class RelayLook:
+    """Asks the relays what they capture. Thread-safe."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """Raises SettingsError for a coordinator of no known kind."""
+        self._access = settings.access
+        self._lock = threading.Lock()
+        self._finder = ServerFinder(settings, self._take)
+        self._servers = self._finder.first
+
+    def start(self) -> None:
+        """Begin to look for servers, where a coordinator lists them."""
+        self._finder.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._finder.stop()
+
+    def sources(self) -> dict[str, list[str]]:
+        """Return the names of sources by physical source, of the first relay that answers.
+
+        Raises NoAnswerError if none does.
+        """
+        problems = []
+        for url in self._relays():
+            client = ApiClient(url, read_token(self._access), self._access.tls_ca, _TIMEOUT_S)
+            try:
+                told = client.get_json("/physicalSources")
+                return {one["name"]: [s["name"] for s in one["sources"]] for one in told}
+            except (DatabusError, TypeError, KeyError) as error:
+                problems.append(f"{url}: {error}")
+        raise NoAnswerError(", ".join(self._relays()), "; ".join(problems) or "no relay is known")
+
+    def beginning(self, sources: Sequence[str]) -> Checkpoint | None:
+        """Return the checkpoint after which a relay has all changes of these sources.
+
+        None if no relay answers, or if none has them.
+        """
+        for url in self._relays():
+            with closing(self._client(url)) as client, suppress(*FAILURES):
+                answer = _stream(client, sources, Checkpoint.at(0))
+                if answer.status == OK:
+                    return Checkpoint.at(0)
+                oldest = answer.headers.get(Header.OLDEST_SCN, "")
+                if not oldest.isdecimal():
+                    continue
+                # Behind the SCN since which they are captured, or with the oldest window there is.
+                for begin in (Checkpoint.at(int(oldest) - 1), Checkpoint.flexible()):
+                    if _stream(client, sources, begin).status == OK:
+                        return begin
+        return None
+
+    def _client(self, url: str) -> HttpClient:
+        return HttpClient(
+            url,
+            ServerAccess(self._access),
+            connect_timeout_s=_TIMEOUT_S,
+            response_timeout_s=_TIMEOUT_S,
+            max_bytes=_MAX_BYTES,
+        )
+
+    def _relays(self) -> Sequence[str]:
+        with self._lock:
+            return self._servers.relays
+
+    def _take(self, servers: Servers) -> None:
+        with self._lock:
+            self._servers = servers
+
+
+def _stream(client: HttpClient, sources: Sequence[str], checkpoint: Checkpoint) -> Response:
+    """Return the answer to who would read sources from a position on."""
+    parameters = {
+        Parameter.SOURCES: ",".join(sources),
+        Parameter.CHECKPOINT: checkpoint.to_json(),
+        Parameter.SIZE: str(_PROBE_BYTES),
+        Parameter.EVENT_VERSION: "2",
+        Parameter.WAIT_MS: "0",
+    }
+    return client.get("/stream", parameters)
+
+
+def chosen(
+    patterns: Sequence[str], captured: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the sources that patterns choose, by physical source, in alphabetical order.
+
+    Raises SettingsError for a name without wild characters that no relay captures.
+    """
+    match = NamePatterns(patterns).match
+    every = {name for names in captured.values() for name in names}
+    for text in patterns:
+        if not is_pattern(text) and unescaped(text) not in every:
+            known = ", ".join(sorted(every)) or "nothing"
+            raise SettingsError(f"source {text} is not captured; the relay has {known}")
+    found = {
+        physical: tuple(sorted(name for name in names if match(name)))
+        for physical, names in captured.items()
+    }
+    return {physical: names for physical, names in found.items() if names}

@@ -1,0 +1,172 @@
+"""One sink of a settings file: its client, and a feed for each physical source that it reads.
+
+Relays are asked now and then what they capture: a new source that the sink's patterns match is read
+from its beginning, as soon as the sink has come so far.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+
+from databus.client.client import DatabusClient
+from databus.client.sinks.contract import Position
+from databus.client.sinks.rules.known_changes import known_scn, known_up_to
+from databus.client.sinks.running.feed import Feed, FeedStatus, OnAlert, SinkState
+from databus.client.sinks.running.plan import SinkPlan
+from databus.client.sinks.running.stream import ClientStream
+from databus.client.sinks.serving.discovery import RelayLook, chosen
+from databus.client.sinks.serving.positions import PositionFile, SinkCheckpoints
+from databus.client.sinks.serving.sink_settings import client_settings
+from databus.conf.sink_settings import SinksSettings
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import DatabusError
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+# The state of a sink is that of the worst of its feeds.
+_WORST_FIRST = (
+    SinkState.STOPPED,
+    SinkState.FAILING,
+    SinkState.PAUSED,
+    SinkState.STARTING,
+    SinkState.RUNNING,
+    SinkState.ENDED,
+    SinkState.DONE,
+)
+
+
+class RunningSink:
+    """Starts and ends feeds. Thread-safe."""
+
+    def __init__(
+        self,
+        plan: SinkPlan,
+        settings: SinksSettings,
+        positions: PositionFile,
+        on_alert: OnAlert | None = None,
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        """Raises SettingsError."""
+        self.plan = plan
+        self.problem = ""  # why it is not known what it reads
+        own = client_settings(settings, plan.settings)
+        self._positions = positions
+        self._store = SinkCheckpoints(positions, plan.name)
+        self._client = DatabusClient(settings=own, checkpoints=self._store)
+        self._look = RelayLook(own)
+        self._on_alert, self._look_every_s = on_alert, look_every_s
+        self._lock = threading.Lock()
+        self._feeds: dict[str, Feed] = {}
+        self._streams: dict[str, ClientStream] = {}
+        self._ending = threading.Event()
+        self._watcher = threading.Thread(
+            target=self._watch, name=f"databus-sink-{plan.name}-sources", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to look for its sources, and to read them."""
+        self._client.start()
+        self._look.start()
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """End, after a last attempt to write what is held."""
+        self._ending.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        for feed in self.feeds:
+            feed.stop()
+        self._look.stop()
+        self._client.stop()
+
+    @property
+    def feeds(self) -> list[Feed]:
+        """Its feeds."""
+        with self._lock:
+            return list(self._feeds.values())
+
+    @property
+    def state(self) -> SinkState:
+        """Its state."""
+        states = {feed.state for feed in self.feeds}
+        if not states:
+            return SinkState.FAILING if self.problem else SinkState.STARTING
+        return next(one for one in _WORST_FIRST if one in states)
+
+    @property
+    def status(self) -> list[FeedStatus]:
+        """How each of its feeds is."""
+        return [feed.status for feed in self.feeds]
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                self._take(chosen(self.plan.settings.sources, self._look.sources()))
+                self._tell("")
+            except DatabusError as error:
+                self._tell(str(error))
+            if self._ending.wait(self._look_every_s):
+                return
+
+    def _tell(self, problem: str) -> None:
+        if problem and problem != self.problem and not self.feeds:
+            log.warning("%s: waiting: %s", self.plan.name, problem)
+        self.problem = problem
+
+    def _take(self, found: Mapping[str, tuple[str, ...]]) -> None:
+        for physical, names in found.items():
+            stream = self._streams.get(physical)
+            if stream is None:
+                self._begin(physical, self._read_before(physical, names))
+                continue
+            more = sorted({*stream.sources, *names})
+            if len(more) > len(stream.sources):
+                self._extend(physical, stream, tuple(more))
+
+    def _read_before(self, physical: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the sources that belong to the stored position; others follow by `_extend`."""
+        stored = self._positions.load(self.plan.name, physical)
+        known = [name for name in names if stored is not None and name in stored.sources]
+        return tuple(known) or names
+
+    def _extend(self, physical: str, stream: ClientStream, names: tuple[str, ...]) -> None:
+        """Read more sources, from their first change on.
+
+        The sink has passed that place by now. So it goes back there, and leaves out what it has:
+        the changes of the other sources up to where it was. Transactions stay whole.
+        """
+        new = [name for name in names if name not in stream.sources]
+        begin = self._look.beginning(new)
+        feed = self._feeds[physical]
+        if begin is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, begin):
+            return  # later: it has not come so far yet
+        feed.stop()
+        stored = stream.load()
+        assert stored is not None
+        log.info("%s: reads %s from its first change on", self.plan.name, ", ".join(new))
+        if begin.is_flexible:
+            text = "%s: of %s only the changes that the relay has are read"
+            log.warning(text, self.plan.name, ", ".join(new))
+        known = known_up_to(stored.scn, stream.sources, feed.reached)
+        self._begin(physical, names, Position(physical, begin.with_extra(**known)))
+
+    def _begin(self, physical: str, names: tuple[str, ...], begin: Position | None = None) -> None:
+        stream = ClientStream(self._client, self._store, physical, names, physical)
+        if begin is not None:
+            stream.begin_at(begin)
+        feed = Feed(self.plan, stream, time.monotonic, self._on_alert)
+        with self._lock:
+            self._streams[physical], self._feeds[physical] = stream, feed
+        feed.start()
+
+
+def _is_behind(stream: ClientStream, begin: Checkpoint) -> bool:
+    """Whether the stored position is at a place or behind it, and not on the way back to one."""
+    stored = stream.load()
+    if stored is None or stored.checkpoint.is_bootstrap:
+        return False
+    return stored.scn >= max(begin.window_scn, known_scn(stored.checkpoint))

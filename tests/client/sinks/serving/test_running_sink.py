@@ -1,0 +1,304 @@
+"""Sinks of a settings file over real relays: each by itself, and tables as they appear."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from databus.cli.main import main
+from databus.client import DatabusClient
+from databus.client.sinks.contract import Change
+from databus.client.sinks.errors import SinkUnavailableError
+from databus.client.sinks.running.feed import SinkState
+from databus.client.sinks.running.plan import make_plan
+from databus.client.sinks.serving.discovery import RelayLook
+from databus.client.sinks.serving.positions import PositionFile
+from databus.client.sinks.serving.process import SinkProcess
+from databus.conf.loading import build_settings
+from databus.conf.settings import ClientSettings
+from databus.conf.sink_settings import SinksSettings
+from databus.schemas.errors import CheckpointError, SettingsError
+from databus.testing import RelayForTests, running_relay
+from databus.testing.recorder import Recorder
+from tests.client.shop import wait_until
+from tests.promises.running import RunningRelay
+
+ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)"
+PEOPLE = "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)"
+
+
+@pytest.fixture
+def relay() -> Iterator[RelayForTests]:
+    with running_relay(ORDERS, PEOPLE) as relay:
+        yield relay
+
+
+def process_of(folder: Path, url: str, recorders: dict[str, Recorder], **more: Any) -> SinkProcess:
+    sinks = [
+        {
+            "name": name,
+            "kind": "recorder",
+            "sources": ["shop.*"],
+            "flush": {"seconds": 0.01},
+            "positions_every_s": 0,
+            "failures": {"back_off": {"first_s": 0.05, "factor": 1}},
+            **more,
+        }
+        for name in recorders
+    ]
+    raw = {"data_dir": folder, "relays": [url], "sinks": sinks}
+    settings = build_settings(raw, SinksSettings)
+    plans = [make_plan(one, recorders[one.name].sink, folder / "x") for one in settings.sinks]
+    return SinkProcess(settings, plans)
+
+
+@contextmanager
+def running(process: SinkProcess) -> Iterator[list[bool]]:
+    ended: list[bool] = []
+    thread = threading.Thread(target=lambda: ended.append(process.run()))
+    thread.start()
+    try:
+        yield ended
+    finally:
+        process.end()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def keys(recorder: Recorder) -> list[tuple[str, int]]:
+    return [(one.source, one.key["id"]) for one in recorder.changes]
+
+
+def test_a_sink_whose_target_is_away_slows_nobody_else(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    is_away = threading.Event()
+    is_away.set()
+
+    def away(_changes: Sequence[Change]) -> None:
+        if is_away.is_set():
+            raise SinkUnavailableError("away")
+
+    recorders = {"a": Recorder(), "b": Recorder(fails=away), "c": Recorder()}
+    process = process_of(tmp_path, relay.url, recorders, capacity=5)
+    with running(process):
+        lags = []
+        for key in range(30):
+            relay.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
+            at_s = time.monotonic()
+            wanted = ("shop.orders", key)
+            for name in ("a", "c"):
+                wait_until(lambda name=name, wanted=wanted: wanted in keys(recorders[name]))  # type: ignore[misc]
+            lags.append(time.monotonic() - at_s)
+        assert max(lags) < 2
+        a, b, c = process.sinks
+        assert [one.state for one in (a, b, c)] == [
+            SinkState.RUNNING,
+            SinkState.FAILING,
+            SinkState.RUNNING,
+        ]
+        assert b.status[0].held_rows <= 5 + 1
+        is_away.clear()
+        wait_until(lambda: len(keys(recorders["b"])) == 30)
+    assert keys(recorders["b"]) == keys(recorders["a"])
+
+
+def test_a_sink_goes_on_behind_the_newest_window_also_if_its_tables_were_quiet(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    more = {"sources": ["shop.people"]}
+    relay.execute("INSERT INTO people VALUES (1, 'Ada')")
+    recorder = Recorder()
+    with running(process_of(tmp_path, relay.url, {"a": recorder}, **more)):
+        wait_until(lambda: len(keys(recorder)) == 1)
+        for key in range(5):
+            relay.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
+        with DatabusClient(relay.url) as client:
+            newest = -1
+            for window in client.windows("shop.orders"):
+                newest = window.scn
+                if window.events[-1].key["id"] == 4:
+                    break
+        wait_until(lambda: scn_of(tmp_path) >= newest)
+    again = Recorder()
+    with running(process_of(tmp_path, relay.url, {"a": again}, **more)):
+        relay.execute("INSERT INTO people VALUES (2, 'Bob')")
+        wait_until(lambda: len(keys(again)) == 1)
+    assert keys(again) == [("shop.people", 2)]
+
+
+def scn_of(folder: Path) -> int:
+    found = PositionFile(folder).load("a", "shop")
+    return -1 if found is None else found.checkpoint.window_scn
+
+
+def test_with_until_the_process_ends_by_itself(relay: RelayForTests, tmp_path: Path) -> None:
+    for key in (1, 2, 3):
+        relay.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
+    with DatabusClient(relay.url) as client:
+        scn = next(client.windows("shop.orders")).scn
+    recorder = Recorder()
+    with running(process_of(tmp_path, relay.url, {"a": recorder}, until=scn)) as ended:
+        wait_until(lambda: ended == [True])
+    assert {one.scn for one in recorder.changes} == {scn}
+
+
+def test_a_process_whose_only_sink_was_stopped_by_an_error_says_so(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    def fail(_changes: Sequence[Change]) -> None:
+        raise ValueError("a defect")
+
+    relay.execute("INSERT INTO orders VALUES (1, 'tea')")
+    failures = {"other": {"retries": 0}}
+    recorder = Recorder(fails=fail)
+    process = process_of(tmp_path, relay.url, {"a": recorder}, failures=failures)
+    with running(process) as ended:
+        wait_until(lambda: ended == [False])
+
+
+def test_two_processes_do_not_share_positions(relay: RelayForTests, tmp_path: Path) -> None:
+    first = process_of(tmp_path, relay.url, {"a": Recorder()})
+    with pytest.raises(CheckpointError, match="in use by process"):
+        process_of(tmp_path, relay.url, {"a": Recorder()})
+    first.stop()
+
+
+@pytest.mark.parametrize("keeps_position", [False, True])
+def test_a_table_that_appears_is_read_from_its_first_row_and_the_others_not_again(
+    tmp_path: Path, keeps_position: bool
+) -> None:
+    database = tmp_path / "shop.db"
+    with closing(sqlite3.connect(database)) as session:
+        session.execute(ORDERS)
+    physical = {"name": "shop", "uri": f"sqlite:{database}", "sources": ["shop.*"]}
+    recorder = Recorder(keeps_position=keeps_position)
+    with (
+        running_of(RunningRelay(tmp_path / "relay", physical)) as relay,
+        closing(sqlite3.connect(database, isolation_level=None, timeout=30)) as session,
+    ):
+        wait_until(lambda: "shop.orders" in str(relay_sources(relay.url)))
+        session.execute("INSERT INTO orders VALUES (1, 'tea')")
+        process = process_of(tmp_path / "sinks", relay.url, {"a": recorder})
+        process.sinks[0]._look_every_s = 1.0
+        with running(process):
+            wait_until(lambda: keys(recorder) == [("shop.orders", 1)])
+            session.execute(PEOPLE)
+            wait_until(lambda: "shop.people" in str(relay_sources(relay.url)))
+            for key in range(2, 6):
+                session.execute(f"INSERT INTO people VALUES ({key}, 'Ada')")
+                session.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
+                # So the sink has gone by when it looks for new tables.
+                wait_until(lambda key=key: ("shop.orders", key) in keys(recorder))  # type: ignore[misc]
+            wait_until(lambda: ("shop.people", 5) in keys(recorder))
+            session.execute("INSERT INTO people VALUES (6, 'Ada')")
+            wait_until(lambda: ("shop.people", 6) in keys(recorder))
+        session.execute(PEOPLE.replace("people", "pets"))  # while no sink runs
+        wait_until(lambda: "shop.pets" in str(relay_sources(relay.url)))
+        session.execute("INSERT INTO pets VALUES (1, 'Rex')")
+        again = process_of(tmp_path / "sinks", relay.url, {"a": recorder})
+        with running(again):
+            session.execute("INSERT INTO orders VALUES (7, 'tea')")
+            wait_until(lambda: ("shop.orders", 7) in keys(recorder))
+            wait_until(lambda: ("shop.pets", 1) in keys(recorder))
+    people = [("shop.people", key) for key in range(2, 7)]
+    assert [one for one in keys(recorder) if one[0] == "shop.people"] == people
+    assert keys(recorder).count(("shop.pets", 1)) == 1
+    orders = [("shop.orders", key) for key in (*range(1, 6), 7)]
+    assert [one for one in keys(recorder) if one[0] == "shop.orders"] == orders
+
+
+def relay_sources(url: str) -> Any:
+    return RelayLook(ClientSettings(relays=(url,))).sources()
+
+
+@contextmanager
+def running_of(relay: Any) -> Iterator[Any]:
+    relay.start()
+    try:
+        yield relay
+    finally:
+        relay.child.stop()
+
+
+# In an application
+
+
+def test_a_client_writes_to_a_sink_and_goes_on_behind_its_position(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    for key in (1, 2):
+        relay.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
+        recorder = Recorder()
+        with DatabusClient(relay.url, checkpoint_dir=tmp_path) as client:
+            sink = client.register_sink(recorder.sink, "shop.orders", flush={"seconds": 0.01})
+            wait_until(lambda recorder=recorder: len(keys(recorder)) == 1)  # type: ignore[misc]
+            assert sink.status.state.value == "running"
+        assert keys(recorder) == [("shop.orders", key)]
+        assert sink.status.state.value == "ended"
+
+
+def test_sinks_may_be_registered_before_the_start_and_their_names_differ(
+    relay: RelayForTests,
+) -> None:
+    relay.execute("INSERT INTO orders VALUES (1, 'tea')")
+    one, other = Recorder(), Recorder()
+    client = DatabusClient(relay.url)
+    client.register_sink(one.sink, "shop.orders", name="one")
+    client.register_sink(other.sink, "shop.orders", name="other", order="row", lanes=3)
+    with pytest.raises(SettingsError, match="there is a sink 'one' already"):
+        client.register_sink(one.sink, "shop.people", name="one")
+    with client:
+        wait_until(lambda: keys(one) == keys(other) == [("shop.orders", 1)])
+
+
+def test_a_wrong_option_of_a_registered_sink_is_named() -> None:
+    client = DatabusClient("http://127.0.0.1:1")
+    wrong: list[Callable[[], object]] = [
+        lambda: client.register_sink("printt", "shop.orders"),
+        lambda: client.register_sink("print", "shop.orders", lanes=2),
+        lambda: client.register_sink("print", "shop.orders", order="roww"),  # type: ignore[arg-type]
+        lambda: client.register_sink(
+            Recorder().sink, "a", tables=[{"sources": ["a"], "where": "b("}]
+        ),
+    ]
+    for call, text in zip(
+        wrong, ("printt", "lanes = 2", "order = 'roww'", "where|b\\("), strict=True
+    ):
+        with pytest.raises(SettingsError, match=text):
+            call()
+
+
+# Commands
+
+
+def databus(*words: str) -> Any:
+    return CliRunner().invoke(main, ["sink", *words])
+
+
+def test_what_a_sink_could_not_start_with_is_said_by_every_command(tmp_path: Path) -> None:
+    file = tmp_path / "sink.toml"
+    base = f'data_dir = "{tmp_path}"\nrelays = ["http://127.0.0.1:1"]\n[[sinks]]\nname = "a"\n'
+    for text, problem in (
+        ('kind = "kafkaa"\nsources = ["x.y"]', "sink a: kind = 'kafkaa': known are"),
+        ('kind = "files"\nsources = ["x.y"]', "sink a: options of files: folder is missing"),
+        ('kind = "print"\nsources = ["x.y"]\norder = "rows"', "sinks.0.order = 'rows'"),
+    ):
+        file.write_text(base + text)
+        for command in ("run", "list"):
+            result = databus(command, "-c", str(file))
+            assert result.exit_code == 1
+            assert problem in result.output
+    file.write_text(base + 'kind = "print"\nsources = ["x.y"]')
+    assert (
+        "there is no sink b; there are a" in databus("run", "-c", str(file), "--only", "b").output
+    )
+    assert "a  no position yet" in databus("positions", "-c", str(file)).output

@@ -300,8 +300,10 @@ class RunningClient:
 
     def _check_registered(self) -> None:
         with self._lock:
-            if not self._wanted and not self._registrations:
-                raise SettingsError("nothing is registered: use `on` or `register` before `run`")
+            if not self._wanted and not self._registrations and self._sinks is None:
+                raise SettingsError(
+                    "nothing is registered: use `on`, `register` or `register_sink` before `run`"
+                )
 
     async def __aenter__(self) -> Self:
         self._coroutines.use(asyncio.get_running_loop())

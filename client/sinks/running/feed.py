@@ -25,6 +25,7 @@ from databus.schemas.event.json import json_value
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.05
+_STOP_S = 20.0
 _READING = "reading"  # the part of a sink that is no lane
 
 
@@ -95,10 +96,11 @@ class Feed:
         self._thread.start()
         self._ticker.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = _STOP_S) -> None:
         """End, after a last attempt to write what is held; wait for the threads.
 
-        A sink that calls it only asks for it.
+        A sink that calls it only asks for it. A sink that does not return is abandoned on its
+        thread, and logged.
         """
         if threading.current_thread().name.startswith(self._thread.name):
             threading.Thread(target=self.stop, name="databus-stop").start()
@@ -106,7 +108,11 @@ class Feed:
         self._is_ending = True
         self._go.set()
         self._again.set()
+        end_s = time.monotonic() + timeout_s
         while self._thread.is_alive():
+            if time.monotonic() > end_s:
+                log.error("%s: the sink has not returned; it is abandoned", self._plan.name)
+                break
             session = self._session
             if session is not None:
                 session.stop()  # again and again: an iteration may begin meanwhile

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from typing import Protocol
 from databus.client.dispatcher.data_window import DataWindow, read_of
 from databus.client.events.data_event import StatementEvent
 from databus.client.sinks.contract import Change, Position, Sink
+from databus.client.sinks.rules.beginnings import beginning, is_new
 from databus.client.sinks.rules.changes import changes_of, placed
 from databus.client.sinks.rules.ending import Ending
 from databus.client.sinks.rules.failures import Then
-from databus.client.sinks.rules.known_changes import goes_back, is_new
 from databus.client.sinks.rules.orders import Scheduler
 from databus.client.sinks.running.lane import Clock, Lane, Piece, Trouble
 from databus.client.sinks.running.plan import SinkPlan
@@ -105,9 +106,7 @@ class Session:
             own = self.lanes[0].wait_until_open()
             if self._is_over:
                 return self._why
-            if own is not None and len(self.lanes) == 1 and not goes_back(self._stored, own):
-                self._begin_at(own)
-            self._is_new = is_new(None if self._stored is None else self._stored.checkpoint)
+            self._begin(own)
             for source in self._stream.sources:
                 self._scheduler.check(source)
             self._read()
@@ -116,7 +115,7 @@ class Session:
         finally:
             self.stop()
             for lane in self.lanes:
-                lane.join(_JOIN_S)
+                lane.join()  # no other may write before it has ended
         return self._why
 
     def stop(self) -> None:
@@ -125,8 +124,9 @@ class Session:
             self._is_over = True
             for lane in self.lanes:
                 lane.stop(must_finish=self._why is not Ended.AGAIN)
+            end_s = time.monotonic() + _JOIN_S
             for lane in self.lanes:
-                lane.join(_JOIN_S)
+                lane.join(max(0.0, end_s - time.monotonic()))
             self._store(must_store=True)
         self._ring.close()
         self._stream.end()
@@ -138,8 +138,7 @@ class Session:
         is_reached = self._ending.is_reached(self._stream.scn)
         self._store(must_store=is_reached)
         if is_reached:
-            for lane in self.lanes:
-                lane.flush_soon()
+            self._flush_soon()
             if self._ring.is_empty and self._waiting is None:
                 self._why = Ended.DONE
                 self._stream.end()
@@ -149,10 +148,12 @@ class Session:
         """The rows that are read and not durable yet."""
         return self._ring.held
 
-    def _begin_at(self, own: Position) -> None:
-        if own != self._stored:
-            self._stream.begin_at(own)
-            self._stored = own
+    def _begin(self, own: Position | None) -> None:
+        begin = beginning(self._stored, own if len(self.lanes) == 1 else None)
+        if begin is not None and begin != self._stored:
+            self._stream.begin_at(begin)
+            self._stored = begin
+        self._is_new = is_new(begin)
 
     def _read(self) -> None:
         with closing(self._stream.windows()) as windows:  # type: ignore[type-var]
@@ -188,17 +189,27 @@ class Session:
             for at, part in enumerate(step.parts)
         ]
         if not parts:
-            self.done([self._ring.begin(place, 0)])
+            self.done([self._take_room(place, 0)])
         for at, (is_barrier, part) in enumerate(parts, 1):
             if is_barrier:
                 self._drain()
-            number = self._ring.begin(place if at == len(parts) else None, len(part.changes))
+            number = self._take_room(place if at == len(parts) else None, len(part.changes))
             self.lanes[part.lane].put(Piece(number, part.changes, part.changes[-1].position))
+
+    def _take_room(self, place: Place | None, rows: int) -> int:
+        """Begin an entry of the ring, as soon as there is room for it."""
+        size = max(rows, 1)  # also what has no rows takes memory
+        if not self._ring.has_room(size):
+            self._flush_soon()  # what lanes collect would be waited for
+        return self._ring.begin(place, size)
+
+    def _flush_soon(self) -> None:
+        for lane in self.lanes:
+            lane.flush_soon()
 
     def _drain(self) -> None:
         """Wait until everything that was given to lanes is durable."""
-        for lane in self.lanes:
-            lane.flush_soon()
+        self._flush_soon()
         self._ring.wait_until_empty()
 
     def _warn_of_unlogged_rows(self, window: DataWindow) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from databus.client.client import DatabusClient
 from databus.client.sinks.contract import Position
-from databus.client.sinks.rules.known_changes import known_scn, known_up_to
+from databus.client.sinks.rules.beginnings import known_scn, with_known
 from databus.client.sinks.running.feed import Feed, FeedStatus, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan
 from databus.client.sinks.running.stream import ClientStream
@@ -55,7 +55,7 @@ class RunningSink:
         self.problem = ""  # why it is not known what it reads
         own = client_settings(settings, plan.settings)
         self._positions = positions
-        self._store = SinkCheckpoints(positions, plan.name)
+        self._store = SinkCheckpoints(positions, plan.name, self._own)
         self._client = DatabusClient(settings=own, checkpoints=self._store)
         self._look = RelayLook(own)
         self._on_alert, self._look_every_s = on_alert, look_every_s
@@ -101,6 +101,11 @@ class RunningSink:
     def status(self) -> list[FeedStatus]:
         """How each of its feeds is."""
         return [feed.status for feed in self.feeds]
+
+    def _own(self, physical: str) -> Position | None:
+        with self._lock:
+            feed = self._feeds.get(physical)
+        return None if feed is None else feed.reached
 
     def _watch(self) -> None:
         while True:
@@ -151,8 +156,8 @@ class RunningSink:
         if begin.is_flexible:
             text = "%s: of %s only the changes that the relay has are read"
             log.warning(text, self.plan.name, ", ".join(new))
-        known = known_up_to(stored.scn, stream.sources, feed.reached)
-        self._begin(physical, names, Position(physical, begin.with_extra(**known)))
+        known = with_known(begin, stored.scn, stream.sources)
+        self._begin(physical, names, Position(physical, known))
 
     def _begin(self, physical: str, names: tuple[str, ...], begin: Position | None = None) -> None:
         stream = ClientStream(self._client, self._store, physical, names, physical)

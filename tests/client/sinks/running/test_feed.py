@@ -240,6 +240,25 @@ def dated(one: Any) -> Any:
     return make_window(*changes, scn=one.scn, committed_s=one.scn / 1e6)
 
 
+def test_a_flush_of_more_rows_than_there_is_room_for_is_not_waited_for() -> None:
+    recorder = Recorder()
+    stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, 101)))
+    plan = plan_of(recorder, capacity=10, flush={"rows": 1000, "seconds": 60}, until=100)
+    with running(plan, stream) as feed:
+        assert feed.wait(10)
+    assert keys(recorder) == list(range(1, 101))
+
+
+def test_windows_that_are_filtered_out_take_room_while_the_target_is_away() -> None:
+    failing = Failing(lambda: SinkUnavailableError("away"))
+    stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, 201)))
+    first = [{"sources": ["*"], "where": "id = 1"}]
+    with running(plan_of(Recorder(fails=failing), capacity=10, tables=first), stream) as feed:
+        wait_until(lambda: feed.status.held_rows == 10)
+        threading.Event().wait(0.1)
+        assert stream.scn <= 11
+
+
 def test_until_ends_the_sink_where_the_last_windows_have_no_rows() -> None:
     stream, recorder = ListedStream(window(1, ("t", 1))), Recorder()
     with running(plan_of(recorder, until=5), stream) as feed:

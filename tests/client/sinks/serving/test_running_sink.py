@@ -111,12 +111,13 @@ def test_a_sink_whose_target_is_away_slows_nobody_else(
     assert keys(recorders["b"]) == keys(recorders["a"])
 
 
+@pytest.mark.parametrize("keeps_position", [False, True])
 def test_a_sink_goes_on_behind_the_newest_window_also_if_its_tables_were_quiet(
-    relay: RelayForTests, tmp_path: Path
+    relay: RelayForTests, tmp_path: Path, keeps_position: bool
 ) -> None:
     more = {"sources": ["shop.people"]}
     relay.execute("INSERT INTO people VALUES (1, 'Ada')")
-    recorder = Recorder()
+    recorder = Recorder(keeps_position=keeps_position)
     with running(process_of(tmp_path, relay.url, {"a": recorder}, **more)):
         wait_until(lambda: len(keys(recorder)) == 1)
         for key in range(5):
@@ -128,11 +129,15 @@ def test_a_sink_goes_on_behind_the_newest_window_also_if_its_tables_were_quiet(
                 if window.events[-1].key["id"] == 4:
                     break
         wait_until(lambda: scn_of(tmp_path) >= newest)
-    again = Recorder()
-    with running(process_of(tmp_path, relay.url, {"a": again}, **more)):
+    process = process_of(tmp_path, relay.url, {"a": recorder}, **more)
+    with running(process):
+        wait_until(lambda: process.sinks[0].state is SinkState.RUNNING)
+        (feed,) = process.sinks[0].feeds
+        wait_until(lambda: feed.status.scn >= newest)
+        assert scn_of(tmp_path) >= newest
         relay.execute("INSERT INTO people VALUES (2, 'Bob')")
-        wait_until(lambda: len(keys(again)) == 1)
-    assert keys(again) == [("shop.people", 2)]
+        wait_until(lambda: len(keys(recorder)) == 2)
+    assert keys(recorder) == [("shop.people", 1), ("shop.people", 2)]
 
 
 def scn_of(folder: Path) -> int:

@@ -27,7 +27,7 @@ from databus.client.sinks.running.lane import Clock, Lane, Piece, Trouble
 from databus.client.sinks.running.plan import SinkPlan
 from databus.client.sinks.running.shared_ring import RingClosedError, SharedRing
 from databus.client.sinks.running.stream import SinkStream
-from databus.schemas.errors import CheckpointError
+from databus.schemas.errors import CheckpointError, SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ class Session:
         self._ending = Ending(settings.until)
         self._why = Ended.STOPPED
         self._is_over = False
+        self._has_finished = threading.Event()  # everything that can be stored is stored
         self._storing = threading.Lock()
         self._stored: Position | None = None
         self._waiting: Place | None = None  # to be stored
@@ -107,8 +108,7 @@ class Session:
             if self._is_over:
                 return self._why
             self._begin(own)
-            for source in self._stream.sources:
-                self._scheduler.check(source)
+            self._check_sources()
             self._read()
         except RingClosedError:
             pass
@@ -118,16 +118,17 @@ class Session:
                 lane.join()  # no other may write before it has ended
         return self._why
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = _JOIN_S) -> None:
         """End: lanes make a last attempt to write what they hold. Thread-safe, idempotent."""
         if not self._is_over:
             self._is_over = True
             for lane in self.lanes:
-                lane.stop(must_finish=self._why is not Ended.AGAIN)
-            end_s = time.monotonic() + _JOIN_S
+                lane.stop()
+            end_s = time.monotonic() + timeout_s
             for lane in self.lanes:
                 lane.join(max(0.0, end_s - time.monotonic()))
             self._store(must_store=True)
+            self._has_finished.set()
         self._ring.close()
         self._stream.end()
 
@@ -155,11 +156,22 @@ class Session:
             self._stored = begin
         self._is_new = is_new(begin)
 
+    def _check_sources(self) -> None:
+        """Raise SettingsError for unique keys of the target that the settings would violate."""
+        for source in self._stream.sources:
+            self._scheduler.check(source)
+            if self._plan.settings.flush.compact and self._unique_keys_of(source):
+                raise SettingsError(
+                    f"flush.compact: the target of {source} has another unique key, and rows would "
+                    "be written in another order: set compact = false"
+                )
+
     def _read(self) -> None:
         with closing(self._stream.windows()) as windows:  # type: ignore[type-var]
             for window in windows:
                 self._watch.wait_while_held()
                 if self._is_over:
+                    self._has_finished.wait(2 * _JOIN_S)  # nothing is committed after the last one
                     return
                 is_past = self._ending.is_past(window)
                 if not is_past:
@@ -239,8 +251,10 @@ class Session:
 
     def opened(self, sink: Sink) -> None:
         """Take note of the unique keys of the target."""
-        keys = {name: self._plan.unique_keys(sink, name) for name in self._stream.sources}
-        self._unique_keys = keys
+        settings = self._plan.settings
+        if settings.order == "row" or settings.flush.compact:
+            names = self._stream.sources
+            self._unique_keys = {name: self._plan.unique_keys(sink, name) for name in names}
 
     def wrote(self, changes: Sequence[Change]) -> None:
         """Take note of changes that are durable."""
@@ -275,6 +289,7 @@ class Session:
         )
         self._why = Ended.AGAIN
         self._is_over = True
+        self._has_finished.set()
         self._ring.close()
         self._stream.end()
 

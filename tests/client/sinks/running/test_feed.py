@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from databus.client.dispatcher.data_window import DataWindow
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.rules.alerts import Alert
 from databus.client.sinks.running.feed import Feed, SinkState
 from databus.client.sinks.running.plan import SinkPlan
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import CheckpointError, ScnNotFoundError
+from databus.testing import change, make_window
 from databus.testing.recorder import Recorder, RecorderSink
 from tests.client.shop import FakeClock, wait_until
 from tests.client.sinks.changes import ListedStream, plan_of, window
@@ -232,10 +236,8 @@ def test_until_ends_the_sink_with_exactly_the_transactions_before_it(until: int 
     assert stream.stored[-1:] == [3]
 
 
-def dated(one: Any) -> Any:
+def dated(one: DataWindow) -> DataWindow:
     """Return a window that was committed at as many microseconds as its SCN says."""
-    from databus.testing import change, make_window
-
     changes = [change(event.source, event.row) for event in one.events]
     return make_window(*changes, scn=one.scn, committed_s=one.scn / 1e6)
 
@@ -347,3 +349,74 @@ def test_a_sink_that_says_that_less_is_durable_than_was_written_is_not_believed(
         wait_until(lambda: feed.state is SinkState.STOPPED)
         assert "flush returned the position with SCN 1" in str(feed.error)
         assert stream.stored == []
+
+
+def test_what_is_held_at_the_end_is_written_and_its_position_stored() -> None:
+    recorder, stream = Recorder(), ListedStream(window(1, ("t", 1)), window(2, ("t", 2)))
+    with running(plan_of(recorder, flush={"rows": 100, "seconds": 60}), stream) as feed:
+        wait_until(lambda: feed.status.held_rows == 2)
+        assert keys(recorder) == []
+    assert keys(recorder) == [1, 2]
+    assert stream.stored == [2]
+    assert feed.status.state.value == "ended"
+
+
+def test_a_sink_that_does_not_return_is_abandoned_when_its_client_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang(_changes: Sequence[Change]) -> None:
+        hangs.set()
+        goes_on.wait(20)
+
+    feed = Feed(plan_of(Recorder(fails=hang)), ListedStream(window(1, ("t", 1))))
+    feed.start()
+    assert hangs.wait(10)
+    feed.stop(timeout_s=0.4)
+    assert "the sink has not returned; it is abandoned" in caplog.text
+    goes_on.set()
+    wait_until(lambda: feed.status.state.value == "ended")
+    feed.stop()
+
+
+class FullDisk(ListedStream):
+    """A stream whose position cannot be read at first."""
+
+    tries = 0
+
+    def load(self) -> Position | None:
+        self.tries += 1
+        if self.tries == 1:
+            raise CheckpointError("cannot be read") from OSError(errno.EIO, "a bad disk")
+        return super().load()
+
+
+def test_a_position_that_cannot_be_read_now_is_read_later() -> None:
+    recorder, stream = Recorder(), FullDisk(window(1, ("t", 1)))
+    with running(plan_of(recorder), stream) as feed:
+        wait_until(lambda: feed.state is SinkState.FAILING)
+        wait_until(lambda: keys(recorder) == [1])
+        assert feed.error is None
+
+
+class Broken(ListedStream):
+    """A stream whose reading ends with an error, once."""
+
+    is_whole = False
+
+    def windows(self) -> Iterator[DataWindow]:
+        if not self.is_whole:
+            raise ScnNotFoundError(1, 5)
+        yield from super().windows()
+
+
+def test_an_error_that_ends_reading_stops_the_sink_until_somebody_retries() -> None:
+    recorder, stream = Recorder(), Broken(window(1, ("t", 1)))
+    with running(plan_of(recorder), stream) as feed:
+        wait_until(lambda: feed.state is SinkState.STOPPED)
+        assert "scn 1 is gone" in feed.status.problem
+        stream.is_whole = True
+        feed.retry()
+        wait_until(lambda: keys(recorder) == [1])
+        assert feed.state is SinkState.RUNNING

@@ -111,6 +111,36 @@ def test_a_sink_whose_target_is_away_slows_nobody_else(
     assert keys(recorders["b"]) == keys(recorders["a"])
 
 
+def test_after_a_restart_each_sink_goes_on_where_it_was_and_gets_nothing_twice(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    is_away = threading.Event()
+
+    def away(_changes: Sequence[Change]) -> None:
+        if is_away.is_set():
+            raise SinkUnavailableError("away")
+
+    recorders = {"a": Recorder(fails=away), "b": Recorder()}
+    first = process_of(tmp_path, relay.url, recorders)
+    with running(first):
+        relay.execute("INSERT INTO orders VALUES (1, 'tea')")
+        wait_until(lambda: all(len(keys(one)) == 1 for one in recorders.values()))
+        wait_until(lambda: len(first.positions.all()) == 2)
+        is_away.set()
+        for key in (2, 3):
+            relay.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
+        wait_until(lambda: len(keys(recorders["b"])) == 3)
+        wait_until(lambda: first.sinks[0].status[0].held_rows > 0)
+    scns = {one.sink: one.checkpoint.window_scn for one in PositionFile(tmp_path).all()}
+    assert scns["a"] < scns["b"]
+    is_away.clear()
+    with running(process_of(tmp_path, relay.url, recorders)):
+        relay.execute("INSERT INTO orders VALUES (4, 'tea')")
+        wait_until(lambda: all(len(keys(one)) == 4 for one in recorders.values()))
+    for one in recorders.values():
+        assert keys(one) == [("shop.orders", key) for key in (1, 2, 3, 4)]
+
+
 @pytest.mark.parametrize("keeps_position", [False, True])
 def test_a_sink_goes_on_behind_the_newest_window_also_if_its_tables_were_quiet(
     relay: RelayForTests, tmp_path: Path, keeps_position: bool

@@ -80,6 +80,25 @@ def test_no_position_is_stored_before_the_target_has_the_rows() -> None:
     assert all(stored == [] or stored[-1] < scn for stored, scn in seen)
 
 
+def test_a_transaction_in_two_lanes_is_done_when_both_have_written() -> None:
+    is_away = threading.Event()
+    is_away.set()
+
+    def one_table_is_away(changes: Sequence[Change]) -> None:
+        if is_away.is_set() and any(one.source == "shop.b" for one in changes):
+            raise SinkUnavailableError("away")
+
+    for tables in (("a", "b"), ("b", "a")):
+        is_away.set()
+        recorder = Recorder(fails=one_table_is_away)
+        stream = ListedStream(window(1, *((table, 1) for table in tables)), window(2, ("a", 2)))
+        with running(plan_of(recorder, order="table", lanes=2), stream):
+            wait_until(lambda recorder=recorder: keys(recorder) == [1, 2])  # type: ignore[misc]
+            assert stream.stored == []
+            is_away.clear()
+            wait_until(lambda stream=stream: stream.stored[-1:] == [2])  # type: ignore[misc]
+
+
 def test_windows_without_rows_for_the_sink_move_its_position_too() -> None:
     recorder, stream = Recorder(), ListedStream(window(1, ("t", 1)), window(2, ("t", 2)))
     with running(plan_of(recorder, tables=[{"sources": ["*"], "where": "id = 1"}]), stream):
@@ -315,6 +334,7 @@ def test_what_a_target_has_taken_is_not_written_again_when_its_answer_was_lost()
     with running(plan_of(recorder, flush={"rows": 2}), stream):
         wait_until(lambda: stream.stored[-1:] == [5])
     assert keys(recorder) == [1, 2, 3, 4, 5]
+    assert stream.begun_at == [-1]  # nothing was read again either
 
 
 def test_a_target_that_was_put_back_gets_what_it_has_lost() -> None:
@@ -359,6 +379,28 @@ def test_what_is_held_at_the_end_is_written_and_its_position_stored() -> None:
     assert keys(recorder) == [1, 2]
     assert stream.stored == [2]
     assert feed.status.state.value == "ended"
+
+
+def test_the_last_position_is_stored_although_a_window_comes_while_the_sink_ends() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(_changes: Sequence[Change]) -> None:
+        begun.set()
+        goes_on.wait(10)
+
+    recorder, stream = Recorder(fails=slow), ListedStream(window(1, ("t", 1)))
+    feed = Feed(plan_of(recorder), stream)
+    feed.start()
+    assert begun.wait(10)
+    stopping = threading.Thread(target=feed.stop)
+    stopping.start()
+    wait_until(lambda: feed._session is not None and feed._session._is_over)
+    stream.put(window(2, ("t", 2)))  # it ends the reading, and nothing else
+    threading.Event().wait(0.1)
+    goes_on.set()
+    stopping.join(10)
+    assert stream.stored == [1]
+    assert keys(recorder) == [1]
 
 
 def test_a_sink_that_does_not_return_is_abandoned_when_its_client_ends(

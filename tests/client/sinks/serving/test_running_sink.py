@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +27,7 @@ from databus.client.sinks.serving.process import SinkProcess
 from databus.conf.loading import build_settings
 from databus.conf.settings import ClientSettings
 from databus.conf.sink_settings import SinksSettings
+from databus.demo.processes import child_environment, python_module
 from databus.schemas.errors import CheckpointError, SettingsError
 from databus.testing import RelayForTests, running_relay
 from databus.testing.recorder import Recorder
@@ -337,3 +340,48 @@ def test_what_a_sink_could_not_start_with_is_said_by_every_command(tmp_path: Pat
         "there is no sink b; there are a" in databus("run", "-c", str(file), "--only", "b").output
     )
     assert "a  no position yet" in databus("positions", "-c", str(file)).output
+
+
+def test_a_run_with_until_prints_what_it_wrote_and_exits_with_0(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    relay.execute("INSERT INTO orders VALUES (1, 'tea')", "INSERT INTO people VALUES (1, 'Ada')")
+    with DatabusClient(relay.url) as client:
+        scn = next(client.windows("shop.orders")).scn
+    (tmp_path / "sink.toml").write_text(
+        f'data_dir = "state"\nrelays = ["{relay.url}"]\n[[sinks]]\nname = "a"\nkind = "print"\n'
+        f'sources = ["shop.*", "!shop.people"]\nuntil = {scn}\n'
+    )
+    result = databus("run", "-c", str(tmp_path / "sink.toml"))
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("{")]
+    assert json.loads(line)["after"] == {"id": 1, "item": "tea"}
+    shown = databus("positions", "-c", str(tmp_path / "sink.toml"), "--json")
+    (row,) = json.loads(shown.stdout)
+    assert (row["sink"], row["source"], row["sources"], row["scn"]) == (
+        "a",
+        "shop",
+        ["shop.orders"],
+        scn,
+    )
+    listed = json.loads(databus("list", "-c", str(tmp_path / "sink.toml"), "--json").stdout)
+    assert [(one["name"], one["process"]) for one in listed] == [("a", None)]
+
+
+def test_a_run_that_an_error_stops_exits_with_1_and_says_why(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    relay.execute("INSERT INTO orders VALUES (1, 'tea')")
+    (tmp_path / "sink.toml").write_text(
+        f'data_dir = "state"\nrelays = ["{relay.url}"]\n[[sinks]]\nname = "a"\nkind = "print"\n'
+        'sources = ["shop.orders"]\ntables = [{ sources = ["*"], where = "no_column = 1" }]\n'
+    )
+    ended = subprocess.run(
+        python_module("databus.cli.main", "sink", "run", "-c", tmp_path / "sink.toml"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=child_environment(),
+    )
+    assert ended.returncode == 1
+    assert "stopped by an error: filter 'no_column = 1': has 'no_column'" in ended.stderr

@@ -114,6 +114,9 @@ class RunningSink:
                 self._tell("")
             except DatabusError as error:
                 self._tell(str(error))
+            except Exception as error:  # the next look may be better, and the feeds go on
+                log.exception("%s: looking for sources failed", self.plan.name)
+                self._tell(repr(error))
             if self._ending.wait(self._look_every_s):
                 return
 
@@ -145,19 +148,17 @@ class RunningSink:
         the changes of the other sources up to where it was. Transactions stay whole.
         """
         new = [name for name in names if name not in stream.sources]
-        begin = self._look.beginning(new)
+        oldest = self._look.oldest_scn(new)
         feed = self._feeds[physical]
-        if begin is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, begin):
+        if oldest is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, oldest):
             return  # later: it has not come so far yet
         feed.stop()
         stored = stream.load()
         assert stored is not None
         log.info("%s: reads %s from its first change on", self.plan.name, ", ".join(new))
-        if begin.is_flexible:
-            text = "%s: of %s only the changes that the relay has are read"
-            log.warning(text, self.plan.name, ", ".join(new))
-        known = with_known(begin, stored.scn, stream.sources)
-        self._begin(physical, names, Position(physical, known))
+        # The relay finds the place: since when all of these sources are captured.
+        begin = with_known(Checkpoint.flexible(), stored.scn, stream.sources)
+        self._begin(physical, names, Position(physical, begin))
 
     def _begin(self, physical: str, names: tuple[str, ...], begin: Position | None = None) -> None:
         stream = ClientStream(self._client, self._store, physical, names, physical)
@@ -169,9 +170,9 @@ class RunningSink:
         feed.start()
 
 
-def _is_behind(stream: ClientStream, begin: Checkpoint) -> bool:
-    """Whether the stored position is at a place or behind it, and not on the way back to one."""
+def _is_behind(stream: ClientStream, oldest: int) -> bool:
+    """Whether nothing lies between a window and the stored position, which is on no way back."""
     stored = stream.load()
     if stored is None or stored.checkpoint.is_bootstrap:
         return False
-    return stored.scn >= max(begin.window_scn, known_scn(stored.checkpoint))
+    return stored.scn >= max(oldest - 1, known_scn(stored.checkpoint))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,15 @@ from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkUnavailableError
 from databus.client.sinks.running.feed import SinkState
 from databus.client.sinks.running.plan import make_plan
-from databus.client.sinks.serving.discovery import RelayLook
 from databus.client.sinks.serving.positions import PositionFile
 from databus.client.sinks.serving.process import SinkProcess
 from databus.conf.loading import build_settings
-from databus.conf.settings import ClientSettings
 from databus.conf.sink_settings import SinksSettings
 from databus.demo.processes import child_environment, python_module
 from databus.schemas.errors import CheckpointError, SettingsError
 from databus.testing import RelayForTests, running_relay
 from databus.testing.recorder import Recorder
 from tests.client.shop import wait_until
-from tests.promises.running import RunningRelay
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)"
 PEOPLE = "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)"
@@ -208,63 +204,6 @@ def test_two_processes_do_not_share_positions(relay: RelayForTests, tmp_path: Pa
     with pytest.raises(CheckpointError, match="in use by process"):
         process_of(tmp_path, relay.url, {"a": Recorder()})
     first.stop()
-
-
-@pytest.mark.parametrize("keeps_position", [False, True])
-def test_a_table_that_appears_is_read_from_its_first_row_and_the_others_not_again(
-    tmp_path: Path, keeps_position: bool
-) -> None:
-    database = tmp_path / "shop.db"
-    with closing(sqlite3.connect(database)) as session:
-        session.execute(ORDERS)
-    physical = {"name": "shop", "uri": f"sqlite:{database}", "sources": ["shop.*"]}
-    recorder = Recorder(keeps_position=keeps_position)
-    with (
-        running_of(RunningRelay(tmp_path / "relay", physical)) as relay,
-        closing(sqlite3.connect(database, isolation_level=None, timeout=30)) as session,
-    ):
-        wait_until(lambda: "shop.orders" in str(relay_sources(relay.url)))
-        session.execute("INSERT INTO orders VALUES (1, 'tea')")
-        process = process_of(tmp_path / "sinks", relay.url, {"a": recorder})
-        process.sinks[0]._look_every_s = 1.0
-        with running(process):
-            wait_until(lambda: keys(recorder) == [("shop.orders", 1)])
-            session.execute(PEOPLE)
-            wait_until(lambda: "shop.people" in str(relay_sources(relay.url)))
-            for key in range(2, 6):
-                session.execute(f"INSERT INTO people VALUES ({key}, 'Ada')")
-                session.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
-                # So the sink has gone by when it looks for new tables.
-                wait_until(lambda key=key: ("shop.orders", key) in keys(recorder))  # type: ignore[misc]
-            wait_until(lambda: ("shop.people", 5) in keys(recorder))
-            session.execute("INSERT INTO people VALUES (6, 'Ada')")
-            wait_until(lambda: ("shop.people", 6) in keys(recorder))
-        session.execute(PEOPLE.replace("people", "pets"))  # while no sink runs
-        wait_until(lambda: "shop.pets" in str(relay_sources(relay.url)))
-        session.execute("INSERT INTO pets VALUES (1, 'Rex')")
-        again = process_of(tmp_path / "sinks", relay.url, {"a": recorder})
-        with running(again):
-            session.execute("INSERT INTO orders VALUES (7, 'tea')")
-            wait_until(lambda: ("shop.orders", 7) in keys(recorder))
-            wait_until(lambda: ("shop.pets", 1) in keys(recorder))
-    people = [("shop.people", key) for key in range(2, 7)]
-    assert [one for one in keys(recorder) if one[0] == "shop.people"] == people
-    assert keys(recorder).count(("shop.pets", 1)) == 1
-    orders = [("shop.orders", key) for key in (*range(1, 6), 7)]
-    assert [one for one in keys(recorder) if one[0] == "shop.orders"] == orders
-
-
-def relay_sources(url: str) -> Any:
-    return RelayLook(ClientSettings(relays=(url,))).sources()
-
-
-@contextmanager
-def running_of(relay: Any) -> Iterator[Any]:
-    relay.start()
-    try:
-        yield relay
-    finally:
-        relay.child.stop()
 
 
 # In an application

@@ -300,8 +300,10 @@ class RunningClient:
 
     def _check_registered(self) -> None:
         with self._lock:
-            if not self._wanted and not self._registrations:
-                raise SettingsError("nothing is registered: use `on` or `register` before `run`")
+            if not self._wanted and not self._registrations and self._sinks is None:
+                raise SettingsError(
+                    "nothing is registered: use `on`, `register` or `register_sink` before `run`"
+                )
 
     async def __aenter__(self) -> Self:
         self._coroutines.use(asyncio.get_running_loop())
@@ -386,7 +388,12 @@ class RunningClient:
                     "`client.windows(…)` instead, or call it elsewhere"
                 )
             self._sought[key] = place
+            known = {*self._registrations, *self._wanted}
         if registration is None:
+            if known and key not in known:
+                others = "; ".join(f"{name!r} of {', '.join(sources)}" for name, sources in known)
+                text = "seek: %r of %s begins at %s once it is read; this client has %s"
+                log.warning(text, key[0], ", ".join(key[1]), place, others)
             return
         registration.stop()
         if registration.iterator is not None:

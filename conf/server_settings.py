@@ -31,7 +31,9 @@ class HttpSettings(Settings):
         default=None, validate_default=True, description="Its key, PEM, without a passphrase"
     )
     reader_tokens_file: Path | None = Field(
-        default=None, description="File with readers' tokens, one per line; `#` begins a comment"
+        default=None,
+        description="File with readers' tokens, one per line, and behind a token the sources that "
+        "it is for, by patterns such as `shop.*`; `#` begins a comment",
     )
     admin_tokens_file: Path | None = Field(
         default=None,

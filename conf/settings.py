@@ -17,9 +17,9 @@ from databus.conf.bootstrap_settings import (
     BootstrapSettings,
     PairSettings,
 )
-from databus.conf.canal_settings import CanalSettings
+from databus.conf.doors.canal_settings import CanalSettings
+from databus.conf.doors.ptubes_settings import PtubesSettings, ReaderTaskSettings
 from databus.conf.model import PlaceText, Settings, SizeBytes
-from databus.conf.ptubes_settings import PtubesSettings, ReaderTaskSettings
 from databus.conf.server_settings import (
     COORDINATOR_TEXT,
     LOG_FORMAT,

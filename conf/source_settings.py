@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 from pydantic.json_schema import SkipJsonSchema
 
 from databus.conf.addresses import has_password
+from databus.conf.column_settings import ColumnSettings, check_columns, check_masks
 from databus.conf.model import Settings, SizeBytes, SourceStart
 from databus.conf.patterns import NamePatterns, escaped, is_pattern, unescaped
 from databus.conf.source_names import NamedTable, SourceNames, pattern_problems, source_problems
@@ -164,6 +165,15 @@ class PhysicalSourceSettings(Settings):
         description="Tables to capture: names, patterns such as `shop.*` and `!shop.tmp_*`, or "
         "TOML tables with `name`, `table` and `id`",
         min_length=1,
+    )
+    columns: tuple[ColumnSettings, ...] = Field(
+        default=(),
+        description="Columns of tables that are not captured, and masks in place of values",
+    )
+    mask_key_file: Path | None = Field(
+        default=None,
+        description="File with the key of `hash` masks, first line, which others may not read; "
+        "`openssl rand -base64 32` makes one",
     )
     start: SourceStart = Field(
         default="latest",
@@ -369,6 +379,14 @@ class PhysicalSourceSettings(Settings):
             raise ValueError(problem)
         return sources
 
+    @model_validator(mode="after")
+    def _columns_of_sources(self) -> PhysicalSourceSettings:
+        if self.columns and self.is_relay:
+            raise ValueError("columns: its rows come from a relay; give that relay the setting")
+        check_columns(self.columns, self.named_tables, self.patterns)
+        check_masks(self.columns, self.mask_key_file, self.on_statement)
+        return self
+
     @field_validator("capture_lease_s")
     @classmethod
     def _lease_without_patterns(cls, ttl_s: float | None, info: ValidationInfo) -> float | None:
@@ -424,6 +442,10 @@ class PhysicalSourceSettings(Settings):
     def names(self) -> SourceNames:
         """The translation between its sources' names and tables."""
         return SourceNames(self.named_tables)
+
+    def protects(self, table: str) -> bool:
+        """Return whether a table, by its name in the database, has protected columns."""
+        return any(entry.concerns(table) for entry in self.columns)
 
     def by_table(self) -> PhysicalSourceSettings:
         """Return the settings with tables for sources, which is what source kinds know."""

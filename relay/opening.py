@@ -42,6 +42,7 @@ from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring.shared_copies import SharedCopies
 from databus.relay.schema_check import check_schemas
+from databus.relay.sources.column_rules import ColumnRules
 from databus.relay.sources.kind import kind_of, open_source as open_kept_source
 from databus.relay.sources.log_status import LogProbe
 from databus.relay.sources.source import Source
@@ -171,6 +172,7 @@ class SourceOpener:
             settings.before_images,
             settings.acknowledged_scns,
             self.names_of(settings),
+            ColumnRules.of(settings),
         )
 
     def _check_settings(self, settings: PhysicalSourceSettings) -> None:

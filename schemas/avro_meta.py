@@ -31,9 +31,10 @@ _EMPTY = "%"  # an item without a character: SQLite allows such a name
 
 
 def record_meta(record: Mapping[str, Any]) -> Meta:
-    """Return what a record says of its table: `source`, `table`, `dialect`, `key`, `change`.
+    """Return what a record says of its table: `source`, `table`, `dialect`, `key` and more.
 
-    What it does not say is left out. `key` is a list, `change` the text of a JSON object.
+    What it does not say is left out. `key` is a list, and so is `leftOut`, the columns that the
+    relay does not capture; `change` is the text of a JSON object.
     """
     return _read(record.get("meta"), _RECORD)
 
@@ -41,7 +42,8 @@ def record_meta(record: Mapping[str, Any]) -> Meta:
 def field_meta(field: Mapping[str, Any]) -> Meta:
     """Return what a field says of its column: `column`, `position`, `sqlType`, `key` and more.
 
-    `key` is the place in the primary key, from 0; `precision` and `scale` are a decimal's.
+    `key` is the place in the primary key, from 0; `precision` and `scale` are a decimal's; `mask`
+    is what the relay puts in place of the values.
     What it does not say is left out.
     """
     meta = field.get("meta")
@@ -126,10 +128,13 @@ _TEXT: _Kind = (unquote, _write_text)
 _INT: _Kind = (_read_int, str)
 _LIST: _Kind = (_read_list, _write_list)
 
-_RECORD = {"source": _TEXT, "table": _TEXT, "dialect": _TEXT, "key": _LIST, "change": _TEXT}
+_RECORD = {
+    **{"source": _TEXT, "table": _TEXT, "dialect": _TEXT, "key": _LIST},
+    **{"leftOut": _LIST, "change": _TEXT},
+}
 _FIELD = {
     **{"column": _TEXT, "position": _INT, "sqlType": _TEXT, "key": _INT},
-    **{"precision": _INT, "scale": _INT},
+    **{"precision": _INT, "scale": _INT, "mask": _TEXT},
 }
 RECORD_MEMBERS = frozenset(_RECORD)
 FIELD_MEMBERS = frozenset(_FIELD)

@@ -17,6 +17,8 @@ class Column:
     `position` counts from 0; `key_position` is the place in the primary key,
     from 0, or None. `avro_type` is the JSON text of the Avro type of a value that
     is not null; without it, the table's dialect says which type belongs to `sql_type`.
+    `mask` says what a relay puts in place of the values (`hash:KEY`, `redact`, `truncate:8`), and
+    is empty if they are the database's.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Column:
     nullable: bool = True
     key_position: int | None = None
     avro_type: str | None = None
+    mask: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Table:
     empty. Source kinds leave it empty: to them the source is the table.
     `dialect` says how `sql_type` is to be read: "mysql", "sqlite", or any other word when
     every column has its `avro_type`.
+    `left_out` are columns of the database's table that a relay does not capture; `*` stands for
+    all that are not listed.
     Equal tables have equal schemas, so a table may be used as a cache key.
     """
 
@@ -42,6 +47,7 @@ class Table:
     columns: tuple[Column, ...]
     dialect: str = "mysql"
     table: str = ""
+    left_out: tuple[str, ...] = ()
 
     def named(self, source: str) -> Table:
         """Return the table as that of a source, which may have a name of its own."""

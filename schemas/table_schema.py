@@ -3,10 +3,10 @@
 The same table gives the same text, byte for byte, wherever it is made; the MD5
 of its normal form is the schema's id. A nullable column is a union with null and
 null its default. Each field has a `meta` with the column's name, position, SQL
-type, place in the key, and the precision and scale of a decimal; the record's
-`meta` has the source, its table if that has another name, the dialect and the
-key's columns (`avro_meta`). A name that Avro does not allow is escaped, and `meta`
-keeps it.
+type, place in the key, the precision and scale of a decimal, and the mask of its values; the
+record's `meta` has the source, its table if that has another name, the dialect, the
+key's columns and the columns that are left out (`avro_meta`). A name that Avro does
+not allow is escaped, and `meta` keeps it.
 
 What a source hands over for each type, and gets back (`avro_rows.RowCodec`):
 
@@ -111,6 +111,8 @@ def avro_schema(table: Table) -> str:
     named = {"table": table.table} if table.table else {}
     key = [column.name for column in table.key_columns]
     meta = {"source": table.source, **named, "dialect": table.dialect, "key": key}
+    if table.left_out:
+        meta["leftOut"] = table.left_out
     record["meta"] = record_meta_text(meta)
     return json.dumps(record, separators=(",", ":"))
 
@@ -147,6 +149,8 @@ def _field_meta(column: Column) -> dict[str, Any]:
     }
     if column.key_position is not None:
         meta["key"] = column.key_position
+    if column.mask:
+        meta["mask"] = column.mask
     return meta
 
 

@@ -21,6 +21,7 @@ from databus.conf.loading import build_settings
 from databus.conf.settings import BootstrapSettings, HttpSettings, PairSettings, RelaySettings
 from databus.daemon.http.server import BoundedServer, bind, url_of
 from databus.daemon.service import Health, Service
+from databus.daemon.tokens import has_whole_reader
 from databus.relay.admin.page_parts.bootstrap_beside import BootstrapBeside
 from databus.relay.relay import Relay
 from databus.relay.service import make_service as make_relay_service
@@ -122,8 +123,10 @@ def _own_url(settings: RelaySettings, url: str) -> str:
 
 
 def _own_access(http: HttpSettings, own: PairSettings) -> dict[str, Any]:
-    """Return the access to the relay, with the first of its own tokens."""
-    file = http.reader_tokens_file or http.admin_tokens_file
+    """Return the access to the relay, with the first of its own tokens that is for all sources."""
+    file = http.reader_tokens_file
+    if file is None or not has_whole_reader(file):
+        file = http.admin_tokens_file or file
     variable = http.reader_token_env or http.admin_token_env
     token = {"token_env": variable} if variable else {"token_file": file} if file else {}
     return token | {"tls_ca": own.relay_tls_ca}

@@ -30,6 +30,7 @@ from databus.bootstrap.seeder.row_identity import identity_of
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.relay.sources.table_scan import TableScan
+from databus.relay.sources.table_view import unprotected_here
 from databus.schemas.avro_rows import captured_table, schema_id
 from databus.schemas.errors import BootstrapError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import binlog_position
@@ -203,6 +204,8 @@ class Seeder:
         """Return the encoder of a table's rows, after storing their schema."""
         known = self._store.schemas([state.src_id])
         self._check_table(table, [text for _, _, text in known])
+        if problem := unprotected_here(table, [text for _, _, text in known]):
+            raise SourceStoppedError(self._scan.name, self._store.position().scn, problem)
         text = Versions(text for _, _, text in known).at(state.seed_scn)
         # The version in force at A, unless the table was altered since.
         is_it = text is not None and describes(text, avro_schema(table))

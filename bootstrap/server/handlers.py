@@ -71,6 +71,22 @@ class BootstrapHandler(CommandHandler):
             return BootstrapError(str(error))
         return error
 
+    def may_read(self, source: str) -> bool:
+        """Return whether the requester may read a source."""
+        limit = self.read_limit()
+        return limit is None or limit.may_read(source)
+
+    def check_read(self, sources: Sequence[str]) -> None:
+        """Raise ForbiddenError unless sources, given by name or id, may be read."""
+        limit = self.read_limit()
+        if limit is not None:
+            limit.check(name for text in sources for name in self._meant_by(text))
+
+    def _meant_by(self, text: str) -> list[str]:
+        """Return the names of all sources that a text may mean: each store has ids of its own."""
+        every = [source for store in self.pair.stores.values() for source in store.sources]
+        return [one.name for one in every if text == str(one.src_id)] or [text]
+
     @property
     def caller(self) -> Caller:
         """The caller: its id, address and program."""
@@ -93,14 +109,19 @@ class BootstrapHandler(CommandHandler):
 class SourcesHandler(BootstrapHandler):
     """`/sources`: names and ids, as the relay has them."""
 
+    is_by_source = True
+
     async def answer(self, *_path: str) -> None:
-        """Answer with every source that is served now or will be."""
-        sources = await self.ask(all_sources)
-        await self.send_json([{"name": s.name, "id": s.src_id} for _, s in sources])
+        """Answer with every source that is served now or will be, and may be read."""
+        sources = [source for _, source in await self.ask(all_sources)]
+        found = [source for source in sources if self.may_read(source.name)]
+        await self.send_json([{"name": one.name, "id": one.src_id} for one in found])
 
 
 class RegisterHandler(BootstrapHandler):
     """`/register`: every schema version of the requested sources. Stores nothing."""
+
+    is_by_source = True
 
     async def answer(self, *_path: str) -> None:
         """Answer in the format of the requested protocol version."""
@@ -111,13 +132,15 @@ class RegisterHandler(BootstrapHandler):
             if parameters.get(Parameter.SOURCES)
             else ()
         )
+        self.check_read(asked)
         schemas = await self.ask(lambda stores: self._schemas(asked, stores))
         self.note_versions({schema["id"] for schema in schemas}, schemas)
         self.set_header(Header.PROTOCOL_VERSION, str(version))
         await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
 
     def _schemas(self, asked: Sequence[str], stores: Stores) -> list[dict[str, Any]]:
-        found = [(store, source.src_id) for store, source in all_sources(stores)]
+        every = all_sources(stores)
+        found = [(store, one.src_id) for store, one in every if self.may_read(one.name)]
         if asked:
             # One by one: unlike a page's, these sources may be in several stores.
             choices = [choose_sources([text], stores, self.pair.listed) for text in asked]
@@ -132,9 +155,12 @@ class RegisterHandler(BootstrapHandler):
 class StartScnHandler(BootstrapHandler):
     """`/startSCN`: the SCN at which a snapshot is read."""
 
+    is_by_source = True
+
     async def answer(self, *_path: str) -> None:
         """Answer with the SCN, and the host and port that serve the pages."""
         request = parse_start_request(self.parameters())
+        self.check_read(request.sources)
         with self.session(request.sources) as session:
             start = await self.ask(lambda stores: find_start(request, stores, self.pair.listed))
             session.phase, session.start_scn = ServedPhase.STARTING, start.scn
@@ -155,11 +181,14 @@ class StartScnHandler(BootstrapHandler):
 class TargetScnHandler(BootstrapHandler):
     """`/targetSCN`: the SCN at which a catch-up ends."""
 
+    is_by_source = True
+
     async def answer(self, *_path: str) -> None:
         """Answer with the SCN."""
         named = parse_sources(self.parameters(), Parameter.SOURCE)
         if len(named) != 1:
             raise InvalidParameterError(Parameter.SOURCE, ",".join(named), "the name of one source")
+        self.check_read(named)
         target = await self.ask(lambda stores: find_target(named[0], stores, self.pair.listed))
         (name,) = self.pair.source_names(named)
         self.pair.sessions.set_target(self.caller, name, target.scn)
@@ -171,9 +200,12 @@ class TargetScnHandler(BootstrapHandler):
 class PageHandler(BootstrapHandler):
     """`/bootstrap`: a page of a snapshot or of a catch-up."""
 
+    is_by_source = True
+
     async def answer(self, *_path: str) -> None:
         """Answer with events, followed by a checkpoint event."""
         request = parse_page_request(self.event_parameters(), self.limits)
+        self.check_read(request.sources)
         with self.session(request.sources) as session:
             page = await self.in_time(asyncio.wrap_future(self.pair.pages.read(request)))
             # A page has its rows in the newest version.
@@ -230,9 +262,12 @@ def _note_page(session: Session, checkpoint: Checkpoint, page: Page) -> None:
 class MeasureHandler(BootstrapHandler):
     """`/measure`: how far a number of rows reaches, for read planning."""
 
+    is_by_source = True
+
     async def answer(self, *_path: str) -> None:
         """Answer with the last row or window within the limits, and the number of rows."""
         request = parse_measure_request(self.event_parameters(), self.limits)
+        self.check_read(request.sources)
         await self.send_json(
             await self.ask(lambda stores: measure(request, stores, self.pair.listed))
         )

@@ -29,6 +29,7 @@ from databus.bootstrap.verify.scratch_table import Candidate, ScratchTable
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.relay.sources.kind import open_scan
 from databus.relay.sources.table_scan import Chunk, TableScan
+from databus.relay.sources.table_view import unprotected_here
 from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event.keys import key_maker
@@ -77,7 +78,11 @@ class Verifier:
         state = self._served(source)
         begin_scn = self._scan.visible_scn()
         self._wait_for_producer(begin_scn)
-        has_key = bool(self._scan.table(source).key_columns)
+        table = self._scan.table(source)
+        texts = [text for _, _, text in self._store.schemas([state.src_id])]
+        if problem := unprotected_here(table, texts):
+            raise BootstrapError(problem)
+        has_key = bool(table.key_columns)
         comparer = RowComparer(self._store, state, Comparison(source, has_key), self._most_examples)
         changed_scn = comparer.changed_scn
         with closing(ScratchTable()) as scratch:

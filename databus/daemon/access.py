@@ -14,13 +14,15 @@ make its own name resolve to the loopback address (DNS rebinding); such requests
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from ipaddress import ip_address
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
+from databus.conf.patterns import NamePatterns
 from databus.conf.settings import HttpSettings
 from databus.schemas.errors import ForbiddenError, UnauthorizedError
 
@@ -31,19 +33,49 @@ class Role(IntEnum):
     """A role; each one includes the rights of those before it."""
 
     NOBODY = 0  # without a known token
-    READER = 1  # read everything: rows, metrics, schemas
+    READER = 1  # read everything, or the sources that its token is for
     ADMIN = 2  # pause, resume, restart, drain
+
+
+class ReadLimit:
+    """The sources that a token may read, by patterns of their names."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self.patterns = NamePatterns(patterns)
+
+    def __str__(self) -> str:
+        return " ".join(self.patterns.texts)
+
+    def may_read(self, source: str) -> bool:
+        """Return whether the token may read a source."""
+        return self.patterns.match(source)
+
+    def check(self, sources: Iterable[str]) -> None:
+        """Raise ForbiddenError, which names a source, unless all may be read."""
+        for source in sources:
+            if not self.may_read(source):
+                raise ForbiddenError(f"the token may not read {source}: it is for {self}")
+
+    def refuse(self, path: str) -> ForbiddenError:
+        """Return the error about what is not about certain sources."""
+        return ForbiddenError(f"{path} is about all sources, and the token is for {self} only")
 
 
 class Access:
     """The tokens of one daemon."""
 
-    def __init__(self, reader_tokens: Iterable[str] = (), admin_tokens: Iterable[str] = ()) -> None:
-        """Set the tokens; an admin's token includes reading."""
+    def __init__(
+        self,
+        reader_tokens: Iterable[str] = (),
+        admin_tokens: Iterable[str] = (),
+        limits: Mapping[str, ReadLimit] = MappingProxyType({}),
+    ) -> None:
+        """Set the tokens; an admin's token includes reading, and `limits` are those of readers'."""
         self._roles = [
             *((token.encode(), Role.ADMIN) for token in admin_tokens),
             *((token.encode(), Role.READER) for token in reader_tokens),
         ]
+        self._limits = {token.encode(): limit for token, limit in limits.items()}
 
     @property
     def is_open(self) -> bool:
@@ -54,14 +86,21 @@ class Access:
         """Return the role of an `Authorization` header."""
         if self.is_open:
             return Role.ADMIN
-        scheme, _, token = (authorization or "").partition(" ")
-        if scheme.lower() != _SCHEME:
-            return Role.NOBODY
-        given, found = token.strip().encode(), Role.NOBODY
+        given, found = _token_of(authorization), Role.NOBODY
         for known, role in self._roles:
             # All are compared, in constant time: the response time tells nothing of a token.
             if hmac.compare_digest(given, known):
                 found = max(found, role)
+        return found
+
+    def limit_of(self, authorization: str | None) -> ReadLimit | None:
+        """Return what a reader's token may read; None if that is everything."""
+        if not self._limits or self.role_of(authorization) is not Role.READER:
+            return None
+        given, found = _token_of(authorization), None
+        for known, limit in self._limits.items():
+            if hmac.compare_digest(given, known):
+                found = limit
         return found
 
 
@@ -73,6 +112,12 @@ class AccessHeaders:
     host: str  # with the port
     authorization: str | None
     origin: str | None
+
+
+def _token_of(authorization: str | None) -> bytes:
+    """Return the token of an `Authorization` header; empty without one."""
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip().encode() if scheme.lower() == _SCHEME else b""
 
 
 def check_permission(

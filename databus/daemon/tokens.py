@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from databus.conf.settings import HttpSettings, ServerAccessSettings
-from databus.daemon.access import Access
+from databus.daemon.access import Access, ReadLimit
 from databus.daemon.log_setup import hide
 from databus.schemas.errors import SettingsError
 
@@ -34,20 +34,55 @@ def make_access(settings: HttpSettings, environ: Mapping[str, str] | None = None
             found.append(_env_token(f"http.{kind}_token_env", variable, variables))
         return found
 
-    return Access(
-        tokens("reader", settings.reader_tokens_file, settings.reader_token_env),
-        tokens("admin", settings.admin_tokens_file, settings.admin_token_env),
-    )
+    readers = tokens("reader", None, settings.reader_token_env)
+    limits: dict[str, ReadLimit] = {}
+    if settings.reader_tokens_file is not None:
+        found, limits = _readers("http.reader_tokens_file", settings.reader_tokens_file)
+        readers = [*found, *readers]
+    admins = tokens("admin", settings.admin_tokens_file, settings.admin_token_env)
+    return Access(readers, admins, limits)
 
 
 def read_token(settings: ServerAccessSettings, environ: Mapping[str, str] | None = None) -> str:
-    """Return a client's token; empty without one. Raises SettingsError."""
+    """Return a client's token; empty without one. Raises SettingsError.
+
+    Of a file with several tokens, as a server has one, it is the first that is for all sources.
+    """
     if settings.token_file is not None:
-        return _file_tokens("token_file", settings.token_file)[0]
+        found, limits = _readers("token_file", settings.token_file)
+        return next((token for token in found if token not in limits), found[0])
     if settings.token_env is not None:
         variables = os.environ if environ is None else environ
         return _env_token("token_env", settings.token_env, variables)
     return ""
+
+
+def has_whole_reader(file: Path) -> bool:
+    """Return whether a file of readers' tokens has one for all sources; raises SettingsError."""
+    found, limits = _readers("http.reader_tokens_file", file)
+    return len(found) > len(limits)
+
+
+def _readers(key: str, path: Path) -> tuple[list[str], dict[str, ReadLimit]]:
+    """Return the readers' tokens of a file, and the limits of those with patterns behind them."""
+    tokens: list[str] = []
+    limits: dict[str, ReadLimit] = {}
+    for line in private_lines(key, path):
+        token, *patterns = line.split()
+        _check(f"{key} {path}", hide(token))
+        if token in tokens:
+            raise SettingsError(f"{key} {path}: a token is in it twice")
+        tokens.append(token)
+        if patterns and all(text.startswith("!") for text in patterns):
+            raise SettingsError(
+                f"{key} {path}: {patterns[0]!r} leaves out of what no pattern takes in: write * "
+                "before it"
+            )
+        if patterns:
+            limits[token] = ReadLimit(patterns)
+    if not tokens:
+        raise SettingsError(f"{key} {path}: there is no token in it; {_RULE}")
+    return tokens, limits
 
 
 def _file_tokens(key: str, path: Path) -> list[str]:

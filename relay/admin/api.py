@@ -149,6 +149,7 @@ class RelayApi:
                 self.rows,
                 query=RowsQuery,
                 errors={404: "Unknown physical source, or it has no such source"} | _UNUSABLE,
+                is_by_source=True,
             ),
             Endpoint(
                 "GET",
@@ -159,6 +160,7 @@ class RelayApi:
                 query=PositionQuery,
                 errors={404: "Unknown source; or the ring does not hold the place, or not yet"}
                 | _UNUSABLE,
+                is_by_source=True,
             ),
         )
 
@@ -269,6 +271,7 @@ class RelayApi:
                 ClientView,
                 self.report,
                 body=ClientReport,
+                is_by_source=True,
             ),
         )
 
@@ -343,6 +346,7 @@ class RelayApi:
         physical = self._find(call)
         ids = self._relay.catalog.src_ids_of(physical.name)
         name = call.query.source
+        call.peer.check_read(name)
         if name not in ids:
             raise UnknownSourceError(name, list(ids))
         schema_by_id = self._relay.registry.by_id
@@ -360,6 +364,7 @@ class RelayApi:
             raise InvalidParameterError("at", call.query.at, str(error)) from None
         others = filter(None, call.query.others.split(","))
         src_ids = {src_id, *map(catalog.resolve, others)}
+        call.peer.check_read(*map(catalog.name_of, src_ids))
         first = physical.spans.of(src_ids).first
         epoch = physical.epoch_of(place)
         nearest = call.query.nearest

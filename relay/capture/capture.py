@@ -260,7 +260,7 @@ class Capture:
             self._saved_scn = -1  # the ring may have been emptied and restarted at an older SCN
             self.servers.open(source, begin, newest_of(self._ring))
             self._note_findings(source)
-            self._encoder.publish_first(source.tables())
+            self._encoder.publish_first(source.tables(), self._ring.max_scn)
             self._errors.opened()
             self._heard_at_s = self._clock.monotonic_s()
             while self._wanted is State.RUNNING:

@@ -18,6 +18,7 @@ from databus.daemon.faults import is_transient
 from databus.daemon.log_setup import about
 from databus.registry.registry import SchemaRegistry
 from databus.registry.version import SchemaVersion
+from databus.relay.sources.column_rules import ColumnRules
 from databus.relay.sources.source import (
     Change,
     Origin,
@@ -44,6 +45,7 @@ from databus.schemas.event.metadata import EventMetadata, Notes, Op, encode_meta
 from databus.schemas.event.v2 import encode, unstamped
 from databus.schemas.table import Table
 from databus.schemas.table_change import (
+    WHOLE_TABLE,
     TableChange,
     change_of,
     changes_nothing,
@@ -58,6 +60,7 @@ from databus.schemas.windows import EmptyWindow, EncodedWindow
 PARTITION_ID = 0
 _NO_NOTES = Notes()
 _SAME_NAMES = SourceNames()
+_EVERY_COLUMN = ColumnRules()
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +69,8 @@ class WindowEncoder:
     """Encodes the transactions of one physical source.
 
     `src_ids` maps its sources' names to ids, and `names` the tables of transactions to those
-    names; with `before_images` the row before an update
-    goes into the metadata. In a transaction whose SCN is in `acknowledged_scns`, rows that
+    names; with `before_images` the row before an update goes into the metadata. All changes pass
+    through the rules of `columns`. In a transaction whose SCN is in `acknowledged_scns`, rows that
     cannot be encoded are skipped and logged.
     """
 
@@ -78,10 +81,12 @@ class WindowEncoder:
         before_images: bool = True,
         acknowledged_scns: Collection[int] = (),
         names: SourceNames = _SAME_NAMES,
+        columns: ColumnRules = _EVERY_COLUMN,
     ) -> None:
         self._registry = registry
         self._src_ids = src_ids
         self._names = names
+        self._columns = columns
         self.before_images = before_images
         self.first_scn = 0
         """For a second reading of the log: no version begins before it.
@@ -154,10 +159,17 @@ class WindowEncoder:
         return b"" if event is None else unstamped(event)
 
     def known_table(self, table: Table, origin: Origin, scn: int) -> TableEncoder | None:
-        """Return the encoder of a table's rows at `scn`; None if it has no version yet.
+        """Return the encoder of a table's rows at `scn`.
 
-        Raises UnknownSourceError, or SchemaError if the table cannot have a schema.
+        None if it has no version yet, or if not all of its columns are captured as they are: then
+        only `encode_change` writes its rows. Raises UnknownSourceError, or SchemaError if the
+        table cannot have a schema.
         """
+        if self._columns and self._columns.view(table) is not None:
+            return None
+        return self._known(table, origin, scn)
+
+    def _known(self, table: Table, origin: Origin, scn: int) -> TableEncoder | None:
         # Sources pass the same object for equal tables, so the comparison is rare.
         encoder = self._current.get(table.source)
         if encoder is not None and (encoder.table is table or encoder.table == table):
@@ -185,12 +197,29 @@ class WindowEncoder:
             self._registry.register_unchecked(made)
             self._made.clear()
 
-    def publish_first(self, tables: Iterable[Table]) -> None:
-        """Register tables that have no schema, so that clients get it before the first row."""
+    def publish_first(self, tables: Iterable[Table], scn: int = 0) -> None:
+        """Register tables that have no schema, so that clients get it before the first row.
+
+        Raises SourceStoppedError, which names `scn`, if the rules of columns do not fit a table.
+        """
+        if self._columns:
+            tables = [one for one in tables if one.source not in self._left_out]
+            self._columns.check(tables, scn)
+            self._warn_of_weaker(tables)
+            tables = map(self._columns.table, tables)
         new = [t for t in map(self._named, tables) if not self._registry.versions(t.source)]
         for table in new:
             self._src_id(table)
         self._registry.register_unchecked([(t.source, avro_schema(t), 0) for t in new])
+
+    def _warn_of_weaker(self, tables: Iterable[Table]) -> None:
+        """Warn of what was protected in the newest version, and is not from now on."""
+        for table in tables:
+            versions = self._registry.versions(self._names.name_of(table.source))
+            found = self._columns.weakened(table, versions[-1].text) if versions else ()
+            if found:
+                text = "%s: not protected any more, or otherwise, from the next row on: %s"
+                log.warning(text, table.source, ", ".join(found))
 
     def _named(self, table: Table) -> Table:
         """Return a table of a transaction under its source's name."""
@@ -215,6 +244,7 @@ class WindowEncoder:
         text, first_scn = avro_schema(table), _first_scn(origin, scn)
         versions = self._versions(table.source)
         if versions:
+            self._columns.refuse_another_name(self._names.table_of(table.source), versions[-1].text)
             # Its DDL statement was not parsed, or has been purged from the log.
             last = versions[-1].text
             before = shape_id(last)
@@ -256,6 +286,8 @@ class WindowEncoder:
         if not versions:
             return self._add(table, avro_schema(table), scn)
         text, last = avro_schema(table), versions[-1].text
+        if change.is_emptied or WHOLE_TABLE in change.reload:
+            self._columns.refuse_another_name(altered.table.source, last)
         # Only these: a table that is altered often has thousands.
         first = bisect_left(versions, scn, key=attrgetter("start_scn"))
         end = bisect_right(versions, scn, key=attrgetter("start_scn"))
@@ -287,6 +319,8 @@ class WindowEncoder:
         if self._left_out and self._left_out.issuperset(_tables_of(change)):
             return None
         try:
+            if self._columns:
+                change = self._columns.shown(change)
             if isinstance(change, RowChange):
                 event = self._row_event(change, origin, row_index, scn, timestamp_ns)
             elif isinstance(change, TableEmptied):
@@ -310,7 +344,7 @@ class WindowEncoder:
     def _row_event(
         self, change: RowChange, origin: Origin, row_index: int, scn: int, timestamp_ns: int
     ) -> Event:
-        encoder = self.known_table(change.table, origin, scn)
+        encoder = self._known(change.table, origin, scn)
         if encoder is None:
             version = self._make(self._named(change.table), origin, scn)
             self.revision += 1  # until now only Python could write its rows

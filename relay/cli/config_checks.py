@@ -19,6 +19,7 @@ from databus.conf.sink_settings import SinksSettings
 from databus.daemon.tls import client_context, server_context
 from databus.daemon.tokens import make_access, read_token
 from databus.relay.log.archive.store import ArchiveStore
+from databus.relay.sources.column_rules import ColumnRules
 from databus.relay.sources.kind import open_scan, open_source
 from databus.schemas.errors import SettingsError
 
@@ -79,6 +80,7 @@ def _path_problem(name: str, path: Path) -> str:
 
 def _check_source(source: PhysicalSourceSettings, *, is_captured: bool) -> None:
     """Raise SettingsError for a source that its kind, or an archive, does not take."""
+    ColumnRules.of(source)
     if not is_captured:
         open_scan(source).close()
         return

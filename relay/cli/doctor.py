@@ -352,6 +352,9 @@ def check_secrets(source: PhysicalSourceSettings, machine: Machine) -> Iterator[
     subject = f"source {source.name}"
     if source.password_file is not None:
         yield check_secret_file(f"{subject}: password_file", source.password_file)
+    if source.mask_key_file is not None:
+        file = source.mask_key_file
+        yield check_secret_file(f"{subject}: mask_key_file", file, is_refused=True)
     if source.password_env is not None:
         yield check_secret_env(f"{subject}: password_env", source.password_env)
     for name, path in (("tls_ca", source.tls_ca), ("tls_cert", source.tls_cert)):

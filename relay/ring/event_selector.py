@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from databus.schemas.errors import InvalidParameterError, ProtocolError
+from databus.schemas.event.control import statement_of
 from databus.schemas.event.event import NO_SCHEMA_ID, STATEMENT_SRC_IDS, Opcode
 from databus.schemas.event.layout import BYTE_KEY, HAS_PAYLOAD, OPCODE_MASK, V2_BEGIN
 from databus.schemas.event.metadata import METADATA_DIGEST
@@ -89,6 +90,7 @@ class EventSelector:
         self._filters = selection.filters
         self._wants_ddl = selection.wants_ddl
         self._wants_truncates = selection.wants_truncates
+        self._readable = selection.readable
         self.wants_optional = selection.wants_ddl and selection.wants_truncates
         self.render = render
         self.takes_all_rows = self._src_ids is None and not self._filters
@@ -99,7 +101,8 @@ class EventSelector:
     def passes(self, data: bytes, at: int, event: Peek) -> bool:
         """Return whether the event at `at` is wanted; `event` holds its fixed fields."""
         if event.src_id < 0:
-            return event.src_id not in STATEMENT_SRC_IDS or self._wants_ddl
+            is_statement = event.src_id in STATEMENT_SRC_IDS
+            return not is_statement or (self._wants_ddl and self._may_read(data, at))
         if not self._wants_truncates and _is_truncate(event):
             return False
         if self._src_ids is not None and event.src_id not in self._src_ids:
@@ -115,6 +118,12 @@ class EventSelector:
         assert isinstance(wanted, PartitionFilter)
         hashes = self._hashers[event.src_id].hashes(decode(data, at)[0])
         return any(wanted.wants(row_hash) for row_hash in hashes.each)
+
+    def _may_read(self, data: bytes, at: int) -> bool:
+        """Return whether all sources of a statement may be read."""
+        if self._readable is None:
+            return True
+        return all(map(self._readable.match, statement_of(decode(data, at)[0]).sources))
 
     @property
     def hashes_rows(self) -> bool:
@@ -140,7 +149,8 @@ class EventSelector:
 
     def _compile(self, selection: Selection) -> ring_core.Plan | None:
         """Return the compiled selection; None without `_core`, or if it does not know a filter."""
-        if Plan is None:
+        # Python reads the sources of statements.
+        if Plan is None or (selection.wants_ddl and selection.readable is not None):
             return None
         rules: dict[int, list[tuple[int, int, int]] | ring_core.PartitionRule] = {}
         for src_id, wanted in selection.filters.items():

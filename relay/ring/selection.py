@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from databus.conf.patterns import NamePatterns
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
@@ -16,7 +17,8 @@ class Selection:
 
     `src_ids` is None for all its sources. `filters` holds only filters that can reject an
     event. DDL events are skipped unless `wants_ddl`, and truncates (row events without a
-    payload) unless `wants_truncates`. Windows after `until_scn` are not read.
+    payload) unless `wants_truncates`. Windows after `until_scn` are not read. With `readable`, of
+    the statements those pass that are about sources of these names alone.
     """
 
     physical_source: str
@@ -27,3 +29,4 @@ class Selection:
     wants_ddl: bool = False
     wants_truncates: bool = True
     until_scn: int = MAX_SCN
+    readable: NamePatterns | None = None

@@ -27,5 +27,5 @@ def key_warnings(tables: Iterable[Table]) -> Iterator[str]:
     for table in tables:
         if note := key_note(table):
             has_none = note == NO_KEY
-            way_on = "ALTER TABLE … ADD PRIMARY KEY" if has_none else "declare its columns NOT NULL"
-            yield f"{table.source} has {note}; {way_on}"
+            remedy = "ALTER TABLE … ADD PRIMARY KEY" if has_none else "declare its columns NOT NULL"
+            yield f"{table.source} has {note}; {remedy}"

@@ -20,7 +20,9 @@ from typing import NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.doctor.checks import Check, error
+from databus.relay.sources.column_rules import ColumnRules
 from databus.relay.sources.log_status import LogProbe
+from databus.relay.sources.masked_scan import MaskedScan
 from databus.relay.sources.named_scan import NamedScan
 from databus.relay.sources.source import Source
 from databus.relay.sources.table_scan import TableScan
@@ -160,12 +162,17 @@ def open_source(settings: PhysicalSourceSettings, data_dir: Path | None = None) 
 
 
 def open_scan(settings: PhysicalSourceSettings) -> TableScan:
-    """Return a table scan that is not open yet; raises SettingsError for a kind without one."""
+    """Return a table scan that is not open yet, which reads what a relay captures of the columns.
+
+    Raises SettingsError for a kind without one, and for settings that it does not take.
+    """
     scan = kind_of(settings.uri).scan
     if scan is None:
         raise SettingsError(f"uri = {settings.uri!r}: this kind of source has no tables to read")
-    names = settings.names
+    names, rules = settings.names, ColumnRules.of(settings)
     opened = scan(settings.by_table())
+    if rules:
+        opened = MaskedScan(opened, rules)
     return NamedScan(opened, names) if names.have_own else opened
 
 
@@ -187,6 +194,7 @@ def read_columns(settings: PhysicalSourceSettings, source: str) -> Table:
         raise SettingsError(f"uri = {settings.uri!r}: {text}")
     names = settings.names
     table = columns(settings.by_table(), names.table_of(source))
+    table = ColumnRules.of(settings).table(table)
     return table.named(names.name_of(table.source))
 
 

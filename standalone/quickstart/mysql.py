@@ -152,8 +152,8 @@ class Server:
             return ""
         users = ", ".join(sorted({str(user) for (user,) in before}))
         return (
-            f"{len(before)} connections are open from before ({users}): what they write is logged in "
-            "the old format until they reconnect, and stops capture; restart their applications"
+            f"{len(before)} connections are open from before ({users}): what they write is logged "
+            "in the old format until they reconnect, and stops capture; restart their applications"
         )
 
     def _connect(self) -> Any:

@@ -20,8 +20,11 @@ from databus.bootstrap.verify.comparison import Comparison, Kind
 from databus.bootstrap.verify.report import json_of, shown
 from databus.bootstrap.verify.scratch_table import Candidate, ScratchTable
 from databus.bootstrap.verify.verify import Verifier, verify
+from databus.conf.column_settings import ColumnSettings
+from databus.relay.sources.column_rules import ColumnRules
 from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import BootstrapError
+from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.seeder.seeded_shop import ORDERS, Shop, shop_at
 from tests.bootstrap.seeder.test_job import settings_of
 from tests.bootstrap.seeder.test_seeder import Interrupted
@@ -302,3 +305,12 @@ def test_notes_give_back_what_was_there_when_asked() -> None:
         assert notes.take_places() == []
         notes.see([1, 2, 3, 2])
         assert notes.unseen([2, 3, 4, 5]) == {4, 5}
+
+
+def test_what_the_relay_protects_is_not_compared_with_settings_that_do_not(shop: Shop) -> None:
+    entry = ColumnSettings(tables=(ORDERS,), mask={"note": "redact"})
+    protected = ColumnRules("shop", [entry]).table(shop.source.tables()[0])
+    known = shop.store.schemas([40])
+    shop.store.add_schemas(40, [(len(known) + 1, avro_schema(protected))])
+    with pytest.raises(BootstrapError, match=r"the relay protects note \(redact\)"):
+        compare(shop)

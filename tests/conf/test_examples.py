@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from databus.conf.column_settings import ColumnSettings
 from databus.conf.loading import build_settings, load_settings
 from databus.conf.settings import (
     BackOffSettings,
@@ -51,6 +52,7 @@ def test_the_commented_examples_are_good_settings() -> None:
         (RELAY, MaxScnSettings),
         (RELAY, PairSettings),
         (RELAY, PhysicalSourceSettings),
+        (RELAY, ColumnSettings),
         (CLIENT, ClientSettings),
         (CLIENT, BackOffSettings),
         (CLIENT, ServerAccessSettings),

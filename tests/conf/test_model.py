@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databus.conf.canal_settings import CanalSettings
+from databus.conf.doors.canal_settings import CanalSettings
 from databus.conf.loading import build_settings
 from databus.conf.model import known_zone
 from databus.schemas.errors import SettingsError

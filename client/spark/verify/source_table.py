@@ -150,6 +150,11 @@ def open_source_table(
     if not digest:
         text = "tables of this kind of source cannot be compared"
         raise SettingsError(f"uri = {physical.uri!r}: {text}")
+    if physical.protects(physical.names.table_of(source)):
+        raise SettingsError(
+            f"{source}: `columns` in the settings protects some of its columns, so that database "
+            "and target cannot be compared or made equal"
+        )
     only = physical.only([source])
     table: SourceTable = resolve_name(digest)(
         only.by_table(), only.names.table_of(source), selection

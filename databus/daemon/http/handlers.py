@@ -23,7 +23,7 @@ from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 
 from databus.conf.settings import HttpSettings
-from databus.daemon.access import Access, Role, check_permission
+from databus.daemon.access import Access, ReadLimit, Role, check_permission
 from databus.daemon.fair_queue import FairQueue
 from databus.daemon.http.at_once import CHUNK_END, AtOnce
 from databus.daemon.http.requests import (
@@ -66,6 +66,8 @@ class ApiHandler(RequestHandler):
     _worked_s = 0.0
     _work: asyncio.Timeout | None = None
     _allowed: tuple[str, ...] = ()
+    # Whether it answers a token that is for certain sources, about those alone.
+    is_by_source = False
 
     def initialize(self, limits: HttpSettings) -> None:
         """Set the limits; called by tornado with the route's arguments."""
@@ -108,6 +110,10 @@ class ApiHandler(RequestHandler):
         """Return the role of the requester."""
         return self.access.role_of(self.request.headers.get("Authorization"))
 
+    def read_limit(self) -> ReadLimit | None:
+        """Return the sources that the requester may read; None if that is everything."""
+        return self.access.limit_of(self.request.headers.get("Authorization"))
+
     def role_needed(self) -> Role:
         """Return the role that this request needs; its method is one of `allowed_methods`."""
         return Role.READER
@@ -131,6 +137,13 @@ class ApiHandler(RequestHandler):
         check_permission(
             access_headers_of(self.request), self.role_needed(), self.access, self.limits
         )
+        if self.role_needed() is not Role.NOBODY and not self.is_by_source:
+            self._check_unlimited()
+
+    def _check_unlimited(self) -> None:
+        limit = self.read_limit()
+        if limit is not None:
+            raise limit.refuse(self.request.path)
 
     async def _execute(self, *arguments: Any, **named: Any) -> None:
         """Answer; end silently if the service ends first and cancels the request."""
@@ -154,6 +167,7 @@ class ApiHandler(RequestHandler):
         """Return whether this request would be answered if a role were needed."""
         try:
             check_permission(access_headers_of(self.request), role, self.access, self.limits)
+            self._check_unlimited()
         except RequestError:
             return False
         return True

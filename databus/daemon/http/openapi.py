@@ -32,7 +32,7 @@ from pydantic.json_schema import models_json_schema
 
 from databus import __version__
 from databus.conf.settings import HttpSettings
-from databus.daemon.access import Role
+from databus.daemon.access import ReadLimit, Role
 from databus.daemon.http.handlers import ApiHandler
 from databus.daemon.http.requests import decode_parameters
 from databus.schemas.errors import InvalidParameterError
@@ -94,12 +94,25 @@ class Document(RootModel[dict[str, Any]]):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The sender of a request: role, address, `User-Agent`, and the `Host` that it named."""
+    """The sender of a request: role, address, `User-Agent`, and the `Host` that it named.
+
+    `limit` are the sources that its token may read, None if that is everything.
+    """
 
     role: Role = Role.NOBODY
     address: str = ""
     agent: str = ""
     host: str = ""
+    limit: ReadLimit | None = None
+
+    def may_read(self, source: str) -> bool:
+        """Return whether it may read a source."""
+        return self.limit is None or self.limit.may_read(source)
+
+    def check_read(self, *sources: str) -> None:
+        """Raise ForbiddenError unless it may read all of some sources."""
+        if self.limit is not None:
+            self.limit.check(sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +127,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One path and method. `answer` is the model of the body, `errors` the statuses it may have."""
+    """One path and method. `answer` is the model of the body, `errors` the statuses it may have.
+
+    With `is_by_source` its answer is about the sources that the peer may read, and else it is
+    refused to one that may not read all.
+    """
 
     method: Literal["GET", "POST"]
     path: str
@@ -125,6 +142,7 @@ class Endpoint:
     query: type[ApiModel] = NoParameters
     body: type[ApiModel] | None = None
     errors: Mapping[int, str] = field(default_factory=dict)
+    is_by_source: bool = False
 
 
 class EndpointHandler(ApiHandler):
@@ -145,6 +163,11 @@ class EndpointHandler(ApiHandler):
         """Return the role of the endpoint of the method."""
         return self.endpoints[self.request.method or ""].role
 
+    @property
+    def is_by_source(self) -> bool:  # type: ignore[override]
+        """Whether the endpoint of the method is."""
+        return self.endpoints[self.request.method or ""].is_by_source
+
     async def get(self, **path: str) -> None:
         """Answer GET."""
         await self._answer(path)
@@ -163,7 +186,8 @@ class EndpointHandler(ApiHandler):
     def _peer(self) -> Peer:
         request = self.request
         agent = request.headers.get("User-Agent", "")
-        return Peer(self.role(), request.remote_ip or "", agent, request.host)
+        address = request.remote_ip or ""
+        return Peer(self.role(), address, agent, request.host, self.read_limit())
 
     def _query(self, endpoint: Endpoint) -> ApiModel:
         given: dict[str, Any] = {**decode_parameters(self.request.query_arguments)}

@@ -51,6 +51,7 @@ class ColumnStatus:
                 self.columns,
                 query=ColumnsQuery,
                 errors={404: "Unknown source"},
+                is_by_source=True,
             ),
         )
 
@@ -58,6 +59,7 @@ class ColumnStatus:
         """Return the columns of a version."""
         catalog = self._relay.catalog
         source = catalog.name_of(catalog.resolve(call.path["name"]))
+        call.peer.check_read(source)
         versions = {one.version: one for one in self._relay.registry.versions(source)}
         wanted = call.query.version or max(versions, default=0)
         if wanted not in versions:

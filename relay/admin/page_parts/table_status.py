@@ -61,15 +61,20 @@ class TableStatus:
     def endpoints(self, root: str) -> Sequence[Endpoint]:
         """Return its endpoint."""
         text = "Each table: rows since the start, rates, newest commit"
-        return (Endpoint("GET", f"{root}/tables", text, Tables, self.tables),)
+        return (Endpoint("GET", f"{root}/tables", text, Tables, self.tables, is_by_source=True),)
 
-    async def tables(self, _call: Call) -> Tables:
-        """Return all tables, with what was captured up to now."""
+    async def tables(self, call: Call) -> Tables:
+        """Return all tables that may be read, with what was captured up to now."""
         self._follow()
         for counts in self._counts.values():
             counts.count()
         return Tables(
-            tables=[one for name in self._counts for one in self._views(name)],
+            tables=[
+                one
+                for name in self._counts
+                for one in self._views(name)
+                if call.peer.may_read(one.source)
+            ],
             missed_bytes=sum(counts.missed_bytes for counts in self._counts.values()),
         )
 

@@ -28,6 +28,7 @@ from databus.relay.log.history import HistoryReader
 from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.parameters import StreamRequest, StreamRequests
+from databus.relay.serving.databus.read_limits import limited_request
 from databus.relay.serving.databus.response_headers import mark_header, response_headers
 from databus.relay.serving.reading.request_tracker import RequestTracker, stream_key
 from databus.relay.serving.reading.stream import StreamJob, StreamResponse
@@ -103,7 +104,8 @@ def answer_at_once(
         return None
     parameters = event_parameters_of(request, limits)
     requests: StreamRequests = arguments["requests"]
-    wanted = requests.parse(parameters)
+    limit = access.limit_of(request.headers.get("Authorization"))
+    wanted = limited_request(requests.parse(parameters), limit, relay.catalog)
     if wanted.is_compressed:
         return None
     job, *others = make_jobs(wanted, relay, takes_stored=accepts_zstd(encodings))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ from databus.relay.serving.databus.parameters import (
     parse_source_list,
 )
 from databus.relay.serving.databus.planning_handlers import MeasureHandler, SegmentsHandler
+from databus.relay.serving.databus.read_limits import check_ids, limited_request, readable
 from databus.relay.serving.databus.relay_handler import RelayHandler
 from databus.relay.serving.databus.response_headers import mark_header, response_headers
 from databus.relay.serving.reading.multi_source_stream import MultiSourceJob, MultiSourceResponse
@@ -63,10 +64,13 @@ Answer = TypeVar("Answer")
 class SourcesHandler(RelayHandler):
     """`/sources`: names and ids."""
 
+    is_by_source = True
+
     async def answer(self, *_path: str) -> None:
-        """Answer with every source of the relay."""
+        """Answer with every source of the relay that the requester may read."""
         ids = self.relay.catalog.ids
-        await self.send_json([{"name": name, "id": src_id} for name, src_id in ids.items()])
+        names = readable(self.read_limit(), ids)
+        await self.send_json([{"name": name, "id": ids[name]} for name in names])
 
 
 class RegisterHandler(RelayHandler):
@@ -75,15 +79,26 @@ class RegisterHandler(RelayHandler):
     The relay keeps nothing of it but, as long as the connection lasts, which versions were sent.
     """
 
+    is_by_source = True
+
     async def answer(self, *_path: str) -> None:
         """Answer in the format of the requested protocol version."""
         parameters = self.parameters()
         version = parse_protocol_version(parameters)
-        src_ids = parse_source_list(parameters, self.relay.catalog)
+        src_ids = self._src_ids(parameters)
         schemas = self._schemas(src_ids)
         self.note_versions(src_ids, schemas)
         self.set_header(Header.PROTOCOL_VERSION, str(version))
         await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
+
+    def _src_ids(self, parameters: Mapping[str, str]) -> list[int]:
+        """Return the ids that are named, or all that may be read."""
+        limit, catalog = self.read_limit(), self.relay.catalog
+        if not parameters.get(Parameter.SOURCES, "").strip():
+            return [catalog.ids[name] for name in readable(limit, catalog.ids)]
+        src_ids = parse_source_list(parameters, catalog)
+        check_ids(limit, src_ids, catalog)
+        return src_ids
 
     def _schemas(self, src_ids: Sequence[int]) -> list[dict[str, Any]]:
         catalog, registry = self.relay.catalog, self.relay.registry
@@ -98,6 +113,7 @@ class StreamHandler(RelayHandler):
     """`/stream`: events from a position on; the request is held while there are none."""
 
     at_once = staticmethod(answer_at_once)
+    is_by_source = True
 
     def initialize(  # type: ignore[override]
         self, limits: HttpSettings, relay: Relay, requests: StreamRequests
@@ -117,7 +133,8 @@ class StreamHandler(RelayHandler):
         """Answer with events and the position to continue from."""
         with RequestTracker(self.relay, caller_of_request(self.request)) as self._tracker:
             parameters = self.event_parameters()
-            request = self.requests.parse(parameters)
+            asked = self.requests.parse(parameters)
+            request = limited_request(asked, self.read_limit(), self.relay.catalog)
             end = time.monotonic() + request.wait_ms / 1000
             self._tracker.asks(parameters.get(Parameter.FILTERS, ""))
             response, is_last = await self._respond_with_known(request)
@@ -262,22 +279,19 @@ class StreamHandler(RelayHandler):
 class PhysicalSourcesHandler(RelayHandler):
     """`/physicalSources`: the physical sources and their sources."""
 
+    is_by_source = True
+
     async def answer(self, *_path: str) -> None:
-        """Answer with every physical source."""
-        await self.send_json(
-            [
-                {
-                    "name": source.name,
-                    "uri": source.uri,
-                    "partition": int(PARTITION),
-                    "sources": [
-                        {"name": name, "id": src_id}
-                        for name, src_id in self.relay.catalog.src_ids_of(source.name).items()
-                    ],
-                }
-                for source in self.relay.settings.physical_sources
-            ]
-        )
+        """Answer with every physical source of which the requester may read something."""
+        found = []
+        for source in self.relay.settings.physical_sources:
+            ids = self.relay.catalog.src_ids_of(source.name)
+            names = readable(self.read_limit(), ids)
+            if names or self.read_limit() is None:
+                sources = [{"name": name, "id": ids[name]} for name in names]
+                place = {"uri": source.uri, "partition": int(PARTITION)}
+                found.append({"name": source.name, **place, "sources": sources})
+        await self.send_json(found)
 
 
 class BufferInfoHandler(RelayHandler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from typing import Any
 
 from databus.relay.catch_up.reader import CatchUpReader
@@ -17,6 +18,7 @@ from databus.relay.serving.databus.parameters import (
     parse_measure_request,
     parse_source_list,
 )
+from databus.relay.serving.databus.read_limits import check_ids, limited
 from databus.relay.serving.databus.relay_handler import RelayHandler
 from databus.schemas.errors import (
     DamagedWindowsError,
@@ -35,9 +37,13 @@ _LOOK_EVERY_S = 0.5
 class MeasureHandler(RelayHandler):
     """`/measure`: how far a number of rows reaches, for read planning."""
 
+    is_by_source = True
+
     async def answer(self, *_path: str) -> None:
         """Answer with the window at which they end, and the number of rows."""
-        request = parse_measure_request(self.event_parameters(), self.relay.catalog, self.limits)
+        asked = parse_measure_request(self.event_parameters(), self.relay.catalog, self.limits)
+        selection = limited(asked.selection, self.read_limit(), self.relay.catalog)
+        request = replace(asked, selection=selection)
         source = self.relay.physical_source(request.selection.physical_source)
         try:
             try:
@@ -82,12 +88,18 @@ class MeasureHandler(RelayHandler):
 
 
 class SegmentsHandler(RelayHandler):
-    """`/segments`: the archived segments of a relay log that have the windows of a range."""
+    """`/segments`: the archived segments of a relay log that have the windows of a range.
+
+    They have all sources. Who may not read all of them is told of none, and asks for the windows.
+    """
+
+    is_by_source = True
 
     async def answer(self, *_path: str) -> None:
         """Answer with the segments, oldest first; none if nothing of the range is archived."""
         parameters = self.parameters()
-        ids = parse_source_list(parameters, self.relay.catalog)
+        ids, limit = parse_source_list(parameters, self.relay.catalog), self.read_limit()
+        check_ids(limit, ids, self.relay.catalog)
         names = {self.relay.catalog.physical_source_of(src_id) for src_id in ids}
         if len(names) != 1:
             text = parameters.get(Parameter.SOURCES, "")
@@ -99,7 +111,7 @@ class SegmentsHandler(RelayHandler):
         source = self.relay.physical_source(name)
         source.check_served()
         recorder = source.recorder
-        found = () if recorder is None else recorder.archived_between(from_scn, to_scn)
+        found = () if recorder is None or limit else recorder.archived_between(from_scn, to_scn)
         segments = [_segment_json(one) for one in found]
         await self.send_json({"physicalSource": name, "segments": segments})
 

@@ -9,7 +9,9 @@ from databus.conf.settings import HttpSettings
 from databus.daemon.http.handlers import CommandHandler
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.parameters import StreamRequests
+from databus.relay.serving.databus.read_limits import readable
 from databus.relay.serving.reading.reading import in_steps
+from databus.schemas.errors import DatabusError, UnknownSourceError
 
 Answer = TypeVar("Answer")
 
@@ -19,6 +21,13 @@ class RelayHandler(CommandHandler):
 
     relay: Relay
     requests: StreamRequests
+
+    def error_for_caller(self, error: DatabusError) -> DatabusError:
+        """Return an error that names no source that the requester may not read."""
+        limit = self.read_limit()
+        if limit is None or not isinstance(error, UnknownSourceError):
+            return error
+        return UnknownSourceError(error.source, readable(limit, self.relay.catalog.ids))
 
     def initialize(  # type: ignore[override]
         self, limits: HttpSettings, relay: Relay, requests: StreamRequests

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from databus.conf.ptubes_settings import PtubesSettings
+from databus.conf.doors.ptubes_settings import PtubesSettings
 from databus.relay.serving.ptubes.http_requests import (
     BadRequestError,
     Request,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 
-from databus.conf.ptubes_settings import PtubesSettings
+from databus.conf.doors.ptubes_settings import PtubesSettings
 from databus.conf.settings import HttpSettings
 from databus.daemon.fair_queue import FairQueue
 from databus.daemon.service import bind_port, run_for_life

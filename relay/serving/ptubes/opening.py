@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from databus.conf.doors.ptubes_settings import PtubesSettings
 from databus.conf.named_places import NamedPlace, ScnPlace, TimePlace
-from databus.conf.ptubes_settings import PtubesSettings
 from databus.daemon.fair_queue import FairQueue
 from databus.relay.log.archive.away import once_here
 from databus.relay.monitoring.clients import caller_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from databus.conf.ptubes_settings import PtubesSettings, ReaderTaskSettings
+from databus.conf.doors.ptubes_settings import PtubesSettings, ReaderTaskSettings
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.catalog import Catalog
 from databus.relay.serving.ptubes.requests import Subscription

@@ -60,6 +60,7 @@ from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,
     Start,
+    end_scn,
     start_at_setting,
 )
 from databus.relay.sources.mysql.server.variables import (
@@ -169,7 +170,7 @@ class MysqlSource(Source):
         """Look for a place in the server's log; see `Source.scn_at`."""
         catalog = ServerCatalog(self._address, self._settings, self._scn)
         with self._errors(), catalog.session():
-            files = _files_of(catalog)
+            files = catalog.needed_log_files()
             start = self._start_at(str(place), files, is_mariadb_of(catalog.variables()))
             number = next(file.number for file in files if file.name == start.file)
             return BinlogPosition(self._settings.epoch, number, start.offset).to_scn()
@@ -361,21 +362,18 @@ class MysqlSource(Source):
         self._check_server(variables, catalog)
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         must_exist = self._history.asked_for
+        files, open_dump = catalog.needed_log_files(), self._open_dump_to_scan(is_mariadb)
         names, more = watched_names(catalog, self._settings, must_exist, fold_case, self._stop_on)
         facts = read_facts(catalog, variables, self._sources)
         filtered = filter_problems(self._sources, facts.filters, fold_case=fold_case)
         self._stop_on(filtered or [replication_problem(variables, facts.replication)])
         dialect = dialect_of(catalog, self._settings, is_mariadb=is_mariadb)
-        files, open_dump = _files_of(catalog), self._open_dump_to_scan(is_mariadb)
-        # MariaDB has no server_uuid.
-        self._same_log.server = variables.get("server_uuid") or variables.get("server_id", "")
         succession = self._take_turn(catalog, files, after_scn)
         start, identities = self._start(after_scn, files, is_mariadb)
         is_first = identities is None  # there is no earlier log to compare with
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
-        rules, settings = rules_of(variables, dialect), self._settings
-        epoch, tell = settings.epoch, self._tell_search
-        scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, tell)
+        rules, settings, epoch = rules_of(variables, dialect), self._settings, self._settings.epoch
+        scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, self._tell_search)
         history = self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0])
         start = self._history.start_of(start, settings.start, catalog) if is_first else start
         tables = self._tables = WatchedTables(
@@ -388,6 +386,8 @@ class MysqlSource(Source):
             config=settings.file,
             ask=partial(versions_after, catalog, names, scan),
             left_out=self._left_out,
+            hides_values=settings.protects,
+            matched_scn=end_scn(files, epoch),
         )
         hours, at = settings.purge_warning_hours, str(start)
         self._findings = findings_of(facts, tables.tables(), at, hours, more)
@@ -405,8 +405,11 @@ class MysqlSource(Source):
         )
         executed = succession.executed_at(self._lineage, after_scn, start, is_first=is_first)
         self._assembler.identities.executed = executed
+        self._read_from(start)
+
+    def _read_from(self, start: Start) -> None:
         self._start_of_dump, self._seeks_gtids = start, bool(start.gtids)
-        self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
+        self._dump = self._request(start, self._is_mariadb, self._server_id, follows=True)
 
     def _take_turn(
         self, catalog: ServerCatalog, files: Sequence[LogFile], after_scn: int | None
@@ -425,6 +428,8 @@ class MysqlSource(Source):
         return succession
 
     def _check_server(self, variables: Mapping[str, str], catalog: ServerCatalog) -> None:
+        # MariaDB has no server_uuid.
+        self._same_log.server = variables.get("server_uuid") or variables.get("server_id", "")
         any_row_image = self._settings.partial_rows == "deliver"
         self._stop_on(variable_problems(variables, any_row_image=any_row_image))
         self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
@@ -490,11 +495,3 @@ class MysqlSource(Source):
         text = "; ".join(problem for problem in problems if problem)
         if text:
             raise SourceStoppedError(self.name, self._scn, text, tables=tuple(tables))
-
-
-def _files_of(catalog: ServerCatalog) -> Sequence[LogFile]:
-    """Return the files of a server's log, oldest first; raise ValueError if there are none."""
-    files = catalog.log_files()
-    if not files:
-        raise ValueError("the server has no binlog files")
-    return files

@@ -11,6 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from databus.bootstrap.seeder.rate_limiter import Progress
 from databus.bootstrap.store.store import SourceStatus
+from databus.conf.column_settings import ColumnSettings
+from databus.relay.sources.column_rules import ColumnRules
 from databus.relay.sources.table_scan import Chunk, TableScan
 from databus.schemas.errors import RowError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.event.metadata import Op, decode_metadata
@@ -251,6 +253,21 @@ def test_a_table_that_is_not_the_relays_is_not_read_into_the_source(shop: Shop) 
         shop.seed(ORDERS)
     assert "source shop.orders is read from table shop.orders here" in str(caught.value)
     assert "the relay captures it from shop.other: write the same `table`" in str(caught.value)
+
+
+def test_a_table_is_not_read_with_columns_that_the_relay_protects(shop: Shop) -> None:
+    shop.insert(1, note="s3cr3t")
+    shop.begin()
+    entry = ColumnSettings(tables=(ORDERS,), exclude=("price",), mask={"note": "redact"})
+    protected = ColumnRules("shop", [entry]).table(shop.source.tables()[0])
+    known = shop.store.schemas([40])
+    shop.store.add_schemas(40, [(len(known) + 1, avro_schema(protected))])
+    text = r"the relay protects note \(redact\), price \(left out\), and the settings here do not"
+    with pytest.raises(SourceStoppedError, match=text):
+        shop.seed(ORDERS)
+    shop.physical = shop.physical.model_copy(update={"columns": (entry,)})
+    shop.seed(ORDERS)
+    assert shop.stored() == [{"id": 1, "note": None}]
 
 
 def test_one_table_is_seeded_again_alone(shop: Shop) -> None:

@@ -158,6 +158,17 @@ def test_seek_before_the_start_goes_before_the_checkpoint(relay: FakeRelay, tmp_
         assert next(client.windows(SOURCE)).scn > 2, "it counts once"
 
 
+def test_seek_of_a_registration_that_is_not_there_is_warned_of(
+    relay: FakeRelay, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = make_client(relay)
+    client.on("shop.orders")(lambda event: None)
+    with client:
+        client.seek("latest", "shop.ordrs")
+    assert "'default' of shop.ordrs begins at latest once it is read" in caplog.text
+    assert "this client has 'default' of shop.orders" in caplog.text
+
+
 def test_seek_in_a_loop_continues_there_with_the_next_window(relay: FakeRelay) -> None:
     scns: list[int] = []
     with make_client(relay) as client:

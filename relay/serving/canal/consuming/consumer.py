@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from databus.conf.canal_settings import CanalDestinationSettings
+from databus.conf.doors.canal_settings import CanalDestinationSettings
 from databus.relay.monitoring.clients import Caller
 from databus.relay.serving.canal.consuming.batches import Batches, Place
 from databus.relay.serving.canal.consuming.cursors import Cursor, place_of

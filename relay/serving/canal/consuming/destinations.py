@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from databus.conf.canal_settings import CanalDestinationSettings
+from databus.conf.doors.canal_settings import CanalDestinationSettings
 from databus.relay.serving.canal.consuming.consumer import Consumer, tables_of
 from databus.relay.serving.canal.consuming.cursor_store import CursorKeeper, Key
 from databus.relay.serving.canal.consuming.cursors import Cursor

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any, NamedTuple
 
-from databus.conf.canal_settings import CanalSettings
+from databus.conf.doors.canal_settings import CanalSettings
 from databus.daemon.fair_queue import FairQueue
 from databus.relay.monitoring.clients import Caller
 from databus.relay.relay import Relay

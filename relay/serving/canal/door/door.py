@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from databus.conf.canal_settings import CanalSettings
+from databus.conf.doors.canal_settings import CanalSettings
 from databus.daemon.fair_queue import FairQueue
 from databus.daemon.service import bind_port, run_for_life
 from databus.leases.places import open_kind

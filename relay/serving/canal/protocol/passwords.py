@@ -12,7 +12,7 @@ import hmac
 import os
 from collections.abc import Mapping
 
-from databus.conf.canal_settings import CanalSettings
+from databus.conf.doors.canal_settings import CanalSettings
 from databus.daemon.tokens import private_lines
 from databus.schemas.errors import SettingsError
 

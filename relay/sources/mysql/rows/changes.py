@@ -53,6 +53,10 @@ _VERSION_2 = frozenset(
 ROWS_EVENTS = _WRITES | _UPDATES | _DELETES
 
 
+# In place of an error that may have the value in it.
+NOT_SHOWN = "its value cannot be read, and is not shown, because `columns` protects the table"
+
+
 class PackedColumn(NamedTuple):
     """One packed column: its storage, its declared type, and its reader.
 
@@ -72,7 +76,7 @@ class RowLayout:
     `dates` are the columns in which an invalid date becomes null. Without
     `delivers_partial`, an image that lacks columns is refused. `row_end` is the column of a
     system-versioned table that holds the end of a row's validity. `hidden` are logged
-    columns that are not visible in the table.
+    columns that are not visible in the table. With `hides_values` no error has a value in it.
     """
 
     table: Table
@@ -84,6 +88,7 @@ class RowLayout:
     delivers_partial: bool = False
     row_end: str | None = None
     hidden: tuple[str, ...] = ()  # after all others in `names`
+    hides_values: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -400,4 +405,5 @@ def _patched(before: Row, name: str, differences: bytes) -> str:
 def _column_problem(layout: RowLayout, name: str, error: Exception) -> str:
     types = {column.name: column.sql_type for column in layout.table.columns}
     hint = ZERO_DATE_HINT if isinstance(error, ZeroDateError) else ""
-    return f"column {name!r} ({types.get(name, 'hidden')}): {error}{hint}"
+    shown = NOT_SHOWN if layout.hides_values else str(error)
+    return f"column {name!r} ({types.get(name, 'hidden')}): {shown}{hint}"

@@ -72,11 +72,11 @@ class SelectedColumn:
 
 
 class MisfitError(ValueError):
-    """The schema cannot represent a value; `row` is its row's index in the given rows."""
+    """The schema cannot represent a value of a column; `row` is its row's index in those given."""
 
-    def __init__(self, row: int, problem: str) -> None:
-        super().__init__(problem)
-        self.row = row
+    def __init__(self, row: int, column: str, problem: str) -> None:
+        super().__init__(f"column {column!r} {problem}")
+        self.row, self.column = row, column
 
 
 def selected(column: DefinedColumn, *, zero_dates_are_null: bool) -> SelectedColumn:
@@ -119,7 +119,7 @@ def _misfit(column: SelectedColumn, values: Sequence[bytes | None]) -> MisfitErr
         except (ValueError, ArithmeticError) as error:
             hint = ZERO_DATE_HINT if isinstance(error, ZeroDateError) else ""
             defined = column.defined
-            return MisfitError(row, f"column {defined.name!r} ({defined.sql_type}): {error}{hint}")
+            return MisfitError(row, defined.name, f"({defined.sql_type}): {error}{hint}")
     raise AssertionError("a conversion failed once and not again")
 
 

@@ -28,6 +28,7 @@ from pymysql.cursors import Cursor, SSCursor
 from pymysql.err import MySQLError
 
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql.rows.changes import NOT_SHOWN
 from databus.relay.sources.mysql.rows.layout import Definition
 from databus.relay.sources.mysql.scan.columns import (
     MisfitError,
@@ -271,6 +272,9 @@ class MysqlTableScan:
         try:
             return rows_of(reading.columns, raw)
         except MisfitError as error:
+            if self._settings.protects(reading.source):
+                problem = f"column {error.column!r}: {NOT_SHOWN}"
+                raise self._stopped(reading.source, problem) from None
             row = raw[error.row]
             key = ", ".join(_shown(row[place]) for place in reading.key) or "none"
             raise self._stopped(reading.source, f"key ({key}): {error}") from error

@@ -149,6 +149,13 @@ class ServerCatalog:
             files.append(LogFile(name, offset))
         return [LogFile(f.name, offset) if f.name == name else f for f in files]
 
+    def needed_log_files(self) -> list[LogFile]:
+        """Return the binlog files, the oldest first; raises ValueError if there are none."""
+        files = self.log_files()
+        if not files:
+            raise ValueError("the server has no binlog files")
+        return files
+
     def dialect(self, *, is_mariadb: bool, zero_dates_are_null: bool) -> Dialect:
         """Return the properties of the server on which the reading of types depends."""
         with self.session() as connection:

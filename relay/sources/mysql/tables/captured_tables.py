@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from databus.relay.sources.column_rules import without_values
 from databus.relay.sources.mysql.binlog.events import Query
 from databus.relay.sources.mysql.rows.changes import RowLayout
 from databus.relay.sources.mysql.rows.columns import (
@@ -27,6 +28,13 @@ from databus.relay.sources.mysql.rows.columns import (
     parse_table_name,
 )
 from databus.relay.sources.mysql.rows.layout import layout_of
+from databus.relay.sources.mysql.tables.advice import (
+    BY_SESSION,
+    CALLED,
+    cascade_text,
+    lost_text,
+    repair_advice,
+)
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl import (
@@ -39,7 +47,6 @@ from databus.relay.sources.mysql.tables.ddl import (
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.names import Names
-from databus.relay.sources.mysql.tables.repair_advice import repair_advice
 from databus.relay.sources.mysql.tables.schema_at import NotReachedError, SchemaAt, redefined_by
 from databus.relay.sources.source import TableAltered, TableError, TablesFoundError
 from databus.schemas.table import Table
@@ -47,14 +54,6 @@ from databus.schemas.table_change import UNLOGGED_ROWS, TableChange as RowsAtRes
 
 log = logging.getLogger(__name__)
 
-_CALLED = (
-    "a function that was called in statement format, and writes to tables that the log does not "
-    "name, may have"
-)
-_BY = (
-    ". A session did it that was connected before binlog_format was ROW, or has set its own: let it "
-    "reconnect first, or the next statement stops capture again"
-)
 _ASKED = "the statement was not understood, and its table's definition was read from the server"
 _MOST_LAYOUTS = 4096
 _NEWEST = (1 << 63) - 1
@@ -108,6 +107,8 @@ class WatchedTables:
     file, for what is to be done by hand. Tables that are `left_out` have no layout, and their
     statements make no changes; their definitions are followed as far as they can be. With
     `delivers_dml` a DML statement that was logged instead of its rows is a change, not a loss.
+    `hides_values` tells whether the values of a table may be in no error. The server's tables were
+    matched with the patterns when its log ended at `matched_scn`.
     """
 
     def __init__(
@@ -122,6 +123,8 @@ class WatchedTables:
         ask: AskServer | None = None,
         left_out: Collection[str] = (),
         delivers_dml: bool = False,
+        hides_values: Callable[[str], bool] = lambda _: False,
+        matched_scn: int = _NEWEST,
     ) -> None:
         self.names = names
         self._config = config
@@ -132,6 +135,7 @@ class WatchedTables:
         self._scan = scan
         self._allow_cascades = allow_cascades
         self._delivers_dml = delivers_dml
+        self._hides_values, self._matched_scn = hides_values, matched_scn
         self._layouts: dict[bytes, RowLayout | None] = {}
         self._stretch = (0, 0)  # the SCNs for which these layouts are valid
         self._added_at = 0
@@ -178,8 +182,10 @@ class WatchedTables:
             watched = self._changed_by(statement, query.database)
             if self._delivers_dml:
                 return [self._unlogged(source, position) for source in watched]
-            what = _CALLED if statement.is_call else f"{statement.word} in statement format"
-            return [TableChange(ChangeKind.LOST, s, _lost(what, s) + _BY) for s in watched]
+            what = CALLED if statement.is_call else f"{statement.word} in statement format"
+            return [
+                TableChange(ChangeKind.LOST, s, lost_text(what, s) + BY_SESSION) for s in watched
+            ]
         # A session without row format logs what it does to its temporary tables; one may have the
         # name of a captured table, which is not emptied then.
         if not statement.is_ddl or (query.uses_own_tables and statement.word == "TRUNCATE"):
@@ -197,16 +203,20 @@ class WatchedTables:
         return [self._with_rows(change, outcome, position) for change in found]
 
     def _look_for_new(self, outcome: Outcome, position: int) -> None:
-        """Raise TablesFoundError if a statement makes a table that a pattern matches."""
-        found = [
-            ".".join(name)
+        """Raise TablesFoundError if a statement makes a table that a pattern matches.
+
+        Without a table in it for one that cannot be captured: the next opening warns of that.
+        """
+        wanted = [
+            name
             for name, version in outcome.versions.items()
             if version is not None
             and self.names.is_wanted(name)
             and not self._was_there(name, position)
-            and (self._allow_cascades or name not in outcome.cascades)
         ]
-        if found:
+        unusable = () if self._allow_cascades else outcome.cascades
+        found = [".".join(name) for name in wanted if name not in unusable]
+        if found or (wanted and position > self._matched_scn):
             created = {".".join(name) for name in outcome.created}
             raise TablesFoundError(found, are_whole=created.issuperset(found))
 
@@ -279,7 +289,8 @@ class WatchedTables:
         self._forget()
         if self._added_at != position and self._history.has_record(position):
             return  # read again, or repaired
-        self._history.add(Record(position, versions, charsets, text=shown(text)))
+        said = self._shown(text, self._watched(versions))
+        self._history.add(Record(position, versions, charsets, text=said))
         self._added_at = position
 
     def _not_understood(
@@ -294,14 +305,15 @@ class WatchedTables:
         )
         if watched and not is_repaired and self._ask_server(statement, named, query, position):
             return [self._asked_for(source, position) for source in watched]
-        text = f"the statement at scn {position} could not be followed: {error}"
+        why = self._shown(str(error), watched)
+        text = f"the statement at scn {position} could not be followed: {why}"
         known = [name for name in named if self._history.table(name, position - 1) is not None]
         # Also when capture stops here: acknowledging the SCN does not tell the columns.
         self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
         if watched and not is_repaired:
             raise TableError(
-                f"the statement {shown(query.text)!r} names {', '.join(watched)} and cannot be "
-                f"followed: {error}; {self._repair(watched, position)}",
+                f"the statement {self._shown(query.text, watched)!r} names {', '.join(watched)} "
+                f"and cannot be followed: {why}; {self._repair(watched, position)}",
                 watched,
             ) from error
         return [
@@ -341,13 +353,14 @@ class WatchedTables:
         before = {n: self._history.table(n, position - 1) for n in found}
         versions = {n: v for n, v in found.items() if v is not None or before[n] is not None}
         self._forget()
-        self._history.add(Record(position, versions, text=shown(query.text)))
+        said = self._shown(query.text, self._watched(named))
+        self._history.add(Record(position, versions, text=said))
         self._added_at = position
         log.warning(
             "scn %d: the statement %r cannot be followed; the database was asked what it left of "
             "%s, which nothing later in its log alters; what it did to rows at rest is not known",
             position,
-            shown(query.text),
+            said,
             ", ".join(self._watched(named)),
         )
         return True
@@ -374,10 +387,10 @@ class WatchedTables:
                 emptied = self._table(source, position - 1) or Table(source, ())
                 found.append(TableChange(ChangeKind.EMPTIED, source, "", emptied))
             if key in outcome.lost and not self._appears(source, position):
-                text = _lost(outcome.lost[key], source)
+                text = lost_text(outcome.lost[key], source)
                 found.append(TableChange(ChangeKind.LOST, source, text))
             if key in outcome.cascades and not self._allow_cascades:
-                text = _cascade(outcome.cascades[key], source)
+                text = cascade_text(outcome.cascades[key], source)
                 found.append(TableChange(ChangeKind.LOST, source, text))
             found.append(TableChange(ChangeKind.ALTERED, source))
         return found
@@ -450,7 +463,11 @@ class WatchedTables:
             raise ValueError(
                 f"table {source} at scn {position}: {error}; {self._repair([source], position)}"
             ) from error
-        return replace(layout, table=self._one(layout.table))
+        hides_values = self._hides_values(source)
+        return replace(layout, table=self._one(layout.table), hides_values=hides_values)
+
+    def _shown(self, text: str, sources: Iterable[str]) -> str:
+        return shown(without_values(text) if any(map(self._hides_values, sources)) else text)
 
     def _repair(self, sources: Sequence[str], position: int) -> str:
         later = {self._history.next_change(self.names.keys[name], position) for name in sources}
@@ -472,18 +489,3 @@ def shown(text: str) -> str:
     """Return a statement for a message: short, and without passwords."""
     hidden = _SECRET.sub(r"\1'…'", text)
     return hidden if len(hidden) <= _MOST_SHOWN else f"{hidden[:_MOST_SHOWN]}…"
-
-
-def _lost(what: str, source: str) -> str:
-    return (
-        f"{what} changed the rows of {source} without logging them; seed the consumers again, and "
-        "then let capture continue"
-    )
-
-
-def _cascade(rule: str, source: str) -> str:
-    return (
-        f"a foreign key of {source} is ON {rule}: rows that it changes are not in the log of this "
-        "server; make it RESTRICT, or set allow_cascades = true to capture the table without "
-        "those changes"
-    )

@@ -30,8 +30,10 @@ from databus.client.spark.verify.report import (
     keys_of,
     read_report,
 )
+from databus.client.spark.verify.source_table import open_source_table
 from databus.client.spark.verify.table_shape import Row, shape_of
 from databus.client.spark.verify.texts import double_text
+from databus.conf.settings import PhysicalSourceSettings
 from databus.schemas.errors import SettingsError
 from databus.schemas.table import Column, Table
 
@@ -263,3 +265,13 @@ def test_a_table_is_compared_by_its_key_and_in_columns_that_it_has() -> None:
         shape_of(ORDERS, ["x"])
     with pytest.raises(SettingsError, match="no primary key"):
         shape_of(Table("shop.log", (Column("line", "text", 0),)))
+
+
+def test_a_table_with_protected_columns_is_not_compared_or_repaired() -> None:
+    entry = {"tables": ["shop.orders"], "exclude": ["note"]}
+    settings = PhysicalSourceSettings(
+        name="shop", uri="mysql://me@db", sources=("shop.orders",), columns=(entry,)
+    )
+    text = "shop.orders: `columns` in the settings protects some of its columns"
+    with pytest.raises(SettingsError, match=text), open_source_table(settings, "shop.orders"):
+        pass

@@ -6,7 +6,7 @@ from datetime import UTC
 from types import SimpleNamespace
 from typing import Any
 
-from databus.conf.canal_settings import CanalSettings
+from databus.conf.doors.canal_settings import CanalSettings
 from databus.conf.source_names import NamedTable, SourceNames
 from databus.daemon.fair_queue import FairQueue
 from databus.relay.monitoring.clients import Caller

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from databus.conf.canal_settings import CanalSettings
+from databus.conf.doors.canal_settings import CanalSettings
 from databus.relay.serving.canal.protocol.passwords import Login, hash_of, read_login, scramble
 from databus.schemas.errors import SettingsError
 

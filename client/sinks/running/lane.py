@@ -148,9 +148,9 @@ class Lane:
         self.retry()
         return shown.change
 
-    def stop(self, *, must_finish: bool) -> None:
-        """Ask the thread to end, with `must_finish` after a last attempt to write what it holds."""
-        self._must_finish, self._stopping = must_finish, True
+    def stop(self) -> None:
+        """Ask the thread to end, after a last attempt to write what it holds."""
+        self._stopping = self._must_finish = True
         self._given.put(None)
         self._woken.set()
 

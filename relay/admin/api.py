@@ -322,7 +322,7 @@ class RelayApi:
     async def definitions(self, call: Call) -> DefinitionsView:
         """Return the definitions of a physical source's tables over time."""
         source, folder = self._find(call), self._relay.settings.data_dir
-        return await asyncio.to_thread(definitions_view, source, folder, call.query.have)
+        return await asyncio.to_thread(definitions_view, source, folder, call)
 
     async def history(self, call: Call) -> History:
         """Return the history of a physical source."""

@@ -450,6 +450,9 @@ class RelayApi:
         report: ClientReport = call.body
         if report.id != call.path["id"]:
             raise InvalidParameterError("id", report.id, f"the id in the path, {call.path['id']!r}")
+        known = self._relay.monitor.clients.get(report.id)
+        for key in known.streams if known else ():
+            call.peer.check_read(*self._names_of(key))
         now_s, at = self._now_s(), self._at()
         caller = Caller(report.id, call.peer.address, call.peer.agent)
         client = self._relay.monitor.clients.reported(caller, report, now_s)

@@ -45,7 +45,7 @@ def keys(recorder: Recorder) -> list[int]:
 class Failing:
     """Fails while it is told to, or at one row."""
 
-    def __init__(self, error: Callable[[], Exception], row: int | None = None) -> None:
+    def __init__(self, error: Callable[[], BaseException], row: int | None = None) -> None:
         self.is_on = True
         self.tries: list[list[int]] = []
         self._error, self._row = error, row
@@ -121,6 +121,21 @@ def test_a_target_that_is_away_gets_everything_when_it_is_back() -> None:
         wait_until(lambda: stream.stored[-1:] == [5])
         wait_until(lambda: feed.state is SinkState.RUNNING)
     assert keys(recorder) == [1, 2, 3, 4, 5]
+
+
+def test_what_would_end_the_program_is_an_error_like_any_other() -> None:
+    failing = Failing(lambda: SystemExit("cannot go on"))
+    recorder = Recorder(fails=failing)
+    stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, 4)))
+    with running(plan_of(recorder), stream) as feed:
+        wait_until(lambda: feed.status.trouble is not None)
+        trouble = feed.status.trouble
+        assert trouble is not None
+        assert "SystemExit: cannot go on" in trouble.problem
+        failing.is_on = False
+        feed.retry()
+        wait_until(lambda: stream.stored[-1:] == [3])
+    assert keys(recorder) == [1, 2, 3]
 
 
 def test_a_row_that_is_refused_stops_the_sink_with_its_place_until_somebody_retries() -> None:

@@ -166,6 +166,7 @@ class Lane:
             self._until_done(self._ensure_open)
             while not self._stopping:
                 self._take()
+            self._take_rest()
             if self._must_finish and self._pieces and self._shown is None:
                 self._until_done(self._write_all)
         except BaseException as error:
@@ -186,6 +187,14 @@ class Lane:
             self._rule.took(len(piece.changes), self._clock())
         if self._pieces and (piece is None or self._rule.due_in_s(self._clock()) == 0):
             self._until_done(self._write_all)
+
+    def _take_rest(self) -> None:
+        """Take what was given before the end."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                piece = self._given.get_nowait()
+                if piece is not None:
+                    self._pieces.append(piece)
 
     def _until_done(self, act: Callable[[], None]) -> None:
         """Repeat until it succeeds, or the lane ends."""

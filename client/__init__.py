@@ -20,18 +20,44 @@ if TYPE_CHECKING:
     from databus.client.dead_letters import DeadLetterFile
     from databus.client.dispatcher.data_window import DataWindow
     from databus.client.dispatcher.partition_listener import PartitionListener
+    from databus.schemas.errors import (
+        CheckpointError,
+        ConsumerError,
+        DatabusError,
+        OtherLogError,
+        PlaceNotFoundError,
+        RowError,
+        SchemaError,
+        ScnNotFoundError,
+        ServerError,
+        SettingsError,
+        UnauthorizedError,
+        UnknownSourceError,
+    )
 
 __all__ = [
+    "CheckpointError",
     "Consumer",
+    "ConsumerError",
     "DataEvent",
     "DataWindow",
     "DatabusClient",
+    "DatabusError",
     "DdlEvent",
     "DeadLetterFile",
     "Op",
+    "OtherLogError",
     "PartitionListener",
+    "PlaceNotFoundError",
     "Result",
+    "RowError",
+    "SchemaError",
+    "ScnNotFoundError",
+    "ServerError",
+    "SettingsError",
     "StatementEvent",
+    "UnauthorizedError",
+    "UnknownSourceError",
 ]
 
 _HOMES = {
@@ -45,6 +71,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_HOMES.get(name, 'consumer')}")
+    home = f"{__name__}.{_HOMES.get(name, 'consumer')}"
+    module = import_module("databus.schemas.errors" if name.endswith("Error") else home)
     globals()[name] = found = getattr(module, name)
     return found

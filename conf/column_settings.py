@@ -106,6 +106,22 @@ def check_columns(
             raise ValueError(f"columns: {text!r} is no table among `sources`{hint}")
 
 
+def columns_of(
+    columns: Sequence[ColumnSettings], tables: Sequence[str]
+) -> tuple[ColumnSettings, ...]:
+    """Return what the entries say of some tables, so that `check_columns` finds each of them."""
+    found = []
+    for entry in columns:
+        texts = [one for one in entry.tables if one.startswith("!") or _has(one, tables)]
+        if any(not one.startswith("!") for one in texts):
+            found.append(entry.model_copy(update={"tables": tuple(texts)}))
+    return tuple(found)
+
+
+def _has(text: str, tables: Sequence[str]) -> bool:
+    return any(map(NamePatterns([text]).may_match, tables))
+
+
 def check_masks(
     columns: Sequence[ColumnSettings], key_file: Path | None, on_statement: str
 ) -> None:

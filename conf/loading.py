@@ -76,10 +76,19 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
         return f"{key} is missing"
     if problem["type"] == "extra_forbidden":
         return f"{key} is not a setting{_hint(problem['loc'], model)}"
-    rule = problem["msg"].removeprefix("Value error, ")
+    rule = _rule(problem)
     value = without_password(repr(problem["input"]))
     # Whole tables of a file say less than the rule, which names what is wrong in them.
     return f"{key}: {rule}" if len(value) > _MOST_SHOWN else f"{key} = {value}: {rule}"
+
+
+def _rule(problem: Any) -> str:
+    """Return what a value must be, in TOML's words."""
+    if problem["type"] == "too_short":
+        return f"give at least {problem['ctx']['min_length']}"
+    if problem["type"] == "tuple_type":
+        return 'give a list, as in ["…"]'
+    return str(problem["msg"]).removeprefix("Value error, ")
 
 
 def _hint(place: tuple[Any, ...], model: type[BaseModel]) -> str:

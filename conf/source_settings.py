@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 from pydantic.json_schema import SkipJsonSchema
 
 from databus.conf.addresses import has_password
-from databus.conf.column_settings import ColumnSettings, check_columns, check_masks
+from databus.conf.column_settings import ColumnSettings, check_columns, check_masks, columns_of
 from databus.conf.model import Settings, SizeBytes, SourceStart
 from databus.conf.patterns import NamePatterns, escaped, is_pattern, unescaped
 from databus.conf.source_names import NamedTable, SourceNames, pattern_problems, source_problems
@@ -458,7 +458,10 @@ class PhysicalSourceSettings(Settings):
         listed = [source for source in self.sources if not _is_pattern(source)]
         chosen = [source for source in listed if _named(source).name in names]
         found = [escaped(name) for name in self._found if name in names]
-        return self.with_found(()).model_copy(update={"sources": (*chosen, *found)})
+        tables = [one.table for one in self.named_tables if one.name in names]
+        columns = columns_of(self.columns, tables)
+        update = {"sources": (*chosen, *found), "columns": columns}
+        return self.with_found(()).model_copy(update=update)
 
     @field_validator("uri")
     @classmethod

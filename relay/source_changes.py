@@ -69,6 +69,8 @@ class SourceChanges:
         Called by its capture thread, which connects again then. Raises SettingsError, RingError.
         """
         tables = new.tables
+        if not tables:
+            return
         with self._lock:
             settings = self._relay.physical_sources[name].settings
             others = self._relay.catalog.ids.keys() - settings.source_names

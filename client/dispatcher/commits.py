@@ -6,6 +6,7 @@ the end of a bootstrap) moves the checkpoint, too, but never past a window that 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from databus.schemas.checkpoint import Checkpoint
@@ -19,7 +20,7 @@ class Commits:
     def __init__(self, *, is_automatic: bool) -> None:
         """With `is_automatic` a window is committed by passing it."""
         self._is_automatic = is_automatic
-        self._yielded: list[tuple[int, Made]] = []  # and not committed, the oldest first
+        self._yielded: deque[tuple[int, Made]] = deque()  # and not committed, the oldest first
         self._number = 0  # of the newest window that was yielded
         self._behind: Made | None = None  # of what was passed after it
 
@@ -54,7 +55,7 @@ class Commits:
         found = None
         wanted = self._number if number is None else number
         while self._yielded and self._yielded[0][0] <= wanted:
-            found = self._yielded.pop(0)[1]
+            found = self._yielded.popleft()[1]
         if found is not None and not self._yielded and self._behind is not None:
             found, self._behind = self._behind, None
         return found

@@ -25,10 +25,19 @@ def into(row_type: type[Made], row: Mapping[str, Any], source: str) -> Made:
         make: Make = _maker(row_type)  # type: ignore[arg-type]  # a class is hashable
         made: Made = make(row)
     except (LookupError, ValueError) as error:
-        column = str(error.args[0]) if isinstance(error, KeyError) else "?"
-        problem = "has no value in the row" if isinstance(error, KeyError) else str(error)
+        column, problem = _explain(error)
         raise RowError(source, column, f"{problem}: {row_type.__qualname__} needs it") from error
     return made
+
+
+def _explain(error: Exception) -> tuple[str, str]:
+    """Return the columns that are wrong, and why."""
+    if isinstance(error, KeyError):
+        return str(error.args[0]), "has no value in the row"
+    if callable(errors := getattr(error, "errors", None)):  # of pydantic
+        found = {".".join(map(str, one["loc"])) or "?": one["msg"] for one in errors()}
+        return ", ".join(found), "; ".join(dict.fromkeys(found.values()))
+    return "?", str(error)
 
 
 @lru_cache(maxsize=256)

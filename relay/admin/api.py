@@ -322,7 +322,7 @@ class RelayApi:
     async def definitions(self, call: Call) -> DefinitionsView:
         """Return the definitions of a physical source's tables over time."""
         source, folder = self._find(call), self._relay.settings.data_dir
-        return await asyncio.to_thread(definitions_view, source, folder, call.query.have)
+        return await asyncio.to_thread(definitions_view, source, folder, call)
 
     async def history(self, call: Call) -> History:
         """Return the history of a physical source."""
@@ -450,6 +450,9 @@ class RelayApi:
         report: ClientReport = call.body
         if report.id != call.path["id"]:
             raise InvalidParameterError("id", report.id, f"the id in the path, {call.path['id']!r}")
+        known = self._relay.monitor.clients.get(report.id)
+        for key in known.streams if known else ():
+            call.peer.check_read(*self._names_of(key))
         now_s, at = self._now_s(), self._at()
         caller = Caller(report.id, call.peer.address, call.peer.agent)
         client = self._relay.monitor.clients.reported(caller, report, now_s)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from databus.daemon.http.openapi import ApiModel, Scn
+from databus.daemon.http.openapi import ApiModel, Call, Scn
+from databus.relay.admin.page_parts.admins import check_admin
 from databus.relay.capture.standby.definitions import read_definitions
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.sources.kind import history_path
@@ -27,8 +28,15 @@ class DefinitionsView(ApiModel):
     text: str | None = Field(description="One line of JSON a record; None = as the caller has it")
 
 
-def definitions_view(source: PhysicalSource, data_dir: Path, have: str) -> DefinitionsView:
-    """Return the definitions of a physical source's tables. Reads a file."""
+def definitions_view(source: PhysicalSource, data_dir: Path, call: Call) -> DefinitionsView:
+    """Return the definitions of a physical source's tables. Reads a file.
+
+    They have the names, labels and defaults of columns that `columns` protects, too: then they are
+    for admins. Raises ForbiddenError.
+    """
+    have: str = call.query.have
+    if source.settings.columns:
+        check_admin(call.peer)
     path = history_path(source.settings, data_dir)
     found = read_definitions(path, lambda: source.ring.max_scn, have)
     return DefinitionsView(

@@ -94,6 +94,8 @@ class WindowEncoder:
         What was in force before the first reading is no version of the windows after it.
         """
         self._acknowledged_scns = frozenset(acknowledged_scns)
+        self.registers_versions = True
+        """False: windows are only looked at, and versions that they make are forgotten."""
         self._current: dict[str, TableEncoder] = {}  # by the table's name in its database
         self._left_out: frozenset[str] = frozenset()  # by the table's name in its database
         # Versions made by the current window; registered before it is published.
@@ -191,7 +193,7 @@ class WindowEncoder:
 
     def settle(self) -> None:
         """Register the versions made by a window, before it is published."""
-        if self._made:
+        if self._made and self.registers_versions:
             # No compatibility check: rows must be captured whatever was altered.
             made = [(version.source, version.text, version.start_scn) for version in self._made]
             self._registry.register_unchecked(made)

@@ -15,6 +15,7 @@ from databus.conf.settings import (
     RelaySettings,
     Settings,
 )
+from databus.conf.sink_settings import SinksSettings
 from databus.daemon.tls import client_context, server_context
 from databus.daemon.tokens import make_access, read_token
 from databus.relay.log.archive.store import ArchiveStore
@@ -37,7 +38,8 @@ def check_what_is_named(settings: Settings) -> None:
                 # Kinds name the source where they know more than its settings.
                 where = f"physical source {source.name}: "
                 raise SettingsError(where + str(error).removeprefix(where)) from error
-    access = {BootstrapSettings: "relay_access", ClientSettings: "access"}.get(type(settings))
+    named = {BootstrapSettings: "relay_access", ClientSettings: "access", SinksSettings: "access"}
+    access = named.get(type(settings))
     if access is not None:
         read_token(getattr(settings, access))
         client_context(getattr(settings, access).tls_ca)
@@ -65,6 +67,8 @@ def _values(settings: BaseModel, place: str) -> Iterator[tuple[str, Any]]:
 
 
 def _path_problem(name: str, path: Path) -> str:
+    if name == "dead_letters":
+        return ""  # made with the first one
     if not name.endswith("dir"):
         return "" if path.is_file() else "there is no such file"
     # A folder is made where it is missing, but for that of schemas, which somebody writes.

@@ -7,6 +7,7 @@ source with the same key, whether the change log or a table scan has them.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -22,6 +23,8 @@ REDACTED = "redacted"
 MIN_KEY_CHARS = 16
 _HASH_CHARS = 64
 _KEY_ID_CHARS = 8
+
+_LABELLED = re.compile(r"(enum|set)\b", re.IGNORECASE)  # types that list all values
 
 ChangeValue = Callable[[Any], Any]  # a value to what stands for it
 
@@ -79,7 +82,8 @@ class Mask:
             masked = _text_column(column, dialect, _HASH_CHARS)
             return replace(masked, nullable=nullable, mask=f"{self.text}:{self.key.id}")
         if self.text == "redact":
-            redacted = column if nullable else _text_column(column, dialect, len(REDACTED))
+            is_kept = nullable and not _LABELLED.match(column.sql_type)
+            redacted = column if is_kept else _text_column(column, dialect, len(REDACTED))
             return replace(redacted, nullable=nullable, mask=self.text)
         shortened = _text_column(column, dialect, self._length)
         return replace(shortened, nullable=nullable, mask=self.text)

@@ -168,7 +168,10 @@ class TablesFoundError(Exception):
     """Patterns match tables that are not captured; read again with them. Never leaves the relay."""
 
     def __init__(self, tables: Iterable[str], *, are_whole: bool = False) -> None:
-        """`are_whole`: all rows that the tables ever had are in the log that follows."""
+        """`are_whole`: all rows that the tables ever had are in the log that follows.
+
+        Without tables: one was made that cannot be captured, and the next opening warns of it.
+        """
         self.tables, self.are_whole = tuple(tables), are_whole
         super().__init__(f"new tables: {', '.join(self.tables)}")
 

@@ -71,8 +71,8 @@ class TableView:
         """Return a row change without the statement's comment, which may have any value in it."""
         before = None if change.before is None else self.row(change.before)
         notes = None if change.notes is None else self._notes(change.notes)
-        table, row = self.table, self.row(change.row)
-        return replace(change, table=table, row=row, before=before, comment=None, notes=notes)
+        row = self.row(change.row)
+        return RowChange(self.table, change.op, row, before, None, notes, change.scn)
 
     def alteration(self, change: TableChange, before: TableView | None) -> TableChange:
         """Return what a statement did to the captured values of the rows at rest.

@@ -32,6 +32,20 @@ def test_the_choice_stays_with_settings_that_are_made_of_them() -> None:
         assert (copy.columns, copy.mask_key_file) == (found.columns, Path("/key"))
 
 
+def test_settings_of_some_tables_have_the_entries_of_those_alone_and_are_valid() -> None:
+    entries = (entry("shop.users"), entry("crm.*", "!crm.log"), entry("crm.lead", "shop.users"))
+    whole = settings(*entries, sources=["shop.*", "crm.*"])
+    found = whole.with_found(["shop.users", "shop.orders", "crm.log"])
+    assert found.only([]).columns == ()
+    assert found.only(["shop.orders"]).columns == ()
+    users = found.only(["shop.users", "shop.orders"])
+    assert [one.tables for one in users.columns] == [("shop.users",), ("shop.users",)]
+    assert PhysicalSourceSettings.model_validate(users.model_dump()).columns == users.columns
+    both = found.only(["shop.users", "crm.log"])
+    assert both.columns[1].tables == ("crm.*", "!crm.log")
+    assert not both.protects("crm.log")
+
+
 @pytest.mark.parametrize(
     ("columns", "more", "text"),
     [

@@ -20,6 +20,14 @@ from databus.conf.settings import (
     ServerAccessSettings,
     Settings,
 )
+from databus.conf.sink_settings import (
+    FailureRuleSettings,
+    FailureSettings,
+    FlushSettings,
+    SinkSettings,
+    SinksSettings,
+    SinkTableSettings,
+)
 from databus.schemas.errors import SettingsError
 from tools.repository import ROOT
 
@@ -27,6 +35,7 @@ CONF = ROOT / "conf"
 RELAY = CONF / "relay.toml"
 CLIENT = CONF / "client.toml"
 BOOTSTRAP = CONF / "bootstrap.toml"
+SINK = CONF / "sink.toml"
 
 
 def test_the_commented_examples_are_good_settings() -> None:
@@ -51,6 +60,12 @@ def test_the_commented_examples_are_good_settings() -> None:
         (BOOTSTRAP, BootstrapHttpSettings),
         (BOOTSTRAP, BackOffSettings),
         (BOOTSTRAP, ServerAccessSettings),
+        (SINK, SinksSettings),
+        (SINK, SinkSettings),
+        (SINK, SinkTableSettings),
+        (SINK, FlushSettings),
+        (SINK, FailureSettings),
+        (SINK, FailureRuleSettings),
     ],
 )
 def test_the_commented_examples_name_every_setting(example: Path, model: type[Settings]) -> None:
@@ -60,7 +75,7 @@ def test_the_commented_examples_name_every_setting(example: Path, model: type[Se
         for name in model.model_fields
         if not re.search(rf"\b{name}\b( =|\])", text)
         # What blocks or a list in the file become.
-        and name not in ("physical_sources", "standby_uris")
+        and name not in ("physical_sources", "standby_uris", "sinks", "tables")
     ]
     assert missing == []
 
@@ -78,6 +93,11 @@ def test_what_the_examples_call_a_default_is_the_default() -> None:
     )
     assert pair == only_required
     assert pair.http.port == 11116
+    sinks = load_settings(SINK, SinksSettings)
+    assert sinks == SinksSettings(data_dir=sinks.data_dir, relays=sinks.relays, sinks=sinks.sinks)
+    sink = sinks.sinks[0]
+    given = {"name": sink.name, "kind": sink.kind, "sources": sink.sources}
+    assert sink == SinkSettings(**given, options=sink.options, tables=sink.tables)
 
 
 def test_the_bootstrap_example_has_the_physical_sources_of_the_relays() -> None:

@@ -189,6 +189,8 @@ def test_what_cannot_be_captured_is_left_out_with_a_warning(
         run(f"CREATE TABLE other (id INT PRIMARY KEY, {cascade})", "INSERT INTO a VALUES (1)")
         wait_until(lambda: ids_of(url, f"{name}.a") == [1])
         assert list(relay.catalog.ids) == [f"{name}.a"]
+        shop = relay.physical_sources["shop"]
+        wait_until(lambda: any("other" in one for one in shop.capture.status.warnings))
         run("DROP TABLE child", "DROP TABLE other")
 
 

@@ -332,7 +332,7 @@ def test_a_source_of_another_database_gets_neither_the_ring_nor_the_name_of_one_
     [
         (("change", "shop", "--remove", "shop.z"), "shop does not list shop.z; it lists shop.a"),
         (("change", "shop", "--add", "other.a"), "other.a is listed in two physical sources"),
-        (("change", "shop", "--remove", "shop.a"), "should have at least 1 item"),
+        (("change", "shop", "--remove", "shop.a"), "give at least 1"),
         (("change", "none", "--add", "shop.b"), "unknown source"),
         (("add", "shop", "sqlite:x.db", "x.a"), "physical source shop is listed more than once"),
         (("add", "x", "mysql://u:hush@h:1", "x.a"), "it has a password in it"),

@@ -237,6 +237,18 @@ def test_without_a_word_about_the_pair_it_has_its_defaults_and_the_relays_databa
     assert pair.physical_sources == settings.physical_sources
 
 
+def test_a_pair_has_the_columns_settings_of_the_tables_that_the_relay_knows() -> None:
+    columns = [{"tables": ["shop.users"], "exclude": ["email"]}]
+    source = SOURCE | {"sources": ["shop.*"], "columns": columns}
+    settings = relay_settings(physical_sources=[source])
+    (nothing,) = pair_settings(settings).physical_sources
+    assert (nothing.source_names, nothing.columns) == ([], ())
+    found = settings.physical_sources[0].with_found(["shop.users"])
+    known = settings.model_copy(update={"physical_sources": (found,)})
+    (one,) = pair_settings(known).physical_sources
+    assert (one.source_names, one.columns) == (["shop.users"], found.columns)
+
+
 def test_what_the_relay_says_of_its_server_holds_for_the_pairs_server() -> None:
     http = {"host": "0.0.0.0", "reader_token_env": "READERS", "max_wait_ms": 5}
     settings = relay_settings(http=http, bootstrap={"port": 7, "chunk_rows": 3})

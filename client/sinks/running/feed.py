@@ -19,12 +19,15 @@ from databus.client.sinks.running.lane import Clock, Lane, Trouble
 from databus.client.sinks.running.plan import SinkPlan
 from databus.client.sinks.running.session import Ended, Session
 from databus.client.sinks.running.stream import SinkStream
+from databus.daemon.faults import is_transient
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.json import json_value
 
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.05
+_STOP_S = 20.0
+_PAUSE_S = 1.0
 _READING = "reading"  # the part of a sink that is no lane
 
 
@@ -95,10 +98,11 @@ class Feed:
         self._thread.start()
         self._ticker.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = _STOP_S) -> None:
         """End, after a last attempt to write what is held; wait for the threads.
 
-        A sink that calls it only asks for it.
+        A sink that calls it only asks for it. A sink that does not return is abandoned on its
+        thread, and logged.
         """
         if threading.current_thread().name.startswith(self._thread.name):
             threading.Thread(target=self.stop, name="databus-stop").start()
@@ -106,10 +110,14 @@ class Feed:
         self._is_ending = True
         self._go.set()
         self._again.set()
+        end_s = time.monotonic() + timeout_s
         while self._thread.is_alive():
+            if time.monotonic() > end_s:
+                log.error("%s: the sink has not returned; it is abandoned", self._plan.name)
+                break
             session = self._session
             if session is not None:
-                session.stop()  # again and again: an iteration may begin meanwhile
+                session.stop(timeout_s / 2)  # again and again: an iteration may begin meanwhile
             self._thread.join(_TICK_S)
         self._ended.set()
         if self._ticker.is_alive():
@@ -153,11 +161,13 @@ class Feed:
         with self._lock:
             if self._state is not SinkState.RUNNING:
                 return self._state
-            if self._reading_error or any(one.is_final for one in self._troubles.values()):
+            error = self._reading_error
+            is_final = error is not None and not is_transient(error)
+            if is_final or any(one.is_final for one in self._troubles.values()):
                 return SinkState.STOPPED
             if not self._go.is_set():
                 return SinkState.PAUSED
-            return SinkState.FAILING if self._troubles else SinkState.RUNNING
+            return SinkState.FAILING if error or self._troubles else SinkState.RUNNING
 
     @property
     def reached(self) -> Position | None:
@@ -221,7 +231,7 @@ class Feed:
         return ended
 
     def _take_error(self, error: Exception) -> None:
-        """Wait for a person: the client has tried what helps by itself."""
+        """Wait for a person, or a moment if the disk is full: else the client has tried enough."""
         if self._is_ending:
             return
         if not isinstance(error, DatabusError):
@@ -231,7 +241,7 @@ class Feed:
         with self._lock:
             self._reading_error = error
             self._alerts.failed(_READING, str(error), self._clock())
-        self._again.wait()
+        self._again.wait(_PAUSE_S if is_transient(error) else None)
         self._again.clear()
         with self._lock:
             self._reading_error = None
@@ -240,8 +250,11 @@ class Feed:
     def _tick(self) -> None:
         while not self._ended.wait(_TICK_S):
             session = self._session
-            if session is not None:
-                session.tick()
+            try:
+                if session is not None:
+                    session.tick()
+            except Exception:
+                log.exception("%s: a position may not be stored", self._plan.name)
             self.raise_alert()
 
     def raise_alert(self) -> None:

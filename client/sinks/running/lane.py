@@ -148,9 +148,9 @@ class Lane:
         self.retry()
         return shown.change
 
-    def stop(self, *, must_finish: bool) -> None:
-        """Ask the thread to end, with `must_finish` after a last attempt to write what it holds."""
-        self._must_finish, self._stopping = must_finish, True
+    def stop(self) -> None:
+        """Ask the thread to end, after a last attempt to write what it holds."""
+        self._stopping = self._must_finish = True
         self._given.put(None)
         self._woken.set()
 
@@ -166,9 +166,10 @@ class Lane:
             self._until_done(self._ensure_open)
             while not self._stopping:
                 self._take()
+            self._take_rest()
             if self._must_finish and self._pieces and self._shown is None:
                 self._until_done(self._write_all)
-        except Exception as error:
+        except BaseException as error:
             log.exception("%s: lane %d ended", self._plan.name, self.number)
             self._owner.failing(replace(self._trouble(error), is_final=True))
         finally:
@@ -187,6 +188,14 @@ class Lane:
         if self._pieces and (piece is None or self._rule.due_in_s(self._clock()) == 0):
             self._until_done(self._write_all)
 
+    def _take_rest(self) -> None:
+        """Take what was given before the end."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                piece = self._given.get_nowait()
+                if piece is not None:
+                    self._pieces.append(piece)
+
     def _until_done(self, act: Callable[[], None]) -> None:
         """Repeat until it succeeds, or the lane ends."""
         while not self._stopping or self._must_finish:
@@ -197,7 +206,7 @@ class Lane:
                 act()
             except _GoneBackError:
                 return
-            except Exception as error:
+            except BaseException as error:  # sys.exit() would only end this thread
                 self._close()
                 self._settle(error)
                 if self._stopping:
@@ -279,7 +288,7 @@ class Lane:
             self._owner.go_back(own)
             raise _GoneBackError
 
-    def _settle(self, error: Exception) -> None:
+    def _settle(self, error: BaseException) -> None:
         """Do what follows a failure: wait, set a row aside, look for it, or wait for a person."""
         verdict = self._failures.failed(error)
         trouble = self._trouble(error)
@@ -320,7 +329,7 @@ class Lane:
         while self._pieces and not self._pieces[0].changes:
             self._pass(1)
 
-    def _trouble(self, error: Exception) -> Trouble:
+    def _trouble(self, error: BaseException) -> Trouble:
         rows = sum(len(piece.changes) for piece in self._pieces)
         change = self._named(error)
         if change is None and (self._is_alone or rows == 1) and rows:
@@ -328,7 +337,7 @@ class Lane:
         problem = f"{type(error).__name__}: {error}"
         return Trouble(self.number, problem, self._failures.attempts, rows, change, error=error)
 
-    def _named(self, error: Exception) -> Change | None:
+    def _named(self, error: BaseException) -> Change | None:
         """Return the row that an error names, if it is one that the lane holds."""
         named = error.change if isinstance(error, SinkRefusedError) else None
         held = (one for piece in self._pieces for one in piece.changes)
@@ -359,7 +368,7 @@ class Lane:
         if sink is not None:
             try:
                 sink.close()
-            except Exception as error:
+            except BaseException as error:
                 log.warning("%s: closing the sink failed: %s", self._plan.name, error)
 
 

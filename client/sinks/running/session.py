@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,16 +18,16 @@ from typing import Protocol
 from databus.client.dispatcher.data_window import DataWindow, read_of
 from databus.client.events.data_event import StatementEvent
 from databus.client.sinks.contract import Change, Position, Sink
+from databus.client.sinks.rules.beginnings import beginning, is_new
 from databus.client.sinks.rules.changes import changes_of, placed
 from databus.client.sinks.rules.ending import Ending
 from databus.client.sinks.rules.failures import Then
-from databus.client.sinks.rules.known_changes import goes_back, is_new
 from databus.client.sinks.rules.orders import Scheduler
 from databus.client.sinks.running.lane import Clock, Lane, Piece, Trouble
 from databus.client.sinks.running.plan import SinkPlan
 from databus.client.sinks.running.shared_ring import RingClosedError, SharedRing
 from databus.client.sinks.running.stream import SinkStream
-from databus.schemas.errors import CheckpointError
+from databus.schemas.errors import CheckpointError, SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Session:
         self._ending = Ending(settings.until)
         self._why = Ended.STOPPED
         self._is_over = False
+        self._has_finished = threading.Event()  # everything that can be stored is stored
         self._storing = threading.Lock()
         self._stored: Position | None = None
         self._waiting: Place | None = None  # to be stored
@@ -105,29 +107,28 @@ class Session:
             own = self.lanes[0].wait_until_open()
             if self._is_over:
                 return self._why
-            if own is not None and len(self.lanes) == 1 and not goes_back(self._stored, own):
-                self._begin_at(own)
-            self._is_new = is_new(None if self._stored is None else self._stored.checkpoint)
-            for source in self._stream.sources:
-                self._scheduler.check(source)
+            self._begin(own)
+            self._check_sources()
             self._read()
         except RingClosedError:
             pass
         finally:
             self.stop()
             for lane in self.lanes:
-                lane.join(_JOIN_S)
+                lane.join()  # no other may write before it has ended
         return self._why
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = _JOIN_S) -> None:
         """End: lanes make a last attempt to write what they hold. Thread-safe, idempotent."""
         if not self._is_over:
             self._is_over = True
             for lane in self.lanes:
-                lane.stop(must_finish=self._why is not Ended.AGAIN)
+                lane.stop()
+            end_s = time.monotonic() + timeout_s
             for lane in self.lanes:
-                lane.join(_JOIN_S)
+                lane.join(max(0.0, end_s - time.monotonic()))
             self._store(must_store=True)
+            self._has_finished.set()
         self._ring.close()
         self._stream.end()
 
@@ -138,8 +139,7 @@ class Session:
         is_reached = self._ending.is_reached(self._stream.scn)
         self._store(must_store=is_reached)
         if is_reached:
-            for lane in self.lanes:
-                lane.flush_soon()
+            self._flush_soon()
             if self._ring.is_empty and self._waiting is None:
                 self._why = Ended.DONE
                 self._stream.end()
@@ -149,16 +149,29 @@ class Session:
         """The rows that are read and not durable yet."""
         return self._ring.held
 
-    def _begin_at(self, own: Position) -> None:
-        if own != self._stored:
-            self._stream.begin_at(own)
-            self._stored = own
+    def _begin(self, own: Position | None) -> None:
+        begin = beginning(self._stored, own if len(self.lanes) == 1 else None)
+        if begin is not None and begin != self._stored:
+            self._stream.begin_at(begin)
+            self._stored = begin
+        self._is_new = is_new(begin)
+
+    def _check_sources(self) -> None:
+        """Raise SettingsError for unique keys of the target that the settings would violate."""
+        for source in self._stream.sources:
+            self._scheduler.check(source)
+            if self._plan.settings.flush.compact and self._unique_keys_of(source):
+                raise SettingsError(
+                    f"flush.compact: the target of {source} has another unique key, and rows would "
+                    "be written in another order: set compact = false"
+                )
 
     def _read(self) -> None:
         with closing(self._stream.windows()) as windows:  # type: ignore[type-var]
             for window in windows:
                 self._watch.wait_while_held()
                 if self._is_over:
+                    self._has_finished.wait(2 * _JOIN_S)  # nothing is committed after the last one
                     return
                 is_past = self._ending.is_past(window)
                 if not is_past:
@@ -188,17 +201,27 @@ class Session:
             for at, part in enumerate(step.parts)
         ]
         if not parts:
-            self.done([self._ring.begin(place, 0)])
+            self.done([self._take_room(place, 0)])
         for at, (is_barrier, part) in enumerate(parts, 1):
             if is_barrier:
                 self._drain()
-            number = self._ring.begin(place if at == len(parts) else None, len(part.changes))
+            number = self._take_room(place if at == len(parts) else None, len(part.changes))
             self.lanes[part.lane].put(Piece(number, part.changes, part.changes[-1].position))
+
+    def _take_room(self, place: Place | None, rows: int) -> int:
+        """Begin an entry of the ring, as soon as there is room for it."""
+        size = max(rows, 1)  # also what has no rows takes memory
+        if not self._ring.has_room(size):
+            self._flush_soon()  # what lanes collect would be waited for
+        return self._ring.begin(place, size)
+
+    def _flush_soon(self) -> None:
+        for lane in self.lanes:
+            lane.flush_soon()
 
     def _drain(self) -> None:
         """Wait until everything that was given to lanes is durable."""
-        for lane in self.lanes:
-            lane.flush_soon()
+        self._flush_soon()
         self._ring.wait_until_empty()
 
     def _warn_of_unlogged_rows(self, window: DataWindow) -> None:
@@ -228,8 +251,10 @@ class Session:
 
     def opened(self, sink: Sink) -> None:
         """Take note of the unique keys of the target."""
-        keys = {name: self._plan.unique_keys(sink, name) for name in self._stream.sources}
-        self._unique_keys = keys
+        settings = self._plan.settings
+        if settings.order == "row" or settings.flush.compact:
+            names = self._stream.sources
+            self._unique_keys = {name: self._plan.unique_keys(sink, name) for name in names}
 
     def wrote(self, changes: Sequence[Change]) -> None:
         """Take note of changes that are durable."""
@@ -264,6 +289,7 @@ class Session:
         )
         self._why = Ended.AGAIN
         self._is_over = True
+        self._has_finished.set()
         self._ring.close()
         self._stream.end()
 

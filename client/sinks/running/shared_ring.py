@@ -28,10 +28,16 @@ class SharedRing(Generic[Place]):
         with self._changed:
             return self._ring.held
 
+    def has_room(self, size: int) -> bool:
+        """Whether `begin` would not wait now."""
+        with self._changed:
+            return self._ring.has_room(size)
+
     def begin(self, position: Place | None, size: int = 1) -> int:
         """Take an entry as soon as there is room; raise RingClosedError when the ring is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._ring.has_room(size))
+            while not self._is_closed and not self._ring.has_room(size):
+                self._changed.wait()
             self._check()
             return self._ring.begin(position, size)
 

@@ -12,7 +12,7 @@ from databus.client.machines.server_set import Servers
 from databus.conf.patterns import NamePatterns, is_pattern, unescaped
 from databus.conf.settings import ClientSettings
 from databus.daemon.credentials import ServerAccess
-from databus.daemon.http.client import FAILURES, HttpClient, Response
+from databus.daemon.http.client import FAILURES, HttpClient
 from databus.daemon.tokens import read_token
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, NoAnswerError, SettingsError
@@ -57,23 +57,25 @@ class RelayLook:
                 problems.append(f"{url}: {error}")
         raise NoAnswerError(", ".join(self._relays()), "; ".join(problems) or "no relay is known")
 
-    def beginning(self, sources: Sequence[str]) -> Checkpoint | None:
-        """Return the checkpoint after which a relay has all changes of these sources.
+    def oldest_scn(self, sources: Sequence[str]) -> int | None:
+        """Return the SCN of the oldest window that a relay has of these sources.
 
-        None if no relay answers, or if none has them.
+        All their changes since then are there; since they are captured, if it still has that.
+        0: it has everything. None if no relay answers, or if none has them.
         """
+        parameters = {
+            Parameter.SOURCES: ",".join(sources),
+            Parameter.CHECKPOINT: Checkpoint.at(0).to_json(),
+            Parameter.SIZE: str(_PROBE_BYTES),
+            Parameter.EVENT_VERSION: "2",
+            Parameter.WAIT_MS: "0",
+        }
         for url in self._relays():
             with closing(self._client(url)) as client, suppress(*FAILURES):
-                answer = _stream(client, sources, Checkpoint.at(0))
-                if answer.status == OK:
-                    return Checkpoint.at(0)
+                answer = client.get("/stream", parameters)
                 oldest = answer.headers.get(Header.OLDEST_SCN, "")
-                if not oldest.isdecimal():
-                    continue
-                # Behind the SCN since which they are captured, or with the oldest window there is.
-                for begin in (Checkpoint.at(int(oldest) - 1), Checkpoint.flexible()):
-                    if _stream(client, sources, begin).status == OK:
-                        return begin
+                if answer.status == OK or oldest.isdecimal():
+                    return 0 if answer.status == OK else int(oldest)
         return None
 
     def _client(self, url: str) -> HttpClient:
@@ -92,18 +94,6 @@ class RelayLook:
     def _take(self, servers: Servers) -> None:
         with self._lock:
             self._servers = servers
-
-
-def _stream(client: HttpClient, sources: Sequence[str], checkpoint: Checkpoint) -> Response:
-    """Return the answer to who would read sources from a position on."""
-    parameters = {
-        Parameter.SOURCES: ",".join(sources),
-        Parameter.CHECKPOINT: checkpoint.to_json(),
-        Parameter.SIZE: str(_PROBE_BYTES),
-        Parameter.EVENT_VERSION: "2",
-        Parameter.WAIT_MS: "0",
-    }
-    return client.get("/stream", parameters)
 
 
 def chosen(

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from databus.client.sinks.contract import Position
+from databus.client.sinks.rules.beginnings import with_own
 from databus.daemon.files import FileHeldError, make_folder, open_locked, replace_file
 from databus.daemon.guarded_files import content_of
 from databus.schemas.checkpoint import Checkpoint
@@ -77,8 +79,14 @@ class SinkCheckpoints:
     same position: rows that a new one had before it are missing in the target, which is logged.
     """
 
-    def __init__(self, file: PositionFile, sink: str) -> None:
-        self._file, self._sink = file, sink
+    def __init__(
+        self,
+        file: PositionFile,
+        sink: str,
+        own: Callable[[str], Position | None] = lambda _source: None,
+    ) -> None:
+        """`own` returns the position that the target has now, if it keeps one."""
+        self._file, self._sink, self._own = file, sink, own
 
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
         """Return the stored checkpoint, or None."""
@@ -97,6 +105,7 @@ class SinkCheckpoints:
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
         """Save durably; raise CheckpointError."""
+        checkpoint = with_own(checkpoint, self._own(name))
         self._file.save(StoredPosition(self._sink, name, tuple(sources), checkpoint))
 
 

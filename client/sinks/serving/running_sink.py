@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from databus.client.client import DatabusClient
 from databus.client.sinks.contract import Position
-from databus.client.sinks.rules.known_changes import known_scn, known_up_to
+from databus.client.sinks.rules.beginnings import known_scn, with_known
 from databus.client.sinks.running.feed import Feed, FeedStatus, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan
 from databus.client.sinks.running.stream import ClientStream
@@ -55,7 +55,7 @@ class RunningSink:
         self.problem = ""  # why it is not known what it reads
         own = client_settings(settings, plan.settings)
         self._positions = positions
-        self._store = SinkCheckpoints(positions, plan.name)
+        self._store = SinkCheckpoints(positions, plan.name, self._own)
         self._client = DatabusClient(settings=own, checkpoints=self._store)
         self._look = RelayLook(own)
         self._on_alert, self._look_every_s = on_alert, look_every_s
@@ -102,6 +102,11 @@ class RunningSink:
         """How each of its feeds is."""
         return [feed.status for feed in self.feeds]
 
+    def _own(self, physical: str) -> Position | None:
+        with self._lock:
+            feed = self._feeds.get(physical)
+        return None if feed is None else feed.reached
+
     def _watch(self) -> None:
         while True:
             try:
@@ -109,6 +114,9 @@ class RunningSink:
                 self._tell("")
             except DatabusError as error:
                 self._tell(str(error))
+            except Exception as error:  # the next look may be better, and the feeds go on
+                log.exception("%s: looking for sources failed", self.plan.name)
+                self._tell(repr(error))
             if self._ending.wait(self._look_every_s):
                 return
 
@@ -140,19 +148,17 @@ class RunningSink:
         the changes of the other sources up to where it was. Transactions stay whole.
         """
         new = [name for name in names if name not in stream.sources]
-        begin = self._look.beginning(new)
+        oldest = self._look.oldest_scn(new)
         feed = self._feeds[physical]
-        if begin is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, begin):
+        if oldest is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, oldest):
             return  # later: it has not come so far yet
         feed.stop()
         stored = stream.load()
         assert stored is not None
         log.info("%s: reads %s from its first change on", self.plan.name, ", ".join(new))
-        if begin.is_flexible:
-            text = "%s: of %s only the changes that the relay has are read"
-            log.warning(text, self.plan.name, ", ".join(new))
-        known = known_up_to(stored.scn, stream.sources, feed.reached)
-        self._begin(physical, names, Position(physical, begin.with_extra(**known)))
+        # The relay finds the place: since when all of these sources are captured.
+        begin = with_known(Checkpoint.flexible(), stored.scn, stream.sources)
+        self._begin(physical, names, Position(physical, begin))
 
     def _begin(self, physical: str, names: tuple[str, ...], begin: Position | None = None) -> None:
         stream = ClientStream(self._client, self._store, physical, names, physical)
@@ -164,9 +170,9 @@ class RunningSink:
         feed.start()
 
 
-def _is_behind(stream: ClientStream, begin: Checkpoint) -> bool:
-    """Whether the stored position is at a place or behind it, and not on the way back to one."""
+def _is_behind(stream: ClientStream, oldest: int) -> bool:
+    """Whether nothing lies between a window and the stored position, which is on no way back."""
     stored = stream.load()
     if stored is None or stored.checkpoint.is_bootstrap:
         return False
-    return stored.scn >= max(begin.window_scn, known_scn(stored.checkpoint))
+    return stored.scn >= max(oldest - 1, known_scn(stored.checkpoint))

@@ -136,6 +136,7 @@ class OverlapSearch:
         tables = [settings.names.table_of(name) for name in self._stops.stops]
         source.leave_out(tables)
         encoder.leave_out(tables)
+        encoder.registers_versions = False  # the other server may not be read at all
         source.write_with(encoder)
         return source
 

@@ -60,6 +60,7 @@ from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,
     Start,
+    end_scn,
     start_at_setting,
 )
 from databus.relay.sources.mysql.server.variables import (
@@ -361,12 +362,12 @@ class MysqlSource(Source):
         self._check_server(variables, catalog)
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         must_exist = self._history.asked_for
+        files, open_dump = catalog.needed_log_files(), self._open_dump_to_scan(is_mariadb)
         names, more = watched_names(catalog, self._settings, must_exist, fold_case, self._stop_on)
         facts = read_facts(catalog, variables, self._sources)
         filtered = filter_problems(self._sources, facts.filters, fold_case=fold_case)
         self._stop_on(filtered or [replication_problem(variables, facts.replication)])
         dialect = dialect_of(catalog, self._settings, is_mariadb=is_mariadb)
-        files, open_dump = catalog.needed_log_files(), self._open_dump_to_scan(is_mariadb)
         succession = self._take_turn(catalog, files, after_scn)
         start, identities = self._start(after_scn, files, is_mariadb)
         is_first = identities is None  # there is no earlier log to compare with
@@ -386,6 +387,7 @@ class MysqlSource(Source):
             ask=partial(versions_after, catalog, names, scan),
             left_out=self._left_out,
             hides_values=settings.protects,
+            matched_scn=end_scn(files, epoch),
         )
         hours, at = settings.purge_warning_hours, str(start)
         self._findings = findings_of(facts, tables.tables(), at, hours, more)

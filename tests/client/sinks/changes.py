@@ -64,6 +64,7 @@ class ListedStream:
         self.scn = -1
         self.begun_at: list[int] = []
         self._fails = 0
+        self._is_open = False
 
     @property
     def sources(self) -> Sequence[str]:
@@ -89,13 +90,17 @@ class ListedStream:
         self.begun_at.append(after)
         self.scn = max(self.scn, after)
         self._news = queue.Queue()
-        for one in list(self._windows):
-            if one.scn > after:
-                yield self._committing(one)
-                self.scn = one.scn
-        while (new := self._news.get()) is not None:
-            yield self._committing(new)
-            self.scn = new.scn
+        self._is_open = True
+        try:
+            for one in list(self._windows):
+                if one.scn > after:
+                    yield self._committing(one)
+                    self.scn = one.scn
+            while (new := self._news.get()) is not None:
+                yield self._committing(new)
+                self.scn = new.scn
+        finally:
+            self._is_open = False
 
     def end(self) -> None:
         self._news.put(None)
@@ -105,6 +110,8 @@ class ListedStream:
             if self._fails:
                 self._fails -= 1
                 raise CheckpointError("the disk is full")
+            if not self._is_open:
+                raise CheckpointError("its iteration has ended")
             self.position = Position("shop", Checkpoint.at(one.scn))
             self.stored.append(one.scn)
 

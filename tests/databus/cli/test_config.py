@@ -190,13 +190,14 @@ def test_the_kind_of_settings_is_seen_by_their_keys(tmp_path: Path) -> None:
         ("physical_sources = []", "relay"),
         ("physical_sources = []\nrelays = []", "bootstrap"),
         ("relays = []", "client"),
+        ("relays = []\n[[sinks]]", "sink"),
         ("", "relay"),
     ):
         file.write_text(text)
         assert kind_of(file) == kind
 
 
-@pytest.mark.parametrize("kind", ["relay", "bootstrap", "client"])
+@pytest.mark.parametrize("kind", ["relay", "bootstrap", "client", "sink"])
 def test_config_check_sees_of_itself_what_a_file_is_for(kind: str) -> None:
     result = databus("config", "check", EXAMPLES / f"{kind}.toml")
     assert result.output.endswith(f"{kind}.toml: valid settings for a {kind}\n")

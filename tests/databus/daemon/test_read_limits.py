@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,6 +26,7 @@ from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import SettingsError
 from databus.schemas.event.control import statement_of
 from databus.schemas.event.event import Event
+from databus.schemas.protocol import Header
 from databus.schemas.stream.stream_reader import walk
 from tests.bootstrap.serving import ServedStore
 from tests.bootstrap.walking import snapshot_at
@@ -159,6 +163,24 @@ def test_a_client_follows_its_own_sources(relay: ServedRelay, tmp_path: Path) ->
     with DatabusClient([relay.url], access=access, start="earliest", wait_ms=100) as client:
         window = next(iter(client.windows("shop.person")))
         assert [event.row["name"] for event in window.events] == ["Ann"]
+
+
+def test_a_report_shows_no_positions_of_a_client_that_reads_more(relay: ServedRelay) -> None:
+    relay.get(
+        "/stream",
+        {**bearer(ALL), Header.CLIENT_ID: "warehouse"},
+        sources="1,2", size=1 << 20, checkPoint=FIRST,
+    )  # fmt: skip
+    known = {"id": "warehouse", "name": "warehouse", "state": "running", "version": "1"}
+    body = json.dumps({**known, "startedAt": 1.0, "registrations": []})
+    answers = []
+    for token in (SOME, ALL):
+        connection = http.client.HTTPConnection(urlsplit(relay.url).netloc, timeout=10)
+        with contextlib.closing(connection):
+            connection.request("POST", "/api/v1/clients/warehouse", body, bearer(token))
+            with connection.getresponse() as answer:
+                answers.append((answer.status, b"shop.orders" in answer.read()))
+    assert answers == [(403, True), (200, True)]  # the first one as what may not be read
 
 
 def test_a_relay_of_relays_needs_a_token_for_everything(relay: ServedRelay, tmp_path: Path) -> None:

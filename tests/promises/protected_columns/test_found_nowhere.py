@@ -105,20 +105,42 @@ def check(node: Node, shop: Shop) -> None:
     rows = consumed(node, sources[0], 101)
     assert "'visible '" in rows[-1]
     assert not holds_secret("".join(rows).encode())
-    for said in said_by_doors(node, shop):
-        assert (b"visible " in said, holds_secret(said)) == (True, False)
+    for answer in said_by_doors(node, shop):
+        assert (b"visible " in answer, holds_secret(answer)) == (True, False)
     asked = dict(answers(node, sources, scn))
     assert [name for name, answer in asked.items() if holds_secret(answer)] == []
     assert b"visible " in asked[f"/stream {scn}"], "it has the changes from before the ring, too"
     assert b'"rows":[{' in b"".join(asked[f"rows of {one}"] for one in sources)
     assert files_with_secrets(node) == []
-    verified = verify(node)
-    assert (verified.returncode, holds_secret(verified.stdout.encode())) == (0, False), verified
+    code, said = verify(node)
+    assert (code, holds_secret(said.encode())) == (0, False), said
     stop_capture(node, shop)
     asked = dict(answers(node, sources, scn))
     assert [name for name, answer in asked.items() if holds_secret(answer)] == []
     assert files_with_secrets(node) == []
     assert not holds_secret(node.said.encode())
+
+
+@pytest.mark.mariadb
+def test_a_table_goes_on_when_the_settings_have_the_new_name_of_a_protected_column(
+    node: Node, database: Database
+) -> None:
+    shop = MariadbShop(node.folder, database)
+    fill(shop)
+    write_settings(node, shop)
+    node.start()
+    node.wait_for(lambda: set(node.statuses().values()) == {"active"})
+    shop.run("ALTER TABLE users RENAME COLUMN phone TO mobile", user(100))
+    node.wait_for(lambda: "users stopped alone" in node.said)
+    node.child.stop(20)
+    node.file.write_text(node.file.read_text().replace("phone =", "mobile ="))
+    node.start()
+    source = f"{shop.name}.users"
+    node.wait_for(lambda: run("source", "repair", "shop", source, "--relay", node.url)[0] == 0)
+    rows = consumed(node, source, 100)
+    assert all("'mobile': None" in row for row in rows)
+    assert (len(rows), holds_secret("".join(rows).encode())) == (31, False)
+    assert files_with_secrets(node) == []
 
 
 def stop_capture(node: Node, shop: Shop) -> None:
@@ -134,18 +156,18 @@ def stop_capture(node: Node, shop: Shop) -> None:
     node.wait_for(lambda: "has no column phone, which `columns` names" in node.said)
 
 
-def verify(node: Node) -> subprocess.CompletedProcess[str]:
+def verify(node: Node) -> tuple[int, str]:
     """Run `databus bootstrap verify` with settings for the pair alone."""
     text = node.file.read_text().partition("[[physical_sources]]")[2].partition("[canal]")[0]
     file = node.folder / "bootstrap.toml"
     file.write_text(
         f'data_dir = "data/bootstrap"\nrelays = ["{node.url}"]\n[[physical_sources]]{text}'
     )
-    command = ["bootstrap", "verify", "-c", str(file), "--json"]
-    return subprocess.run(
-        [sys.executable, "-m", "databus.cli.main", *command],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return run("bootstrap", "verify", "-c", str(file), "--json")
+
+
+def run(*words: str) -> tuple[int, str]:
+    """Run a command; return its exit code, and what it prints."""
+    command = [sys.executable, "-m", "databus.cli.main", *words]
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
+    return done.returncode, (done.stdout + done.stderr).decode()

@@ -352,6 +352,33 @@ def test_a_version_that_only_rows_show_begins_with_the_first_scn_of_their_window
     assert registry.versions(PERSON.source) == (first, second)
 
 
+def test_windows_that_are_only_looked_at_make_no_version_for_others(
+    registry: SchemaRegistry,
+) -> None:
+    encoder(registry).encode(transaction(1, insert(1)))
+    looking = encoder(registry)
+    looking.registers_versions = False
+    row = RowChange(WIDER, Op.INSERT, {"id": 2, "name": "Bob", "age": 7})
+    for scn in (5, 7):
+        looking.encode(altered(scn, PERSON, WIDER, GROWN))
+        looking.encode(transaction(scn + 1, row))
+    assert len(registry.versions(PERSON.source)) == 1
+
+
+def test_a_second_reading_makes_no_version_from_before_the_first(
+    registry: SchemaRegistry,
+) -> None:
+    encoder(registry).publish_first([WIDER])
+    again = encoder(registry)
+    again.first_scn = 10
+    again.encode(altered(6, PERSON, WIDER, GROWN))
+    with pytest.raises(UnfitRowError, match="from before this relay's first start, at scn 10"):
+        again.encode(transaction(7, insert(3)))
+    row = RowChange(WIDER, Op.INSERT, {"id": 2, "name": "Bob", "age": 7})
+    again.encode(transaction(11, row))
+    assert len(registry.versions(PERSON.source)) == 1
+
+
 def test_what_is_taken_back_has_made_no_version(registry: SchemaRegistry) -> None:
     made = encoder(registry)
     made.encode(transaction(5, insert(1)))

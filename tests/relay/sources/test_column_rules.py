@@ -100,6 +100,15 @@ def test_columns_are_named_in_any_case_and_by_patterns() -> None:
     assert view(exclude=["*", "!id"]).row(ROW) == {"id": 1}
 
 
+@pytest.mark.parametrize("sql_type", ["enum('ill','well')", "SET('a','b')"])
+@pytest.mark.parametrize("mask", ["redact", "hash"])
+def test_the_labels_of_a_masked_column_are_in_no_schema(sql_type: str, mask: str) -> None:
+    level = Column("level", sql_type, len(TABLE.columns))
+    shown = view(replace(TABLE, columns=(*TABLE.columns, level)), mask={"level": mask})
+    assert "ill" not in avro_schema(shown.table)
+    assert "'a'" not in avro_schema(shown.table)
+
+
 def test_what_is_redacted_is_null_or_a_text_where_a_column_cannot_be_null() -> None:
     shown = view(mask={"password": "redact", "born": "redact", "phone": "redact"})
     row = shown.row(ROW)

@@ -337,7 +337,7 @@ def _rows(
                 for index, read in enumerate(readers):
                     row[names[index]], at = read(body, at)
         except (ValueError, IndexError, ArithmeticError, struct.error) as error:
-            raise ValueError(_column_problem(layout, names[index], error)) from error
+            raise _unreadable(layout, names[index], error) from _shown(layout, error)
         if at > end:
             raise ValueError("the rows event ends inside a row")
         yield row
@@ -385,7 +385,7 @@ def _partial_image(
             else:
                 row[name], reader.position = read(reader.data, reader.position)
         except (ValueError, LookupError, ArithmeticError, struct.error) as error:
-            raise ValueError(_column_problem(layout, name, error)) from error
+            raise _unreadable(layout, name, error) from _shown(layout, error)
         if reader.position > len(reader.data):
             raise ValueError("the rows event ends inside a row")
     return row
@@ -402,8 +402,13 @@ def _patched(before: Row, name: str, differences: bytes) -> str:
     return apply_differences(before[name], differences)
 
 
-def _column_problem(layout: RowLayout, name: str, error: Exception) -> str:
+def _unreadable(layout: RowLayout, name: str, error: Exception) -> ValueError:
     types = {column.name: column.sql_type for column in layout.table.columns}
     hint = ZERO_DATE_HINT if isinstance(error, ZeroDateError) else ""
-    shown = NOT_SHOWN if layout.hides_values else str(error)
-    return f"column {name!r} ({types.get(name, 'hidden')}): {shown}{hint}"
+    problem = NOT_SHOWN if layout.hides_values else str(error)
+    return ValueError(f"column {name!r} ({types.get(name, 'hidden')}): {problem}{hint}")
+
+
+def _shown(layout: RowLayout, error: Exception) -> Exception | None:
+    """Return an error as the cause of another, which a log may have; None if it is not shown."""
+    return None if layout.hides_values else error

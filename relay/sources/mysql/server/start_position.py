@@ -63,6 +63,12 @@ def reach_of(files: Sequence[LogFile]) -> str:
     return f"which reaches from {first.name}:{FIRST_OFFSET} to {last.name}:{last.size_bytes}"
 
 
+def end_scn(files: Sequence[LogFile], epoch: int) -> int:
+    """Return the SCN of the end of a log that has files."""
+    last = files[-1]
+    return BinlogPosition(epoch, last.number, min(last.size_bytes, MAX_OFFSET)).to_scn()
+
+
 def start_at_setting(
     setting: str,
     epoch: int,

@@ -28,6 +28,13 @@ from databus.relay.sources.mysql.rows.columns import (
     parse_table_name,
 )
 from databus.relay.sources.mysql.rows.layout import layout_of
+from databus.relay.sources.mysql.tables.advice import (
+    BY_SESSION,
+    CALLED,
+    cascade_text,
+    lost_text,
+    repair_advice,
+)
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl import (
@@ -40,7 +47,6 @@ from databus.relay.sources.mysql.tables.ddl import (
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.names import Names
-from databus.relay.sources.mysql.tables.repair_advice import repair_advice
 from databus.relay.sources.mysql.tables.schema_at import NotReachedError, SchemaAt, redefined_by
 from databus.relay.sources.source import TableAltered, TableError, TablesFoundError
 from databus.schemas.table import Table
@@ -48,14 +54,6 @@ from databus.schemas.table_change import UNLOGGED_ROWS, TableChange as RowsAtRes
 
 log = logging.getLogger(__name__)
 
-_CALLED = (
-    "a function that was called in statement format, and writes to tables that the log does not "
-    "name, may have"
-)
-_BY = (
-    ". A session did it that was connected before binlog_format was ROW, or has set its own: let "
-    "it reconnect first, or its next statement stops capture again"
-)
 _ASKED = "the statement was not understood, and its table's definition was read from the server"
 _MOST_LAYOUTS = 4096
 _NEWEST = (1 << 63) - 1
@@ -109,7 +107,8 @@ class WatchedTables:
     file, for what is to be done by hand. Tables that are `left_out` have no layout, and their
     statements make no changes; their definitions are followed as far as they can be. With
     `delivers_dml` a DML statement that was logged instead of its rows is a change, not a loss.
-    `hides_values` tells whether the values of a table may be in no error.
+    `hides_values` tells whether the values of a table may be in no error. The server's tables were
+    matched with the patterns when its log ended at `matched_scn`.
     """
 
     def __init__(
@@ -125,6 +124,7 @@ class WatchedTables:
         left_out: Collection[str] = (),
         delivers_dml: bool = False,
         hides_values: Callable[[str], bool] = lambda _: False,
+        matched_scn: int = _NEWEST,
     ) -> None:
         self.names = names
         self._config = config
@@ -135,7 +135,7 @@ class WatchedTables:
         self._scan = scan
         self._allow_cascades = allow_cascades
         self._delivers_dml = delivers_dml
-        self._hides_values = hides_values
+        self._hides_values, self._matched_scn = hides_values, matched_scn
         self._layouts: dict[bytes, RowLayout | None] = {}
         self._stretch = (0, 0)  # the SCNs for which these layouts are valid
         self._added_at = 0
@@ -182,8 +182,10 @@ class WatchedTables:
             watched = self._changed_by(statement, query.database)
             if self._delivers_dml:
                 return [self._unlogged(source, position) for source in watched]
-            what = _CALLED if statement.is_call else f"{statement.word} in statement format"
-            return [TableChange(ChangeKind.LOST, s, _lost(what, s) + _BY) for s in watched]
+            what = CALLED if statement.is_call else f"{statement.word} in statement format"
+            return [
+                TableChange(ChangeKind.LOST, s, lost_text(what, s) + BY_SESSION) for s in watched
+            ]
         # A session without row format logs what it does to its temporary tables; one may have the
         # name of a captured table, which is not emptied then.
         if not statement.is_ddl or (query.uses_own_tables and statement.word == "TRUNCATE"):
@@ -201,16 +203,20 @@ class WatchedTables:
         return [self._with_rows(change, outcome, position) for change in found]
 
     def _look_for_new(self, outcome: Outcome, position: int) -> None:
-        """Raise TablesFoundError if a statement makes a table that a pattern matches."""
-        found = [
-            ".".join(name)
+        """Raise TablesFoundError if a statement makes a table that a pattern matches.
+
+        Without a table in it for one that cannot be captured: the next opening warns of that.
+        """
+        wanted = [
+            name
             for name, version in outcome.versions.items()
             if version is not None
             and self.names.is_wanted(name)
             and not self._was_there(name, position)
-            and (self._allow_cascades or name not in outcome.cascades)
         ]
-        if found:
+        unusable = () if self._allow_cascades else outcome.cascades
+        found = [".".join(name) for name in wanted if name not in unusable]
+        if found or (wanted and position > self._matched_scn):
             created = {".".join(name) for name in outcome.created}
             raise TablesFoundError(found, are_whole=created.issuperset(found))
 
@@ -381,10 +387,10 @@ class WatchedTables:
                 emptied = self._table(source, position - 1) or Table(source, ())
                 found.append(TableChange(ChangeKind.EMPTIED, source, "", emptied))
             if key in outcome.lost and not self._appears(source, position):
-                text = _lost(outcome.lost[key], source)
+                text = lost_text(outcome.lost[key], source)
                 found.append(TableChange(ChangeKind.LOST, source, text))
             if key in outcome.cascades and not self._allow_cascades:
-                text = _cascade(outcome.cascades[key], source)
+                text = cascade_text(outcome.cascades[key], source)
                 found.append(TableChange(ChangeKind.LOST, source, text))
             found.append(TableChange(ChangeKind.ALTERED, source))
         return found
@@ -483,18 +489,3 @@ def shown(text: str) -> str:
     """Return a statement for a message: short, and without passwords."""
     hidden = _SECRET.sub(r"\1'…'", text)
     return hidden if len(hidden) <= _MOST_SHOWN else f"{hidden[:_MOST_SHOWN]}…"
-
-
-def _lost(what: str, source: str) -> str:
-    return (
-        f"{what} changed the rows of {source} without logging them; seed the consumers again, and "
-        "then let capture continue"
-    )
-
-
-def _cascade(rule: str, source: str) -> str:
-    return (
-        f"a foreign key of {source} is ON {rule}: rows that it changes are not in the log of this "
-        "server; make it RESTRICT, or set allow_cascades = true to capture the table without "
-        "those changes"
-    )

@@ -52,6 +52,7 @@ def test_a_target_that_says_when_to_come_again_is_not_asked_before() -> None:
     assert found.failed(SinkUnavailableError("busy", retry_after_s=7)).wait_s == 7
     assert found.failed(SinkUnavailableError("busy")).wait_s == 0
     assert found.failed(SinkUnavailableError("busy", retry_after_s=2)).wait_s == 5
+    assert found.failed(SinkUnavailableError("busy", retry_after_s=30)).wait_s == 30
 
 
 @pytest.mark.parametrize(

@@ -184,10 +184,11 @@ def test_order_row_is_refused_for_a_target_with_a_second_unique_key() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["put", "put", "swap", "delete", "move", "truncate"]),
+            st.sampled_from(["put", "swap", "swap", "delete", "move", "truncate"]),
             st.integers(0, 6),
             st.integers(0, 6),
         ),
+        min_size=5,
         max_size=60,
     ),
     st.integers(),
@@ -216,8 +217,8 @@ def test_with_writesets_no_row_stands_in_the_way_of_another(
 def history(steps: list[tuple[str, int, int]]) -> tuple[list[list[Change]], dict[int, str]]:
     """Return transactions that a database would allow, and its rows in the end."""
     rows: dict[int, str] = {}
-    transactions: list[list[Change]] = []
     names = iter(f"n{number}" for number in range(1000))
+    transactions = [[put(rows, key, next(names))] for key in range(7)]
     for op, one, other in steps:
         made_of: list[Change] = []
         if op == "put":

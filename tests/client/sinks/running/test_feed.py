@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from databus.client.dispatcher.data_window import DataWindow
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.rules.alerts import Alert
 from databus.client.sinks.running.feed import Feed, SinkState
 from databus.client.sinks.running.plan import SinkPlan
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import CheckpointError, ScnNotFoundError
+from databus.testing import change, make_window
 from databus.testing.recorder import Recorder, RecorderSink
 from tests.client.shop import FakeClock, wait_until
 from tests.client.sinks.changes import ListedStream, plan_of, window
@@ -41,7 +45,7 @@ def keys(recorder: Recorder) -> list[int]:
 class Failing:
     """Fails while it is told to, or at one row."""
 
-    def __init__(self, error: Callable[[], Exception], row: int | None = None) -> None:
+    def __init__(self, error: Callable[[], BaseException], row: int | None = None) -> None:
         self.is_on = True
         self.tries: list[list[int]] = []
         self._error, self._row = error, row
@@ -76,6 +80,25 @@ def test_no_position_is_stored_before_the_target_has_the_rows() -> None:
     assert all(stored == [] or stored[-1] < scn for stored, scn in seen)
 
 
+def test_a_transaction_in_two_lanes_is_done_when_both_have_written() -> None:
+    is_away = threading.Event()
+    is_away.set()
+
+    def one_table_is_away(changes: Sequence[Change]) -> None:
+        if is_away.is_set() and any(one.source == "shop.b" for one in changes):
+            raise SinkUnavailableError("away")
+
+    for tables in (("a", "b"), ("b", "a")):
+        is_away.set()
+        recorder = Recorder(fails=one_table_is_away)
+        stream = ListedStream(window(1, *((table, 1) for table in tables)), window(2, ("a", 2)))
+        with running(plan_of(recorder, order="table", lanes=2), stream):
+            wait_until(lambda recorder=recorder: keys(recorder) == [1, 2])  # type: ignore[misc]
+            assert stream.stored == []
+            is_away.clear()
+            wait_until(lambda stream=stream: stream.stored[-1:] == [2])  # type: ignore[misc]
+
+
 def test_windows_without_rows_for_the_sink_move_its_position_too() -> None:
     recorder, stream = Recorder(), ListedStream(window(1, ("t", 1)), window(2, ("t", 2)))
     with running(plan_of(recorder, tables=[{"sources": ["*"], "where": "id = 1"}]), stream):
@@ -98,6 +121,21 @@ def test_a_target_that_is_away_gets_everything_when_it_is_back() -> None:
         wait_until(lambda: stream.stored[-1:] == [5])
         wait_until(lambda: feed.state is SinkState.RUNNING)
     assert keys(recorder) == [1, 2, 3, 4, 5]
+
+
+def test_what_would_end_the_program_is_an_error_like_any_other() -> None:
+    failing = Failing(lambda: SystemExit("cannot go on"))
+    recorder = Recorder(fails=failing)
+    stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, 4)))
+    with running(plan_of(recorder), stream) as feed:
+        wait_until(lambda: feed.status.trouble is not None)
+        trouble = feed.status.trouble
+        assert trouble is not None
+        assert "SystemExit: cannot go on" in trouble.problem
+        failing.is_on = False
+        feed.retry()
+        wait_until(lambda: stream.stored[-1:] == [3])
+    assert keys(recorder) == [1, 2, 3]
 
 
 def test_a_row_that_is_refused_stops_the_sink_with_its_place_until_somebody_retries() -> None:
@@ -232,12 +270,29 @@ def test_until_ends_the_sink_with_exactly_the_transactions_before_it(until: int 
     assert stream.stored[-1:] == [3]
 
 
-def dated(one: Any) -> Any:
+def dated(one: DataWindow) -> DataWindow:
     """Return a window that was committed at as many microseconds as its SCN says."""
-    from databus.testing import change, make_window
-
     changes = [change(event.source, event.row) for event in one.events]
     return make_window(*changes, scn=one.scn, committed_s=one.scn / 1e6)
+
+
+def test_a_flush_of_more_rows_than_there_is_room_for_is_not_waited_for() -> None:
+    recorder = Recorder()
+    stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, 101)))
+    plan = plan_of(recorder, capacity=10, flush={"rows": 1000, "seconds": 60}, until=100)
+    with running(plan, stream) as feed:
+        assert feed.wait(10)
+    assert keys(recorder) == list(range(1, 101))
+
+
+def test_windows_that_are_filtered_out_take_room_while_the_target_is_away() -> None:
+    failing = Failing(lambda: SinkUnavailableError("away"))
+    stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, 201)))
+    first = [{"sources": ["*"], "where": "id = 1"}]
+    with running(plan_of(Recorder(fails=failing), capacity=10, tables=first), stream) as feed:
+        wait_until(lambda: feed.status.held_rows == 10)
+        threading.Event().wait(0.1)
+        assert stream.scn <= 11
 
 
 def test_until_ends_the_sink_where_the_last_windows_have_no_rows() -> None:
@@ -294,6 +349,7 @@ def test_what_a_target_has_taken_is_not_written_again_when_its_answer_was_lost()
     with running(plan_of(recorder, flush={"rows": 2}), stream):
         wait_until(lambda: stream.stored[-1:] == [5])
     assert keys(recorder) == [1, 2, 3, 4, 5]
+    assert stream.begun_at == [-1]  # nothing was read again either
 
 
 def test_a_target_that_was_put_back_gets_what_it_has_lost() -> None:
@@ -328,3 +384,96 @@ def test_a_sink_that_says_that_less_is_durable_than_was_written_is_not_believed(
         wait_until(lambda: feed.state is SinkState.STOPPED)
         assert "flush returned the position with SCN 1" in str(feed.error)
         assert stream.stored == []
+
+
+def test_what_is_held_at_the_end_is_written_and_its_position_stored() -> None:
+    recorder, stream = Recorder(), ListedStream(window(1, ("t", 1)), window(2, ("t", 2)))
+    with running(plan_of(recorder, flush={"rows": 100, "seconds": 60}), stream) as feed:
+        wait_until(lambda: feed.status.held_rows == 2)
+        assert keys(recorder) == []
+    assert keys(recorder) == [1, 2]
+    assert stream.stored == [2]
+    assert feed.status.state.value == "ended"
+
+
+def test_the_last_position_is_stored_although_a_window_comes_while_the_sink_ends() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(_changes: Sequence[Change]) -> None:
+        begun.set()
+        goes_on.wait(10)
+
+    recorder, stream = Recorder(fails=slow), ListedStream(window(1, ("t", 1)))
+    feed = Feed(plan_of(recorder), stream)
+    feed.start()
+    assert begun.wait(10)
+    stopping = threading.Thread(target=feed.stop)
+    stopping.start()
+    wait_until(lambda: feed._session is not None and feed._session._is_over)
+    stream.put(window(2, ("t", 2)))  # it ends the reading, and nothing else
+    threading.Event().wait(0.1)
+    goes_on.set()
+    stopping.join(10)
+    assert stream.stored == [1]
+    assert keys(recorder) == [1]
+
+
+def test_a_sink_that_does_not_return_is_abandoned_when_its_client_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang(_changes: Sequence[Change]) -> None:
+        hangs.set()
+        goes_on.wait(20)
+
+    feed = Feed(plan_of(Recorder(fails=hang)), ListedStream(window(1, ("t", 1))))
+    feed.start()
+    assert hangs.wait(10)
+    feed.stop(timeout_s=0.4)
+    assert "the sink has not returned; it is abandoned" in caplog.text
+    goes_on.set()
+    wait_until(lambda: feed.status.state.value == "ended")
+    feed.stop()
+
+
+class FullDisk(ListedStream):
+    """A stream whose position cannot be read at first."""
+
+    tries = 0
+
+    def load(self) -> Position | None:
+        self.tries += 1
+        if self.tries == 1:
+            raise CheckpointError("cannot be read") from OSError(errno.EIO, "a bad disk")
+        return super().load()
+
+
+def test_a_position_that_cannot_be_read_now_is_read_later() -> None:
+    recorder, stream = Recorder(), FullDisk(window(1, ("t", 1)))
+    with running(plan_of(recorder), stream) as feed:
+        wait_until(lambda: feed.state is SinkState.FAILING)
+        wait_until(lambda: keys(recorder) == [1])
+        assert feed.error is None
+
+
+class Broken(ListedStream):
+    """A stream whose reading ends with an error, once."""
+
+    is_whole = False
+
+    def windows(self) -> Iterator[DataWindow]:
+        if not self.is_whole:
+            raise ScnNotFoundError(1, 5)
+        yield from super().windows()
+
+
+def test_an_error_that_ends_reading_stops_the_sink_until_somebody_retries() -> None:
+    recorder, stream = Recorder(), Broken(window(1, ("t", 1)))
+    with running(plan_of(recorder), stream) as feed:
+        wait_until(lambda: feed.state is SinkState.STOPPED)
+        assert "scn 1 is gone" in feed.status.problem
+        stream.is_whole = True
+        feed.retry()
+        wait_until(lambda: keys(recorder) == [1])
+        assert feed.state is SinkState.RUNNING

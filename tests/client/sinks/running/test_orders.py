@@ -149,6 +149,32 @@ def test_order_row_stops_for_a_target_with_a_second_unique_key() -> None:
         feed.stop()
 
 
+def test_compaction_is_refused_for_a_target_with_a_second_unique_key() -> None:
+    recorder = Recorder(unique={"shop.ord": [["no"]]})
+    stream = ListedStream(window(1, ("ord", 1), no="a"))
+    feed = Feed(plan_of(recorder, flush={"compact": True}), stream)
+    feed.start()
+    try:
+        wait_until(lambda: feed.state is SinkState.STOPPED)
+        assert "set compact = false" in str(feed.error)
+    finally:
+        feed.stop()
+
+
+def test_a_flush_with_compaction_has_one_change_of_each_key_and_reaches_as_far() -> None:
+    recorder = Recorder(keeps_position=True)
+    rows = [{"id": key % 3, "v": key} for key in range(30)]
+    windows = [
+        make_window(change("shop.t", row, "update" if at > 2 else "insert"), scn=at + 1)
+        for at, row in enumerate(rows)
+    ]
+    run(recorder, windows, flush={"rows": 10, "compact": True})
+    assert [len(one.changes) for one in recorder.writes] == [3, 3, 3]
+    assert recorder.rows("shop.t") == rows[-3:]
+    assert recorder.position is not None
+    assert recorder.position.scn == 30
+
+
 def test_with_writesets_rows_that_swap_a_unique_value_end_as_in_the_source() -> None:
     rng = random.Random(3)
     rows = {key: f"n{key}" for key in range(20)}

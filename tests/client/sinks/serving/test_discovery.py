@@ -54,11 +54,9 @@ def test_without_a_relay_that_answers_the_problem_names_them_all() -> None:
         look.sources()
 
 
-def test_a_relay_says_from_where_on_it_has_a_source(relay: RelayForTests) -> None:
+def test_a_relay_says_how_far_back_it_has_a_source(relay: RelayForTests) -> None:
     look = RelayLook(ClientSettings(relays=("http://127.0.0.1:1", relay.url)))
-    begin = look.beginning(["shop.orders"])
-    assert begin is not None
     with DatabusClient(relay.url) as client:
-        assert begin.window_scn < next(client.windows("shop.orders")).scn
-    assert look.beginning(["shop.nothing"]) is None
-    assert RelayLook(ClientSettings(relays=("http://127.0.0.1:1",))).beginning(["a"]) is None
+        assert look.oldest_scn(["shop.orders"]) == next(client.windows("shop.orders")).scn
+    assert look.oldest_scn(["shop.nothing"]) is None
+    assert RelayLook(ClientSettings(relays=("http://127.0.0.1:1",))).oldest_scn(["a"]) is None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
+import json
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,15 @@ from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkUnavailableError
 from databus.client.sinks.running.feed import SinkState
 from databus.client.sinks.running.plan import make_plan
-from databus.client.sinks.serving.discovery import RelayLook
 from databus.client.sinks.serving.positions import PositionFile
 from databus.client.sinks.serving.process import SinkProcess
 from databus.conf.loading import build_settings
-from databus.conf.settings import ClientSettings
 from databus.conf.sink_settings import SinksSettings
+from databus.demo.processes import child_environment, python_module
 from databus.schemas.errors import CheckpointError, SettingsError
 from databus.testing import RelayForTests, running_relay
 from databus.testing.recorder import Recorder
 from tests.client.shop import wait_until
-from tests.promises.running import RunningRelay
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)"
 PEOPLE = "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)"
@@ -111,12 +110,43 @@ def test_a_sink_whose_target_is_away_slows_nobody_else(
     assert keys(recorders["b"]) == keys(recorders["a"])
 
 
-def test_a_sink_goes_on_behind_the_newest_window_also_if_its_tables_were_quiet(
+def test_after_a_restart_each_sink_goes_on_where_it_was_and_gets_nothing_twice(
     relay: RelayForTests, tmp_path: Path
+) -> None:
+    is_away = threading.Event()
+
+    def away(_changes: Sequence[Change]) -> None:
+        if is_away.is_set():
+            raise SinkUnavailableError("away")
+
+    recorders = {"a": Recorder(fails=away), "b": Recorder()}
+    first = process_of(tmp_path, relay.url, recorders)
+    with running(first):
+        relay.execute("INSERT INTO orders VALUES (1, 'tea')")
+        wait_until(lambda: all(len(keys(one)) == 1 for one in recorders.values()))
+        wait_until(lambda: len(first.positions.all()) == 2)
+        is_away.set()
+        for key in (2, 3):
+            relay.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
+        wait_until(lambda: len(keys(recorders["b"])) == 3)
+        wait_until(lambda: first.sinks[0].status[0].held_rows > 0)
+    scns = {one.sink: one.checkpoint.window_scn for one in PositionFile(tmp_path).all()}
+    assert scns["a"] < scns["b"]
+    is_away.clear()
+    with running(process_of(tmp_path, relay.url, recorders)):
+        relay.execute("INSERT INTO orders VALUES (4, 'tea')")
+        wait_until(lambda: all(len(keys(one)) == 4 for one in recorders.values()))
+    for one in recorders.values():
+        assert keys(one) == [("shop.orders", key) for key in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("keeps_position", [False, True])
+def test_a_sink_goes_on_behind_the_newest_window_also_if_its_tables_were_quiet(
+    relay: RelayForTests, tmp_path: Path, keeps_position: bool
 ) -> None:
     more = {"sources": ["shop.people"]}
     relay.execute("INSERT INTO people VALUES (1, 'Ada')")
-    recorder = Recorder()
+    recorder = Recorder(keeps_position=keeps_position)
     with running(process_of(tmp_path, relay.url, {"a": recorder}, **more)):
         wait_until(lambda: len(keys(recorder)) == 1)
         for key in range(5):
@@ -128,11 +158,15 @@ def test_a_sink_goes_on_behind_the_newest_window_also_if_its_tables_were_quiet(
                 if window.events[-1].key["id"] == 4:
                     break
         wait_until(lambda: scn_of(tmp_path) >= newest)
-    again = Recorder()
-    with running(process_of(tmp_path, relay.url, {"a": again}, **more)):
+    process = process_of(tmp_path, relay.url, {"a": recorder}, **more)
+    with running(process):
+        wait_until(lambda: process.sinks[0].state is SinkState.RUNNING)
+        (feed,) = process.sinks[0].feeds
+        wait_until(lambda: feed.status.scn >= newest)
+        assert scn_of(tmp_path) >= newest
         relay.execute("INSERT INTO people VALUES (2, 'Bob')")
-        wait_until(lambda: len(keys(again)) == 1)
-    assert keys(again) == [("shop.people", 2)]
+        wait_until(lambda: len(keys(recorder)) == 2)
+    assert keys(recorder) == [("shop.people", 1), ("shop.people", 2)]
 
 
 def scn_of(folder: Path) -> int:
@@ -170,63 +204,6 @@ def test_two_processes_do_not_share_positions(relay: RelayForTests, tmp_path: Pa
     with pytest.raises(CheckpointError, match="in use by process"):
         process_of(tmp_path, relay.url, {"a": Recorder()})
     first.stop()
-
-
-@pytest.mark.parametrize("keeps_position", [False, True])
-def test_a_table_that_appears_is_read_from_its_first_row_and_the_others_not_again(
-    tmp_path: Path, keeps_position: bool
-) -> None:
-    database = tmp_path / "shop.db"
-    with closing(sqlite3.connect(database)) as session:
-        session.execute(ORDERS)
-    physical = {"name": "shop", "uri": f"sqlite:{database}", "sources": ["shop.*"]}
-    recorder = Recorder(keeps_position=keeps_position)
-    with (
-        running_of(RunningRelay(tmp_path / "relay", physical)) as relay,
-        closing(sqlite3.connect(database, isolation_level=None, timeout=30)) as session,
-    ):
-        wait_until(lambda: "shop.orders" in str(relay_sources(relay.url)))
-        session.execute("INSERT INTO orders VALUES (1, 'tea')")
-        process = process_of(tmp_path / "sinks", relay.url, {"a": recorder})
-        process.sinks[0]._look_every_s = 1.0
-        with running(process):
-            wait_until(lambda: keys(recorder) == [("shop.orders", 1)])
-            session.execute(PEOPLE)
-            wait_until(lambda: "shop.people" in str(relay_sources(relay.url)))
-            for key in range(2, 6):
-                session.execute(f"INSERT INTO people VALUES ({key}, 'Ada')")
-                session.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
-                # So the sink has gone by when it looks for new tables.
-                wait_until(lambda key=key: ("shop.orders", key) in keys(recorder))  # type: ignore[misc]
-            wait_until(lambda: ("shop.people", 5) in keys(recorder))
-            session.execute("INSERT INTO people VALUES (6, 'Ada')")
-            wait_until(lambda: ("shop.people", 6) in keys(recorder))
-        session.execute(PEOPLE.replace("people", "pets"))  # while no sink runs
-        wait_until(lambda: "shop.pets" in str(relay_sources(relay.url)))
-        session.execute("INSERT INTO pets VALUES (1, 'Rex')")
-        again = process_of(tmp_path / "sinks", relay.url, {"a": recorder})
-        with running(again):
-            session.execute("INSERT INTO orders VALUES (7, 'tea')")
-            wait_until(lambda: ("shop.orders", 7) in keys(recorder))
-            wait_until(lambda: ("shop.pets", 1) in keys(recorder))
-    people = [("shop.people", key) for key in range(2, 7)]
-    assert [one for one in keys(recorder) if one[0] == "shop.people"] == people
-    assert keys(recorder).count(("shop.pets", 1)) == 1
-    orders = [("shop.orders", key) for key in (*range(1, 6), 7)]
-    assert [one for one in keys(recorder) if one[0] == "shop.orders"] == orders
-
-
-def relay_sources(url: str) -> Any:
-    return RelayLook(ClientSettings(relays=(url,))).sources()
-
-
-@contextmanager
-def running_of(relay: Any) -> Iterator[Any]:
-    relay.start()
-    try:
-        yield relay
-    finally:
-        relay.child.stop()
 
 
 # In an application
@@ -302,3 +279,48 @@ def test_what_a_sink_could_not_start_with_is_said_by_every_command(tmp_path: Pat
         "there is no sink b; there are a" in databus("run", "-c", str(file), "--only", "b").output
     )
     assert "a  no position yet" in databus("positions", "-c", str(file)).output
+
+
+def test_a_run_with_until_prints_what_it_wrote_and_exits_with_0(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    relay.execute("INSERT INTO orders VALUES (1, 'tea')", "INSERT INTO people VALUES (1, 'Ada')")
+    with DatabusClient(relay.url) as client:
+        scn = next(client.windows("shop.orders")).scn
+    (tmp_path / "sink.toml").write_text(
+        f'data_dir = "state"\nrelays = ["{relay.url}"]\n[[sinks]]\nname = "a"\nkind = "print"\n'
+        f'sources = ["shop.*", "!shop.people"]\nuntil = {scn}\n'
+    )
+    result = databus("run", "-c", str(tmp_path / "sink.toml"))
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("{")]
+    assert json.loads(line)["after"] == {"id": 1, "item": "tea"}
+    shown = databus("positions", "-c", str(tmp_path / "sink.toml"), "--json")
+    (row,) = json.loads(shown.stdout)
+    assert (row["sink"], row["source"], row["sources"], row["scn"]) == (
+        "a",
+        "shop",
+        ["shop.orders"],
+        scn,
+    )
+    listed = json.loads(databus("list", "-c", str(tmp_path / "sink.toml"), "--json").stdout)
+    assert [(one["name"], one["process"]) for one in listed] == [("a", None)]
+
+
+def test_a_run_that_an_error_stops_exits_with_1_and_says_why(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    relay.execute("INSERT INTO orders VALUES (1, 'tea')")
+    (tmp_path / "sink.toml").write_text(
+        f'data_dir = "state"\nrelays = ["{relay.url}"]\n[[sinks]]\nname = "a"\nkind = "print"\n'
+        'sources = ["shop.orders"]\ntables = [{ sources = ["*"], where = "no_column = 1" }]\n'
+    )
+    ended = subprocess.run(
+        python_module("databus.cli.main", "sink", "run", "-c", tmp_path / "sink.toml"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=child_environment(),
+    )
+    assert ended.returncode == 1
+    assert "stopped by an error: filter 'no_column = 1': has 'no_column'" in ended.stderr

@@ -1,0 +1,109 @@
+"""Tables that appear while a sink with patterns runs, and while it does not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databus.client.sinks.serving.discovery import RelayLook
+from databus.conf.settings import ClientSettings
+from databus.demo.private_mariadb import PrivateMariaDB
+from databus.testing.recorder import Recorder
+from tests.client.shop import wait_until
+from tests.client.sinks.serving.test_running_sink import keys, process_of, running
+from tests.mariadb_server import fresh_database
+from tests.promises.running import RunningRelay, mysql_source
+
+TABLE = "CREATE TABLE {} (id INTEGER PRIMARY KEY, name VARCHAR(20))"
+Run = Callable[[str], object]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrivateMariaDB]:
+    """A MariaDB of these tests' own: its log begins with them."""
+    with PrivateMariaDB(options={"binlog-row-metadata": "FULL"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server_before_tests(request: pytest.FixtureRequest) -> None:
+    """Start MariaDB before the first test if any needs it: it is not left behind by that test."""
+    if any(item.get_closest_marker("mariadb") for item in request.session.items):
+        request.getfixturevalue("server")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("mysql", marks=pytest.mark.mariadb)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Yield what runs a statement, the settings of the physical source, and the schema's name."""
+    if request.param == "mysql":
+        with fresh_database(request.getfixturevalue("server")) as database:
+            database.run("RESET MASTER", TABLE.format("orders"))
+            name = database.name
+            yield database.run, mysql_source(database, tmp_path, sources=[f"{name}.*"]), name
+        return
+    file = tmp_path / "shop.db"
+    with closing(sqlite3.connect(file, isolation_level=None, timeout=30)) as session:
+        session.execute(TABLE.format("orders"))
+        yield (
+            session.execute,
+            {"name": "shop", "uri": f"sqlite:{file}", "sources": ["shop.*"]},
+            "shop",
+        )
+
+
+@pytest.mark.parametrize("keeps_position", [False, True])
+def test_a_table_that_appears_is_read_from_its_first_row_and_the_others_not_again(
+    place: tuple[Run, dict[str, Any], str], tmp_path: Path, keeps_position: bool
+) -> None:
+    execute, physical, schema = place
+    recorder = Recorder(keeps_position=keeps_position)
+
+    def run(*statements: str) -> None:
+        for statement in statements:
+            execute(statement)
+
+    def has(table: str, key: int) -> bool:
+        return (f"{schema}.{table}", key) in keys(recorder)
+
+    with ExitStack() as opened:
+        relay = RunningRelay(tmp_path / "relay", physical)
+        opened.callback(relay.child.stop)
+        relay.start()
+        look = RelayLook(ClientSettings(relays=(relay.url,)))
+
+        def is_captured(table: str) -> bool:
+            return any(f"{schema}.{table}" in names for names in look.sources().values())
+
+        wait_until(lambda: is_captured("orders"))
+        run("INSERT INTO orders VALUES (1, 'tea')")
+        more = {"sources": [f"{schema}.*"]}
+        process = process_of(tmp_path / "sinks", relay.url, {"a": recorder}, **more)
+        with running(process):
+            wait_until(lambda: has("orders", 1))
+            run(TABLE.format("people"))
+            wait_until(lambda: is_captured("people"))
+            for key in range(2, 6):
+                run(
+                    f"INSERT INTO people VALUES ({key}, 'Ada')",
+                    f"INSERT INTO orders VALUES ({key}, 'tea')",
+                )
+                # So the sink has gone by when it looks for new tables.
+                wait_until(lambda key=key: has("orders", key))  # type: ignore[misc]
+            wait_until(lambda: has("people", 5))
+            run("INSERT INTO people VALUES (6, 'Ada')")
+            wait_until(lambda: has("people", 6))
+        run(TABLE.format("pets"))  # while no sink runs
+        wait_until(lambda: is_captured("pets"))
+        run("INSERT INTO pets VALUES (1, 'Rex')")
+        with running(process_of(tmp_path / "sinks", relay.url, {"a": recorder}, **more)):
+            run("INSERT INTO orders VALUES (7, 'tea')")
+            wait_until(lambda: has("orders", 7))
+            wait_until(lambda: has("pets", 1))
+    wanted = [("orders", key) for key in (*range(1, 6), 7)]
+    wanted += [("people", key) for key in range(2, 7)] + [("pets", 1)]
+    assert sorted(keys(recorder)) == [(f"{schema}.{table}", key) for table, key in wanted]

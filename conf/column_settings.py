@@ -106,6 +106,18 @@ def check_columns(
             raise ValueError(f"columns: {text!r} is no table among `sources`{hint}")
 
 
+def unnamed(columns: Sequence[ColumnSettings], table: str, generated: Iterable[str]) -> list[str]:
+    """Return those of a table's generated columns that the entries show without naming them.
+
+    They may have the values of columns that are left out or masked.
+    """
+    entries = [entry for entry in columns if entry.concerns(table)]
+    if not entries or any(entry.include for entry in entries):
+        return []  # what a list takes in is named
+    named = [NamePatterns((*one.exclude, *one.mask), fold_case=True) for one in entries]
+    return [name for name in generated if not any(one.match(name) for one in named)]
+
+
 def columns_of(
     columns: Sequence[ColumnSettings], tables: Sequence[str]
 ) -> tuple[ColumnSettings, ...]:

@@ -12,7 +12,12 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 from pydantic.json_schema import SkipJsonSchema
 
 from databus.conf.addresses import has_password
-from databus.conf.column_settings import ColumnSettings, check_columns, check_masks, columns_of
+from databus.conf.column_settings import (
+    ColumnSettings,
+    check_columns,
+    check_masks,
+    columns_of,
+)
 from databus.conf.model import Settings, SizeBytes, SourceStart
 from databus.conf.patterns import NamePatterns, escaped, is_pattern, unescaped
 from databus.conf.source_names import NamedTable, SourceNames, pattern_problems, source_problems

@@ -11,7 +11,6 @@ name now is not captured by mistake; a pattern may match no column.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -36,8 +35,6 @@ from databus.schemas.errors import SchemaError, SourceStoppedError
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 
-_QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'?|"(?:[^"\\]|\\.|"")*"?""", re.DOTALL)
-_COMMENT = re.compile(r"/\*.*?(?:\*/|$)|(?:--\s|#)[^\n]*", re.DOTALL)
 _NO_KEY = "it has no primary key, so that all its columns are its key"
 
 
@@ -230,8 +227,12 @@ class _Entry:
 
 
 def without_values(statement: str) -> str:
-    """Return a statement without its texts and comments."""
-    return _COMMENT.sub("", _QUOTED.sub("'…'", statement))
+    """Return of a statement what it does: its first two words.
+
+    Texts and numbers may be anywhere in it, and where a text ends depends on the SQL mode.
+    """
+    first = statement.split(maxsplit=2)[:2]
+    return " ".join([*(word for word in first if word.isascii() and word.isalpha()), "…"])
 
 
 def _check_names(table: Table, entries: Iterable[_Entry]) -> None:

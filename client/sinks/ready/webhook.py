@@ -38,6 +38,8 @@ _MAX_ANSWER_BYTES = 1 << 20
 _SHOWN_CHARS = 200
 _BUSY = frozenset({408, 425, 429})  # and every 5xx: the same again may help
 _LONGEST_WAIT_S = 3600.0  # that a receiver may ask for
+# One request is sent again so often before all of the flush is: those before it were taken.
+_WAITS_S = (0.1, 0.3, 1.0, 3.0)
 
 
 class WebhookSink:
@@ -94,6 +96,17 @@ class WebhookSink:
         self._client.close()
 
     def _send(self, batch: Sequence[Change]) -> None:
+        """Send a batch, again and again while the receiver is busy for a moment."""
+        answer = self._post(batch)
+        for wait_s in _WAITS_S:
+            asked_s = retry_after_s(answer.headers, datetime.now(UTC)) or 0.0
+            if not _is_busy(answer) or asked_s > _WAITS_S[-1]:
+                break
+            time.sleep(max(wait_s, asked_s))
+            answer = self._post(batch)
+        self._judge(answer, batch)
+
+    def _post(self, batch: Sequence[Change]) -> Response:
         shown = [{"id": one.id, **plain_json(one)} for one in batch]
         body = json.dumps({"changes": shown}, ensure_ascii=False).encode()
         first, last = batch[0].id, batch[-1].id
@@ -101,17 +114,16 @@ class WebhookSink:
         if self._secret:
             headers[SIGNATURE] = signature(self._secret, int(time.time()), body)
         try:
-            answer = self._client.post(self._path, body, headers)
+            return self._client.post(self._path, body, headers)
         except FAILURES as error:
             raise SinkUnavailableError(f"{self._shown}: {printable(error)}") from error
-        self._judge(answer, batch)
 
     def _judge(self, answer: Response, batch: Sequence[Change]) -> None:
         if 200 <= answer.status < 300:
             return
         said = bytes(answer.body[:_SHOWN_CHARS]).decode("utf-8", "replace").strip()
         problem = f"{self._shown} answered {answer.status} {answer.reason}: {said}"
-        if answer.status in _BUSY or answer.status >= 500:
+        if _is_busy(answer):
             wait_s = retry_after_s(answer.headers, datetime.now(UTC))
             raise SinkUnavailableError(problem, wait_s)
         raise SinkRefusedError(problem, batch[0] if len(batch) == 1 else None)
@@ -119,6 +131,10 @@ class WebhookSink:
     @property
     def _shown(self) -> str:
         return without_password(self._options.url.partition("?")[0])
+
+
+def _is_busy(answer: Response) -> bool:
+    return answer.status in _BUSY or answer.status >= 500
 
 
 def batches(changes: Sequence[Change], size: int) -> list[tuple[Change, ...]]:

@@ -33,6 +33,8 @@ class TableRule:
     masks: Mapping[str, Mask] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)  # column → its name in the target
     blurred: Collection[str] = ()  # columns whose masks make different values equal
+    # Columns that the source must have: one that was misspelt or renamed is not masked.
+    needed: frozenset[str] = frozenset()
 
     @property
     def is_all(self) -> bool:
@@ -142,6 +144,7 @@ def _passed(
     if change.op is ChangeOp.TRUNCATE:
         yield change
         return
+    _check_columns(event, rule)
     if rule.where is not None:
         filtered = _filtered(change, event, rule.where, may_be_there)
         if filtered is None:
@@ -155,6 +158,16 @@ def _passed(
         before=_taken(change.before, rule),
         after=_taken(change.after, rule),
     )
+
+
+def _check_columns(event: DataEvent, rule: TableRule) -> None:
+    """Raise SettingsError if the settings name a column that the source does not have."""
+    row = event.row
+    if not rule.needed <= row.keys() and not event.has_absent:
+        raise SettingsError(
+            f"{event.source} has no column {', '.join(sorted(rule.needed - row.keys()))}, which "
+            f"the settings of this sink name; it has {', '.join(row)}"
+        )
 
 
 def _filtered(

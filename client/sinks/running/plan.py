@@ -13,7 +13,7 @@ from databus.client.sinks.contract import HasUniqueKeys, Sink
 from databus.client.sinks.rules.changes import TableRule
 from databus.client.sinks.rules.failures import FailureKind, FailureRule, Then
 from databus.client.sinks.rules.masks import keeps_keys_apart, make_mask
-from databus.conf.patterns import NamePatterns
+from databus.conf.patterns import NamePatterns, is_pattern
 from databus.conf.sink_settings import FailureRuleSettings, SinkSettings, SinkTableSettings
 from databus.daemon.tokens import private_lines
 from databus.schemas.errors import SettingsError
@@ -94,7 +94,11 @@ def _secret(settings: SinkSettings) -> bytes:
 
 
 def _table_rule(table: SinkTableSettings, secret: bytes) -> TableRule:
+    # Tables that a pattern matches need not all have the same columns.
+    is_exact = not any(map(is_pattern, table.sources))
+    named = {*table.columns, *table.without, *table.mask, *table.rename}
     return TableRule(
+        needed=frozenset(named) if is_exact else frozenset(),
         where=row_condition(table.where) if table.where else None,
         columns=frozenset(table.columns) or None,
         without=frozenset(table.without),

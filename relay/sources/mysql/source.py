@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from databus.conf.column_settings import unnamed
 from databus.conf.named_places import NamedPlace
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.faults import is_transient
@@ -388,6 +389,7 @@ class MysqlSource(Source):
             left_out=self._left_out,
             hides_values=settings.protects,
             matched_scn=end_scn(files, epoch),
+            shown_unnamed=partial(unnamed, settings.columns),
         )
         hours, at = settings.purge_warning_hours, str(start)
         self._findings = findings_of(facts, tables.tables(), at, hours, more)
@@ -397,7 +399,6 @@ class MysqlSource(Source):
             dialect,
             epoch=epoch,
             acknowledged=settings.acknowledged_scns,
-            # Else a reconnect before the first change would look for `start` again, elsewhere.
             announces_start=is_first and not start.gtids,
             has_gaps=bool(start.gtids),
             identities=identities or Identities(self._same_log.server),

@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from databus.relay.sources.sqlite.catalog import quote, table_from_json
+from databus.relay.sources.sqlite.catalog import SqliteTable, quote, table_from_json
 from databus.relay.sources.sqlite.connection import is_busy, transaction
 from databus.relay.sources.sqlite.install import (
     State,
@@ -112,13 +112,15 @@ class ChangeLog:
         watched: Mapping[str, str],
         flush: Callable[[], None] = lambda: None,
         matched: MatchedTables = NONE_MATCHED,
+        check: Callable[[SqliteTable], None] = lambda _: None,
     ) -> None:
+        """`check` raises CaptureGapError for a table that may not be captured as it is now."""
         self._connection = connection
         self._flush = flush
         self._bounds = bounds
         self._watched = {name.lower(): source for name, source in watched.items()}
         self._names = self._all_names = tuple(watched)
-        self._matched = matched
+        self._matched, self._check = matched, check
         self._version = -1  # the data version up to which all windows are closed
         self._schema_version = -1
         self._generations = {0: NO_TABLE}
@@ -284,6 +286,8 @@ class ChangeLog:
         self._names = self._matched.present(self._connection, self._all_names)
         with transaction(self._connection, "DEFERRED"):
             findings = inspect_all(self._connection, self._names)
+            for finding in findings:
+                self._check(finding.table)
             if any(finding.state is not State.INTACT for finding in findings):
                 return False
             self._schema_version = self._number(_SCHEMA_VERSION)

@@ -59,6 +59,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 
+from databus.conf.column_settings import unnamed
 from databus.conf.named_places import (
     NamedPlace,
     ScnPlace,
@@ -67,6 +68,7 @@ from databus.conf.named_places import (
     parse_source_start,
 )
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.generated_columns import shown_text
 from databus.relay.sources.keys import key_warnings
 from databus.relay.sources.source import (
     Captured,
@@ -78,7 +80,7 @@ from databus.relay.sources.source import (
     TableDefined,
     Transaction,
 )
-from databus.relay.sources.sqlite.catalog import table_of
+from databus.relay.sources.sqlite.catalog import SqliteTable, table_of
 from databus.relay.sources.sqlite.change_log import (
     ChangeLog,
     LogDamagedError,
@@ -187,6 +189,13 @@ class SqliteSource(Source):
         with self._errors():
             return self._opened().tables()
 
+    def _refuse_shown(self, table: SqliteTable) -> None:
+        """Raise CaptureGapError for a table whose generated columns may show protected ones."""
+        source = self._watched.get(table.name, "")
+        generated = (column.name for column in table.columns if column.is_generated)
+        if shown := unnamed(self._settings.columns, source, generated):
+            raise CaptureGapError(shown_text(shown, source))
+
     @property
     def findings(self) -> Findings:
         """The warnings about keys, and about tables that patterns match, or do not."""
@@ -266,9 +275,9 @@ class SqliteSource(Source):
             present = self._matched.present(self._connection, self._watched)
             identity = install(self._connection, present)
             self._bounds = WindowBounds(self._path, identity)
-            log = ChangeLog(
-                self._connection, self._bounds, self._watched, self._flush, self._matched
-            )
+            connection, bounds, matched = self._connection, self._bounds, self._matched
+            given = (connection, bounds, self._watched, self._flush, matched, self._refuse_shown)
+            log = ChangeLog(*given)
             # Prove that it is the same log before anything is written to it.
             log.check_bounds()
             if newest is not None:

@@ -241,7 +241,7 @@ class Assembler:
     def _announce_start(self, event: Event) -> Transaction | None:
         offset = self._cursor.offset
         if not self._announces_start or not offset:
-            return None
+            return None  # else a reconnect before the first change would look for `start` again
         self._announces_start = False
         self.identities.note_point(self._scn_at(offset), self._cursor)
         return Transaction(self._scn_at(offset), event.timestamp_s * _NS, ())

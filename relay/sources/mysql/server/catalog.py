@@ -15,7 +15,9 @@ from pymysql.constants.ER import PARSE_ERROR
 from pymysql.cursors import Cursor, DictCursor
 from pymysql.err import MySQLError
 
+from databus.conf.column_settings import unnamed
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.generated_columns import shown_text
 from databus.relay.sources.mysql.rows.columns import clean_sql_type
 from databus.relay.sources.mysql.rows.layout import (
     OWN_PERIOD,
@@ -65,6 +67,11 @@ SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND GENERATION_EXPRESSION IN ('ROW START', 'ROW END')
 ORDER BY GENERATION_EXPRESSION DESC
 """
+_GENERATED = """
+SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+AND (EXTRA LIKE '%%VIRTUAL GENERATED%%' OR EXTRA LIKE '%%STORED GENERATED%%')
+AND COALESCE(GENERATION_EXPRESSION, '') NOT IN ('ROW START', 'ROW END')
+"""
 _COLLATIONS = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"
 # MariaDB ≥ 10.10: a collation that several character sets share has an id for each.
 _SHARED_COLLATIONS = """
@@ -96,7 +103,7 @@ class ServerCatalog:
         self._scn = scn
         self.epoch = settings.epoch
         self._allow_cascades = settings.allow_cascades
-        self._left_out = left_out
+        self._left_out, self._settings = left_out, settings
         self._held: Connection[Any] | None = None
         self.names = Names(())
 
@@ -177,7 +184,8 @@ class ServerCatalog:
         """Return the problems of tables that cannot be captured."""
         with self.session():
             problems = table_problems(sources, self.kinds())
-            return problems + cascade_problems(self.cascades(sources))
+            shown = self.shown_unnamed(sources)
+            return problems + cascade_problems(self.cascades(sources)) + list(shown.values())
 
     def tables(self) -> list[TableName]:
         """Return all tables that the account may read, but for the server's own."""
@@ -237,6 +245,17 @@ class ServerCatalog:
                 if kind in _WITH_KEYS and source in sources and source not in self._left_out:
                     query = f"SHOW CREATE TABLE {quote(*split_name(source))}"
                     found += cascades_of(source, str(self._query(connection, query)[0][1]))
+        return found
+
+    def shown_unnamed(self, sources: Collection[str]) -> dict[str, str]:
+        """Return, by table, that generated columns of it might show protected ones."""
+        found = {}
+        with self.session() as connection:
+            for source in sources:
+                if source not in self._left_out and self._settings.protects(source):
+                    rows = self._query(connection, _GENERATED, split_name(source))
+                    shown = unnamed(self._settings.columns, source, [str(row[0]) for row in rows])
+                    found.update({source: shown_text(shown, source)} if shown else {})
         return found
 
     def _definition(self, connection: Connection[Any], source: str) -> Definition | None:

@@ -39,8 +39,9 @@ def watched_names(
     names = catalog.names = Names(listed, fold_case=fold_case)
     new = must_exist(names)
     stop_on(catalog.table_problems(new), ())
-    cascades = catalog.cascades([source for source in names.sources if source not in new])
-    stop_on(cascade_problems(cascades), {one.source for one in cascades})
+    known = [source for source in names.sources if source not in new]
+    cascades, shown = catalog.cascades(known), catalog.shown_unnamed(known)
+    stop_on([*cascade_problems(cascades), *shown.values()], {*shown, *(c.source for c in cascades)})
     if not settings.patterns:
         return WatchedNames(names)
     matched = match(catalog, settings, fold_case=fold_case)

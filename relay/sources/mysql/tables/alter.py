@@ -62,6 +62,7 @@ class Changes:
     other_tables: list[TableName] = field(default_factory=list)  # other tables that lose their rows
     made_table: TableName | None = None  # from a partition, with the same columns
     cascade: str = ""
+    generated: set[str] = field(default_factory=set)  # columns that are generated now
     is_versioned: bool | None = None
     periods: dict[str, tuple[str, str]] = field(default_factory=dict)  # application-time periods
     overlaps: str = ""  # the period of the key's WITHOUT OVERLAPS
@@ -98,6 +99,8 @@ def _note(changes: Changes, spec: ColumnSpec) -> None:
     if spec.is_key:
         changes.key = (spec.name,)
     changes.cascade = spec.cascade or changes.cascade
+    if spec.is_generated:
+        changes.generated.add(spec.name)
 
 
 _INDEXES = frozenset({"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL"})

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from databus.relay.sources.column_rules import without_values
+from databus.relay.sources.generated_columns import shown_text
 from databus.relay.sources.mysql.binlog.events import Query
 from databus.relay.sources.mysql.rows.changes import RowLayout
 from databus.relay.sources.mysql.rows.columns import (
@@ -125,6 +126,7 @@ class WatchedTables:
         delivers_dml: bool = False,
         hides_values: Callable[[str], bool] = lambda _: False,
         matched_scn: int = _NEWEST,
+        shown_unnamed: Callable[[str, Iterable[str]], list[str]] = lambda *_: [],
     ) -> None:
         self.names = names
         self._config = config
@@ -136,6 +138,7 @@ class WatchedTables:
         self._allow_cascades = allow_cascades
         self._delivers_dml = delivers_dml
         self._hides_values, self._matched_scn = hides_values, matched_scn
+        self._shown_unnamed = shown_unnamed
         self._layouts: dict[bytes, RowLayout | None] = {}
         self._stretch = (0, 0)  # the SCNs for which these layouts are valid
         self._added_at = 0
@@ -392,6 +395,8 @@ class WatchedTables:
             if key in outcome.cascades and not self._allow_cascades:
                 text = cascade_text(outcome.cascades[key], source)
                 found.append(TableChange(ChangeKind.LOST, source, text))
+            if shown := self._shown_unnamed(source, outcome.generated.get(key, ())):
+                found.append(TableChange(ChangeKind.LOST, source, shown_text(shown, source)))
             found.append(TableChange(ChangeKind.ALTERED, source))
         return found
 

@@ -89,6 +89,7 @@ class Outcome:
     emptied: list[TableName] = field(default_factory=list)
     lost: dict[TableName, str] = field(default_factory=dict)
     cascades: dict[TableName, str] = field(default_factory=dict)
+    generated: dict[TableName, set[str]] = field(default_factory=dict)  # columns, new ones
     rows_at_rest: dict[TableName, TableChange] = field(default_factory=dict)
     touched: set[TableName] = field(default_factory=set)
     created: set[TableName] = field(default_factory=set)
@@ -183,6 +184,13 @@ def apply_ddl(
 class _Run:
     """A statement being applied."""
 
+    def note(self, name: TableName, changes: Changes) -> None:
+        """Note what else is to be known of a table that a statement makes or alters."""
+        if changes.cascade:
+            self.outcome.cascades[name] = changes.cascade
+        if changes.generated:
+            self.outcome.generated[name] = changes.generated
+
     def __init__(self, words: Reader, server_charset: str, schema: Schema, rules: Rules) -> None:
         self.words = words
         self.server_charset = server_charset
@@ -276,8 +284,7 @@ def _create_table(run: _Run, *, replaces: bool) -> None:
     is_of_columns = any(spec.is_versioned for spec in changes.columns)
     changes.is_versioned = has_versioning(options) or is_of_columns or None
     run.define(name, created(changes, charset, run.rules))
-    if changes.cascade:
-        run.outcome.cascades[name] = changes.cascade
+    run.note(name, changes)
 
 
 def _rest(words: Reader) -> list[Token]:
@@ -331,8 +338,7 @@ def _alter_to(run: _Run, name: TableName, before: TableVersion, changes: Changes
         run.outcome.rows_at_rest[name] = rest
     if changes.alters_columns:
         run.outcome.redefined.add(name)
-    if changes.cascade:
-        run.outcome.cascades[name] = changes.cascade
+    run.note(name, changes)
     if changes.lost:
         others = [run.schema.key(other) for other in changes.other_tables]
         run.outcome.lost.update(dict.fromkeys((name, *others), changes.lost))
@@ -352,6 +358,7 @@ def _alter_to(run: _Run, name: TableName, before: TableVersion, changes: Changes
     run.outcome.rows_at_rest.pop(name, None)
     run.define(name, None)
     run.define(new_name, after)
+    run.note(new_name, changes)
     _move(run, {new_name: name, name: None})
 
 

@@ -134,6 +134,17 @@ def test_a_receiver_that_is_busy_is_asked_again_when_it_says(
     assert first.body == again.body
 
 
+def test_a_request_that_meets_a_busy_moment_is_sent_again_and_those_before_it_are_not(
+    receiver: Receiver,
+) -> None:
+    receiver.answers = [(200, {}), (503, {}), (429, {"Retry-After": "0"}), (200, {})]
+    sink = webhook(receiver, batch=2)
+    sink.write(CHANGES)
+    sink.close()
+    keys = [one.headers["idempotency-key"] for one in receiver.requests]
+    assert keys == ["40:0..40:1", "40:2..40:3", "40:2..40:3", "40:2..40:3", "40:4"]
+
+
 @pytest.mark.parametrize("status", [301, 400, 404, 422])
 def test_another_answer_is_a_refusal_that_names_the_row_of_a_batch_of_one(
     receiver: Receiver, status: int

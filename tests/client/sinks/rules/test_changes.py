@@ -16,6 +16,8 @@ from databus.client.sinks.rules.masks import make_mask
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
 from databus.testing import change, make_window
+from databus.testing.recorder import Recorder
+from tests.client.sinks.changes import plan_of
 
 SECRET = b"a secret of some length"
 FULL = {"id": 1, "v": 1, "s": "tea"}
@@ -143,6 +145,18 @@ def test_masks_hide_values_in_the_row_before_too() -> None:
     assert (one.after["s"], one.before["s"]) == ("***", "***")
     assert len(one.after["v"]) == 64
     assert one.after["v"] != one.before["v"]
+
+
+@pytest.mark.parametrize("where", ["columns", "without", "mask", "rename"])
+def test_a_column_that_is_misspelt_in_the_settings_is_an_error_and_not_shown(where: str) -> None:
+    by_form: dict[str, Any] = {"mask": {"ss": "redact"}, "rename": {"ss": "x"}}
+    table = {"sources": ["shop.t"], where: by_form.get(where, ["ss"])}
+    plan = plan_of(Recorder(), tables=[table])
+    with pytest.raises(SettingsError, match=r"shop\.t has no column ss, .* it has .*s"):
+        passed(make_window(change("shop.t", FULL)), plan.rule_of("shop.t"))
+    # Tables that a pattern matches need not all have it.
+    plan = plan_of(Recorder(), tables=[{**table, "sources": ["shop.*"]}])
+    assert plan.rule_of("shop.t").needed == frozenset()
 
 
 def test_a_key_may_be_hashed_and_not_removed_or_cut() -> None:

@@ -35,6 +35,11 @@ class SinkPlan:
         """The sink's name."""
         return self.settings.name
 
+    @property
+    def has_one_position(self) -> bool:
+        """Whether the target keeps the position of one physical source, as `most_lanes` says."""
+        return _most_lanes(self.make) == 1
+
     @cached_property
     def failure_rules(self) -> Mapping[FailureKind, FailureRule]:
         """The rule for each kind of failure."""
@@ -70,10 +75,16 @@ def make_plan(
     kinds = (settings.failures.unavailable, settings.failures.refused, settings.failures.other)
     if path is None and any(one.then == "dead-letter" for one in kinds):
         raise SettingsError(f"sink {settings.name}: name a file with failures.dead_letters")
-    most = getattr(getattr(make, "func", make), "most_lanes", settings.lanes)
-    if settings.lanes > most:
+    most = _most_lanes(make)
+    if most is not None and settings.lanes > most:
         raise SettingsError(f"sink {settings.name}: {settings.kind} has at most {most} lanes")
     return SinkPlan(settings, make, rule_of, None if path is None else DeadLetterFile(path))
+
+
+def _most_lanes(make: Callable[[], Sink]) -> int | None:
+    """Return how many lanes a kind of sink may have at most; None = any number."""
+    most: int | None = getattr(getattr(make, "func", make), "most_lanes", None)
+    return most
 
 
 def _first(tables: Sequence[SinkTableSettings], source: str) -> SinkTableSettings | None:

@@ -22,7 +22,7 @@ from databus.client.sinks.serving.positions import PositionFile, SinkCheckpoints
 from databus.client.sinks.serving.sink_settings import client_settings
 from databus.conf.sink_settings import SinksSettings
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError
+from databus.schemas.errors import DatabusError, SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class RunningSink:
         self._feeds: dict[str, Feed] = {}
         self._streams: dict[str, ClientStream] = {}
         self._ending = threading.Event()
+        self._is_refused = False
         self._watcher = threading.Thread(
             target=self._watch, name=f"databus-sink-{plan.name}-sources", daemon=True
         )
@@ -93,6 +94,8 @@ class RunningSink:
     def state(self) -> SinkState:
         """Its state."""
         states = {feed.state for feed in self.feeds}
+        if self._is_refused:
+            return SinkState.STOPPED
         if not states:
             return SinkState.FAILING if self.problem else SinkState.STARTING
         return next(one for one in _WORST_FIRST if one in states)
@@ -112,6 +115,8 @@ class RunningSink:
             try:
                 self._take(chosen(self.plan.settings.sources, self._look.sources()))
                 self._tell("")
+            except SettingsError as error:
+                self._refuse(str(error))
             except DatabusError as error:
                 self._tell(str(error))
             except Exception as error:  # the next look may be better, and the feeds go on
@@ -125,7 +130,21 @@ class RunningSink:
             log.warning("%s: waiting: %s", self.plan.name, problem)
         self.problem = problem
 
+    def _refuse(self, problem: str) -> None:
+        if problem != self.problem:
+            log.error("%s: %s", self.plan.name, problem)
+        self.problem, self._is_refused = problem, True
+
     def _take(self, found: Mapping[str, tuple[str, ...]]) -> None:
+        physical_sources = {*found, *self._streams}
+        if len(physical_sources) > 1 and self.plan.has_one_position:
+            raise SettingsError(
+                f"its sources are of {len(physical_sources)} physical sources, "
+                f"{', '.join(sorted(physical_sources))}, and the target of a sink "
+                f"{self.plan.settings.kind!r} keeps one position: make a sink of each, with a "
+                "place of its own"
+            )
+        self._is_refused = False
         for physical, names in found.items():
             stream = self._streams.get(physical)
             if stream is None:

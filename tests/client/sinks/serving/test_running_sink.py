@@ -18,8 +18,10 @@ from databus.cli.main import main
 from databus.client import DatabusClient
 from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkUnavailableError
+from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.running.feed import SinkState
 from databus.client.sinks.running.plan import make_plan
+from databus.client.sinks.serving import running_sink
 from databus.client.sinks.serving.positions import PositionFile
 from databus.client.sinks.serving.process import SinkProcess
 from databus.conf.loading import build_settings
@@ -172,6 +174,26 @@ def test_a_sink_goes_on_behind_the_newest_window_also_if_its_tables_were_quiet(
 def scn_of(folder: Path) -> int:
     found = PositionFile(folder).load("a", "shop")
     return -1 if found is None else found.checkpoint.window_scn
+
+
+def test_a_target_with_one_position_takes_one_physical_source_alone(
+    relay: RelayForTests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"shop": ("shop.orders",), "crm": ("crm.leads",)}
+    monkeypatch.setattr(running_sink, "chosen", lambda *_: found)
+    kind = {"kind": "files", "options": {"folder": str(tmp_path / "out")}}
+    raw = {"name": "copy", "sources": ["*"], **kind}
+    settings = build_settings(
+        {"data_dir": tmp_path, "relays": [relay.url], "sinks": [raw]}, SinksSettings
+    )
+    (one,) = settings.sinks
+    plan = make_plan(one, sink_maker(one.kind, one.options), tmp_path / "x")
+    process = SinkProcess(settings, [plan])
+    with running(process):
+        (sink,) = process.sinks
+        wait_until(lambda: sink.state is SinkState.STOPPED)
+        assert "2 physical sources, crm, shop" in sink.problem
+        assert sink.feeds == []
 
 
 def test_with_until_the_process_ends_by_itself(relay: RelayForTests, tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ ZLIBS = {
     "client/spark/targets/parquet.py": "buckets of keys",
     "client/subscription.py": "digests of schemas",
     "registry/seal.py": "rows of the registry at rest",
+    "client/sinks/contract.py": "ids of changes for a target",
+    "client/sinks/serving/positions.py": "the record of positions",
     "registry/sqlite_store.py": "rows of the registry",
     "relay/capture/epoch_table.py": "the file of epochs",
     "relay/capture/max_scn.py": "MaxSCN",

@@ -19,7 +19,7 @@ from databus.demo.databases import Dialect, Session
 from databus.demo.processes import python_module, wait_until
 from databus.demo.stage import Stage
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 KILLS = 12
 SOURCES = ["shop.t1", "shop.t2"]
 TABLES = {

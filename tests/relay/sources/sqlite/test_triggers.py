@@ -229,7 +229,8 @@ TABLES = {
     " a NOT NULL DEFAULT 'A' UNIQUE, b NOT NULL DEFAULT 2)",
     "by_text": "CREATE TABLE by_text(k TEXT COLLATE NOCASE PRIMARY KEY, a, b UNIQUE)",
     "untyped": "CREATE TABLE untyped(k PRIMARY KEY, a, b)",
-    "pair": "CREATE TABLE pair(k, a TEXT COLLATE NOCASE, b UNIQUE, PRIMARY KEY(k, a)) WITHOUT ROWID",
+    "pair": "CREATE TABLE pair(k, a TEXT COLLATE NOCASE, b UNIQUE, PRIMARY KEY(k, a))"
+    " WITHOUT ROWID",
     "keyless": "CREATE TABLE keyless(k, a, b UNIQUE)",
     "replacing": "CREATE TABLE replacing(k INTEGER PRIMARY KEY ON CONFLICT REPLACE,"
     " a UNIQUE ON CONFLICT REPLACE, b)",

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from rich.console import Console
 
 from databus.cli.api_client import access_options
 from databus.cli.daemon_options import config_option, log_format_option
+from databus.cli.signals import handling
 from databus.client.cli.processes import run_processes
 from databus.client.cli.tail import json_of, line_of
 from databus.client.client import DatabusClient
@@ -110,18 +111,14 @@ def _ends_quietly() -> Iterator[None]:
 
     SIGTERM and SIGHUP do the same, so that the client says goodbye to its relay.
     """
-    ends = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in ends}
     try:
-        yield
+        with handling(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)):
+            yield
     except KeyboardInterrupt:
         return
     except BrokenPipeError:
         # Otherwise Python reports the broken pipe again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @click.group()
@@ -207,18 +204,12 @@ def load_consumer(target: str) -> Consumer | Callable[[DataEvent], Result | None
     return cast("Callable[[DataEvent], Result | None]", found)
 
 
-@contextmanager
-def _stops_at_a_signal(running: DatabusClient) -> Iterator[None]:
+def _stops_at_a_signal(running: DatabusClient) -> AbstractContextManager[None]:
     def stop(number: int, frame: object) -> None:  # noqa: ARG001
         # On another thread: a signal handler must not wait for the code that it interrupted.
         threading.Thread(target=running.stop, name="databus-stop").start()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handling(stop)
 
 
 def _log_to_stderr() -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from databus.cli.daemon_options import config_option, log_format_option
+from databus.cli.signals import handling
 from databus.client.sinks.serving.positions import LOCK, NAME, StoredPosition, read_positions
 from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.conf.loading import load_settings
@@ -113,15 +112,9 @@ def _shown(position: StoredPosition) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _ends_at_a_signal(process: SinkProcess) -> Iterator[None]:
+def _ends_at_a_signal(process: SinkProcess) -> AbstractContextManager[None]:
     def end(number: int, _frame: object) -> None:
         logging.getLogger(__name__).info("signal %d: ending", number)
         process.end()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handling(end)

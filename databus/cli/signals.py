@@ -1,13 +1,28 @@
-"""SIGTERM and Ctrl-C as an event, for commands that finish their current work first."""
+"""Signals that end a command: handled for a while, or as an event, to finish current work first."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 _NUMBERS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def handling(
+    handle: Callable[[int, FrameType | None], object],
+    numbers: tuple[signal.Signals, ...] = _NUMBERS,
+) -> Iterator[None]:
+    """Handle signals inside a `with`; the handlers of before are put back."""
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -20,9 +35,5 @@ def ended_by_signal() -> Iterator[threading.Event]:
         for each in _NUMBERS:
             signal.signal(each, signal.SIG_DFL)
 
-    before = {number: signal.signal(number, end) for number in _NUMBERS}
-    try:
+    with handling(end):
         yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

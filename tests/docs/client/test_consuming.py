@@ -10,12 +10,11 @@ from tests.docs.markdown import (
     block_for,
     blocks_of,
 )
-from tests.docs.shop import commit, make_shop
+from tests.docs.shop import reader_of_three_rows
 from tests.docs.terminal import Reader
 from tools.repository import ROOT
 
 PAGE = ROOT / "docs" / "consuming.md"
-RELAY = block_for(ROOT / "README.md", "write relay.toml")
 CLIENT = block_for(PAGE, "function").text.split("@client", maxsplit=1)[0]
 # Two versions of a table, and a consumer's rows of the first.
 ALTER = """from databus.client import Consumer
@@ -76,20 +75,8 @@ PROGRAMS = {
 @pytest.fixture(scope="module")
 def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """Somebody with a relay that holds one transaction of three rows."""
-    reader = Reader(tmp_path_factory.mktemp("consuming"))
-    try:
-        make_shop(reader.folder)
-        reader.do(RELAY)
-        reader.start_relay()
-        commit(
-            reader.folder,
-            "INSERT INTO customers VALUES (1, 'Ada')",
-            "INSERT INTO orders VALUES (4, 1, 'paid')",
-            "INSERT INTO orders VALUES (5, 1, 'paid')",
-        )
+    with reader_of_three_rows(tmp_path_factory.mktemp("consuming")) as reader:
         yield reader
-    finally:
-        reader.close()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

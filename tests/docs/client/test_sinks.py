@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from databus.demo.processes import child_environment, wait_until
-from tests.docs.markdown import block_for, blocks_of
-from tests.docs.shop import commit, make_shop
+from tests.docs.markdown import blocks_of
+from tests.docs.shop import reader_of_three_rows
 from tests.docs.terminal import Reader
 from tools.repository import ROOT
 
 PAGE = ROOT / "docs" / "sinks.md"
-RELAY = block_for(ROOT / "README.md", "write relay.toml")
 BLOCKS = {block.test: block for block in blocks_of(PAGE) if block.test}
 PATIENCE_S = 30.0
 
@@ -27,20 +26,8 @@ PATIENCE_S = 30.0
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """Somebody with a relay that holds one transaction of three rows."""
-    reader = Reader(tmp_path_factory.mktemp("sinks"))
-    try:
-        make_shop(reader.folder)
-        reader.do(RELAY)
-        reader.start_relay()
-        commit(
-            reader.folder,
-            "INSERT INTO customers VALUES (1, 'Ada')",
-            "INSERT INTO orders VALUES (4, 1, 'paid')",
-            "INSERT INTO orders VALUES (5, 1, 'paid')",
-        )
+    with reader_of_three_rows(tmp_path_factory.mktemp("sinks")) as reader:
         yield reader
-    finally:
-        reader.close()
 
 
 def test_every_example_is_taken() -> None:

@@ -183,20 +183,20 @@ class ServerCatalog:
     def table_problems(self, sources: Collection[str]) -> list[str]:
         """Return the problems of tables that cannot be captured."""
         with self.session():
-            problems = table_problems(sources, self.kinds())
-            shown = self.shown_unnamed(sources)
-            return problems + cascade_problems(self.cascades(sources)) + list(shown.values())
+            kinds, shown = self.kinds(sources), self.shown_unnamed(sources)
+            problems = table_problems(sources, kinds) + cascade_problems(self._cascades(kinds))
+            return problems + list(shown.values())
 
     def tables(self) -> list[TableName]:
         """Return all tables that the account may read, but for the server's own."""
         return [(str(row[0]), str(row[1])) for row in self._ask(_TABLES, ())]
 
-    def kinds(self) -> dict[str, str]:
-        """Return TABLE_TYPE by source name, for tables that exist."""
+    def kinds(self, sources: Collection[str] | None = None) -> dict[str, str]:
+        """Return TABLE_TYPE by source name, for tables that exist; of all, or of some."""
         with self.session() as connection:
             found = {
                 source: self._query(connection, _KINDS, split_name(source))
-                for source in self.names.sources
+                for source in (self.names.sources if sources is None else sources)
             }
             kinds = {source: str(rows[0][0]) for source, rows in found.items() if rows}
             for source in kinds:
@@ -236,13 +236,17 @@ class ServerCatalog:
 
     def cascades(self, sources: Collection[str]) -> list[Cascade]:
         """Return the foreign keys that change rows of some tables; none if that is allowed."""
+        with self.session():
+            return [] if self._allow_cascades else self._cascades(self.kinds(sources))
+
+    def _cascades(self, kinds: Mapping[str, str]) -> list[Cascade]:
         found: list[Cascade] = []
-        if self._allow_cascades or not sources:
+        if self._allow_cascades or not kinds:
             return found
         with self.session() as connection:
             self._query(connection, SESSION)
-            for source, kind in self.kinds().items():
-                if kind in _WITH_KEYS and source in sources and source not in self._left_out:
+            for source, kind in kinds.items():
+                if kind in _WITH_KEYS and source not in self._left_out:
                     query = f"SHOW CREATE TABLE {quote(*split_name(source))}"
                     found += cascades_of(source, str(self._query(connection, query)[0][1]))
         return found

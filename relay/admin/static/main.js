@@ -20,6 +20,7 @@ const BEAT_MS = 1000;
 const SCHEMAS_EVERY = 10; // beats
 const CLUSTER_EVERY = 2;
 const ADMINISTRATION_EVERY = 3;
+const RELAYS_EVERY = 3; // as often as the relay itself asks them
 const FIRST_REASON = "This relay requires a token.";
 
 const find = (id) => document.getElementById(id);
@@ -42,14 +43,16 @@ const parts = {
   administration: makeAdministration(find("administration"), find("administration-link"), find("administration-body")),
 };
 let beats = 0;
+let relays = []; // the other ones
 let isLocked = false; // waiting for a token: polling pauses
 
 async function once() {
   if (isLocked) return;
   try {
-    const [relay, { physicalSources }, { clients }, { problems }, pairs, { relays }] = await Promise.all(
-      ["relay", "physicalSources", "clients", "problems", "bootstrap", "relays"].map((path) => get(path)),
+    const [relay, { physicalSources }, { clients }, { problems }, pairs] = await Promise.all(
+      ["relay", "physicalSources", "clients", "problems", "bootstrap"].map((path) => get(path)),
     );
+    if (beats % RELAYS_EVERY === 0) ({ relays } = await get("relays"));
     status.answered(relay, physicalSources, clients, pairs, relays);
     document.title = tabTitle(relay, clients, physicalSources);
     await inTurns(

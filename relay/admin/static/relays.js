@@ -3,7 +3,7 @@
 import { relayNow } from "./api.js";
 import { h, makeList, say, set, show } from "./dom.js";
 import { NONE, clock, duration, plural } from "./format.js";
-import { SEVERITY, makeState } from "./marks.js";
+import { SEVERITY, captureWord, makeState } from "./marks.js";
 
 const WELL = ["running", "paused"];
 
@@ -61,7 +61,7 @@ function makeSource() {
   return {
     node: h("li", null, name, " ", state.node, " ", more),
     update(source) {
-      const word = source.state === "running" && !source.isConnected ? "silent" : source.state;
+      const word = captureWord(source);
       say(name, source.name);
       state.update(word);
       const delay = source.delayS === null ? "" : `${duration(source.delayS)} after the commit`;

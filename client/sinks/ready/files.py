@@ -44,7 +44,7 @@ class _Place(NamedTuple):
 class FilesSink:
     """Writes files; exactly once by the manifest."""
 
-    most_lanes = 1  # the manifest has one position
+    keeps_position = True  # in the manifest
 
     class Options(Settings):
         """Options of `files`."""

@@ -44,7 +44,7 @@ _ABORT_S = 2.0
 class KafkaSink:
     """Writes transactions; exactly once for consumers that read committed messages."""
 
-    most_lanes = 1  # a transaction has one position
+    keeps_position = True  # in each transaction
 
     class Options(Settings):
         """Options of `kafka`."""

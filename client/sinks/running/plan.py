@@ -37,8 +37,8 @@ class SinkPlan:
 
     @property
     def has_one_position(self) -> bool:
-        """Whether the target keeps the position of one physical source, as `most_lanes` says."""
-        return _most_lanes(self.make) == 1
+        """Whether the target keeps the position of one physical source."""
+        return _keeps_position(self.make)
 
     @cached_property
     def failure_rules(self) -> Mapping[FailureKind, FailureRule]:
@@ -75,16 +75,14 @@ def make_plan(
     kinds = (settings.failures.unavailable, settings.failures.refused, settings.failures.other)
     if path is None and any(one.then == "dead-letter" for one in kinds):
         raise SettingsError(f"sink {settings.name}: name a file with failures.dead_letters")
-    most = _most_lanes(make)
-    if most is not None and settings.lanes > most:
-        raise SettingsError(f"sink {settings.name}: {settings.kind} has at most {most} lanes")
+    if settings.lanes > 1 and _keeps_position(make):
+        raise SettingsError(f"sink {settings.name}: {settings.kind} has at most 1 lanes")
     return SinkPlan(settings, make, rule_of, None if path is None else DeadLetterFile(path))
 
 
-def _most_lanes(make: Callable[[], Sink]) -> int | None:
-    """Return how many lanes a kind of sink may have at most; None = any number."""
-    most: int | None = getattr(getattr(make, "func", make), "most_lanes", None)
-    return most
+def _keeps_position(make: Callable[[], Sink]) -> bool:
+    """Return whether a kind of sink keeps one position in its target, so that it has one lane."""
+    return bool(getattr(getattr(make, "func", make), "keeps_position", False))
 
 
 def _first(tables: Sequence[SinkTableSettings], source: str) -> SinkTableSettings | None:

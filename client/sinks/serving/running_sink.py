@@ -22,7 +22,7 @@ from databus.client.sinks.serving.positions import PositionFile, SinkCheckpoints
 from databus.client.sinks.serving.sink_settings import client_settings
 from databus.conf.sink_settings import SinksSettings
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError, SettingsError
+from databus.schemas.errors import DatabusError
 
 log = logging.getLogger(__name__)
 
@@ -113,10 +113,12 @@ class RunningSink:
     def _watch(self) -> None:
         while True:
             try:
-                self._take(chosen(self.plan.settings.sources, self._look.sources()))
-                self._tell("")
-            except SettingsError as error:
-                self._refuse(str(error))
+                found = chosen(self.plan.settings.sources, self._look.sources())
+                conflict = self._conflict(found)
+                self._is_refused = bool(conflict)
+                if not conflict:
+                    self._take(found)
+                self._tell(conflict)
             except DatabusError as error:
                 self._tell(str(error))
             except Exception as error:  # the next look may be better, and the feeds go on
@@ -126,25 +128,26 @@ class RunningSink:
                 return
 
     def _tell(self, problem: str) -> None:
-        if problem and problem != self.problem and not self.feeds:
-            log.warning("%s: waiting: %s", self.plan.name, problem)
+        if problem and problem != self.problem:
+            if self._is_refused:
+                log.error("%s: stopped: %s", self.plan.name, problem)
+            elif not self.feeds:
+                log.warning("%s: waiting: %s", self.plan.name, problem)
         self.problem = problem
 
-    def _refuse(self, problem: str) -> None:
-        if problem != self.problem:
-            log.error("%s: %s", self.plan.name, problem)
-        self.problem, self._is_refused = problem, True
+    def _conflict(self, found: Mapping[str, tuple[str, ...]]) -> str:
+        """Return why these sources cannot be of one sink, or ""."""
+        physical_sources = {*found, *self._streams}
+        if len(physical_sources) <= 1 or not self.plan.has_one_position:
+            return ""
+        return (
+            f"its sources are of {len(physical_sources)} physical sources, "
+            f"{', '.join(sorted(physical_sources))}, and the target of a sink "
+            f"{self.plan.settings.kind!r} keeps one position: make a sink of each, with a place of "
+            "its own"
+        )
 
     def _take(self, found: Mapping[str, tuple[str, ...]]) -> None:
-        physical_sources = {*found, *self._streams}
-        if len(physical_sources) > 1 and self.plan.has_one_position:
-            raise SettingsError(
-                f"its sources are of {len(physical_sources)} physical sources, "
-                f"{', '.join(sorted(physical_sources))}, and the target of a sink "
-                f"{self.plan.settings.kind!r} keeps one position: make a sink of each, with a "
-                "place of its own"
-            )
-        self._is_refused = False
         for physical, names in found.items():
             stream = self._streams.get(physical)
             if stream is None:

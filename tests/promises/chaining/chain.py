@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from databus.schemas.checkpoint import Checkpoint
-from tests.promises.running import RunningRelay, running, wait_until
+from tests.promises.running import RunningRelay, Shop, running, wait_until
 
 QUICK: Mapping[str, Any] = {"reconnect_min_s": 0.05, "reconnect_max_s": 0.2, "switch_after_s": 0.3}
 
@@ -64,12 +64,23 @@ def digest_of(relay: RunningRelay) -> str:
     return hashlib.sha256(stream_of(relay)).hexdigest()
 
 
+def insert(shop: Shop, relay: RunningRelay, *ids: int) -> None:
+    """Insert rows, each in a transaction of its own, and wait until a relay has the last one."""
+    for number in ids[:-1]:
+        shop.insert(number)
+    row = f"row {ids[-1]}"
+    shop.insert(ids[-1], note=row)
+    wait_until(lambda: row.encode() in stream_of(relay), row, relay.tell)
+
+
 def wait_for_equal(*relays: RunningRelay) -> None:
-    """Wait until all have the newest window of the first; they must serve the same bytes then."""
-    for relay in relays[1:]:
-        wait_until(
-            lambda r=relay: r.max_scn() == relays[0].max_scn(),  # type: ignore[misc]
-            "the newest window",
-            relay.tell,
-        )
-    assert len({digest_of(relay) for relay in relays}) == 1
+    """Wait until all serve the same bytes: those that the first has, once it has no more to come.
+
+    What was written before must be in the first already (`insert`): relays that are equally
+    late are equal too.
+    """
+    wait_until(
+        lambda: len({digest_of(relay) for relay in relays}) == 1,
+        "the same bytes",
+        lambda: "\n".join(relay.tell() for relay in relays),
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.promises.chaining.chain import link, stream_of, wait_for_equal
+from tests.promises.chaining.chain import insert, link, stream_of, wait_for_equal
 from tests.promises.running import RunningRelay, Shop, running, wait_until
 from tests.promises.switching.test_switch import switch
 
@@ -56,7 +56,7 @@ def log_of(relay: RunningRelay) -> str:
 def test_the_next_one_is_read_while_one_is_dead_and_again_the_first(tree: Tree, shop: Shop) -> None:
     assert followed(tree.leaf) == f"databus+{tree.a.url}"
     tree.a.child.kill()
-    shop.insert(*range(100, 120))
+    insert(shop, tree.root, *range(100, 120))
     tree.wait_until_leaf_reads(tree.b)
     wait_for_equal(tree.root, tree.b, tree.leaf)
     assert f"trying the next server, because of this one: shop: relay {tree.a.url}" in log_of(
@@ -64,7 +64,7 @@ def test_the_next_one_is_read_while_one_is_dead_and_again_the_first(tree: Tree, 
     )
     tree.a.start()
     tree.b.child.kill()
-    shop.insert(*range(200, 220))
+    insert(shop, tree.root, *range(200, 220))
     tree.wait_until_leaf_reads(tree.a)
     wait_for_equal(tree.root, tree.a, tree.leaf)
 
@@ -74,7 +74,7 @@ def test_one_that_is_behind_is_left_for_one_that_is_not(tree: Tree, shop: Shop) 
     assert tree.a.post("/controlSources/pause", source="shop").status == 200
     tree.leaf.change(uri=[f"databus+{one.url}" for one in (tree.b, tree.a)])
     tree.leaf.start()
-    shop.insert(*range(100, 120))
+    insert(shop, tree.root, *range(100, 120))
     wait_for_equal(tree.root, tree.b, tree.leaf)
     newest = tree.leaf.max_scn()
     assert tree.a.max_scn() < newest
@@ -82,7 +82,7 @@ def test_one_that_is_behind_is_left_for_one_that_is_not(tree: Tree, shop: Shop) 
     tree.leaf.wait_for_problem(f"relay {tree.a.url}: it has not reached scn {newest} yet")
     tree.b.start()
     tree.wait_until_leaf_reads(tree.b)
-    shop.insert(*range(200, 220))
+    insert(shop, tree.root, *range(200, 220))
     wait_for_equal(tree.root, tree.b, tree.leaf)
     assert f"relay {tree.a.url}: it has not reached scn {newest} yet" in log_of(tree.leaf)
 
@@ -111,7 +111,7 @@ def test_one_that_came_back_with_another_database_is_left(
         assert stream_of(tree.leaf) == held
         tree.b.start()
         tree.wait_until_leaf_reads(tree.b)
-        shop.insert(*range(100, 120))
+        insert(shop, tree.root, *range(100, 120))
         wait_for_equal(tree.root, tree.b, tree.leaf)
 
 
@@ -131,7 +131,7 @@ def test_relays_that_read_each_other_say_so_and_go_back_to_the_one_that_does_not
     wait_until(lambda: found in log_of(b) + log_of(a), "the circle", b.tell)
     for one in (a, b):
         wait_until(lambda r=one: reads_through(r)[-1:] == [id_of(root)], "the root", one.tell)  # type: ignore[misc]
-    shop.insert(*range(100, 120))
+    insert(shop, root, *range(100, 120))
     wait_for_equal(root, a, b, tree.leaf)
     wait_until(lambda: reads_through(tree.leaf)[-1:] == [id_of(root)], "the root", tree.leaf.tell)
 
@@ -152,6 +152,6 @@ def reads_through(relay: RunningRelay) -> list[str]:
 def test_one_that_cannot_read_its_own_source_is_left(tree: Tree, shop: Shop) -> None:
     assert tree.a.post("/controlSources/pause", source="shop").status == 200
     tree.wait_until_leaf_reads(tree.b)
-    shop.insert(*range(100, 120))
+    insert(shop, tree.root, *range(100, 120))
     wait_for_equal(tree.root, tree.b, tree.leaf)
     assert f"relay {tree.a.url}: there, capture is paused" in log_of(tree.leaf)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from databus.cli.main import main
 from tests.mariadb_server import Database
-from tests.promises.chaining.chain import chain, link, stream_of, wait_for_equal
+from tests.promises.chaining.chain import chain, insert, link, stream_of, wait_for_equal
 from tests.promises.history.test_stopped_table import alter_unlogged, database, write
 from tests.promises.running import RunningRelay, Shop, mysql_source, running, sources_of, wait_until
 from tests.promises.switching.server_pair import Load, ServerPair, rows
@@ -132,7 +132,7 @@ def test_a_relay_of_another_database_is_refused_by_a_window(shop: Shop, tmp_path
         second.child.stop()
         use(second, stranger.url, first.url)
         second.start()
-        shop.insert(2000)
+        insert(shop, first, 2000)
         wait_for_equal(first, second)
     other.close()
 
@@ -151,7 +151,7 @@ def test_a_relay_that_is_behind_is_waited_for(shop: Shop, tmp_path: Path) -> Non
         third.wait_for_problem(f"it has not reached scn {first.max_scn()} yet")
         assert second.post("/controlSources/unpause", source="shop").status == 200
         wait_until_well(third)
-        shop.insert(500)
+        insert(shop, first, 500)
         wait_for_equal(first, second, third)
 
 

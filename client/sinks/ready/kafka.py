@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from databus.client.sinks.contract import Change, ChangeOp, Position
+from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
 from databus.client.sinks.errors import SinkError, SinkUnavailableError
 from databus.client.sinks.formats.choosing import DebeziumSettings, FormatName, chosen_format
 from databus.client.sinks.ready.templates import Template
@@ -45,6 +45,7 @@ class KafkaSink:
     """Writes transactions; exactly once for consumers that read committed messages."""
 
     keeps_position = True  # in each transaction
+    has_position_per_source = True
 
     class Options(Settings):
         """Options of `kafka`."""
@@ -97,26 +98,23 @@ class KafkaSink:
         self._topic = Template(options.topic)
         self._key = Template(options.key) if options.key else None
         self._client = _client(options, self._failed)
+        self._id = options.id
         self._producer: Producer | None = None
         self._is_in_transaction = False
         self._position: Position | None = None
         self._said: KafkaError | None = None  # by the connection, since the sink was opened
         self._undelivered: list[Undelivered] = []  # of this transaction
 
-    def open(self, position: Position | None) -> Position | None:
+    def open(self, opening: Opening) -> Position | None:
         """End what an earlier process has left open, and return the position of the topic."""
         options = self._options
+        self._id = f"{options.id}/{opening.physical_source}"
         try:
-            self._producer = Producer(_producer_settings(self._client, options))
+            self._producer = Producer(_producer_settings(self._client, options, self._id))
             self._producer.init_transactions(options.timeout_s)
-            own = read_position(self._client, options.position_topic, options.id, options.timeout_s)
+            own = read_position(self._client, options.position_topic, self._id, options.timeout_s)
         except KafkaException as error:
             raise self._error(error) from error
-        if None not in (own, position) and own.source != position.source:  # type: ignore[union-attr]
-            raise SinkError(
-                f"id {options.id!r} has a position of {own and own.source}, and this is "
-                f"{position and position.source}: each physical source needs an id of its own"
-            )
         self._position = own
         return own
 
@@ -140,7 +138,7 @@ class KafkaSink:
         try:
             if position is not None:
                 self._send(
-                    options.position_topic, options.id.encode(), position.to_json().encode(), 0
+                    options.position_topic, self._id.encode(), position.to_json().encode(), 0
                 )
             left = producer.flush(options.timeout_s)
             if (failure := undelivered_error(self._undelivered)) is not None:
@@ -262,14 +260,16 @@ def _client(options: KafkaSink.Options, on_error: object) -> dict[str, object]:
     return found
 
 
-def _producer_settings(client: dict[str, object], options: KafkaSink.Options) -> dict[str, object]:
+def _producer_settings(
+    client: dict[str, object], options: KafkaSink.Options, transactional_id: str
+) -> dict[str, object]:
     timeout_ms = int(options.timeout_s * 1000)
     return {
         "partitioner": "murmur2_random",  # as Java's producers: equal keys, equal partitions
         "topic.metadata.propagation.max.ms": timeout_ms // 3,
         "transaction.timeout.ms": timeout_ms,
         **client,
-        "transactional.id": options.id,
+        "transactional.id": transactional_id,
         "enable.idempotence": True,
     }
 

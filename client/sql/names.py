@@ -38,6 +38,11 @@ def quoted_table(dialect: sa.Dialect, table: sa.Table) -> str:
     return name if table.schema is None else f"{quoted(dialect, table.schema)}.{name}"
 
 
+def in_schema(table: sa.Table, schema: str) -> sa.Table:
+    """Return the table in a schema; "" = the connection's own."""
+    return table.to_metadata(sa.MetaData(), schema=schema) if schema else table
+
+
 def formats(dialect: sa.Dialect) -> bool:
     """Return whether the driver reads a percent sign in a statement as a parameter."""
     return dialect.paramstyle in ("format", "pyformat")

@@ -8,7 +8,14 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+)
 
 # The errors that a value causes, and not the state of the database.
 REFUSALS = (DataError, IntegrityError)
@@ -47,3 +54,38 @@ def guilty_column(names: Sequence[str], problem: str) -> str:
 def said(error: DBAPIError) -> str:
     """Return a database's message in one line."""
     return " ".join(str(error.orig).split())
+
+
+# Of MySQL and MariaDB: too many connections, shutting down, logins, disk full, locks, read-only.
+_AWAY_CODES = frozenset(
+    {1020, 1021, 1030, 1037, 1040, 1041, 1044, 1045, 1053, 1077, 1114, 1129, 1152, 1158, 1159, 1160}
+    | {1161, 1180, 1184, 1203, 1205, 1206, 1213, 1226, 1290, 1698, 1792, 1836, 1927, 3572, 4031}
+    | set(range(2000, 3000))
+)
+# … which its driver does not count among errors of data: a CHECK, no default, too large a packet.
+_REFUSED_CODES = frozenset({1118, 1153, 1265, 1292, 1364, 1411, 1644, 1690, 3819, 4025})
+_SQLITE_AWAY = re.compile(r"locked|busy|disk|unable to open|readonly", re.IGNORECASE)
+
+
+def is_refusal(error: DBAPIError) -> bool:
+    """Return whether a value is at fault: the same again does not help."""
+    return isinstance(error, REFUSALS) or _code(error) in _REFUSED_CODES
+
+
+def is_away(error: DBAPIError) -> bool:
+    """Return whether the database cannot be reached, or is busy: the same again may help."""
+    if error.connection_invalidated or isinstance(error, InterfaceError):
+        return True
+    if not isinstance(error, OperationalError | InternalError):
+        return False
+    if (code := _code(error)) is not None:
+        return code in _AWAY_CODES
+    if type(error.orig).__module__.startswith("sqlite3"):
+        return _SQLITE_AWAY.search(str(error.orig)) is not None
+    return True
+
+
+def _code(error: DBAPIError) -> int | None:
+    """Return the number of an error of MySQL; other databases have none."""
+    arguments = getattr(error.orig, "args", ())
+    return arguments[0] if arguments and isinstance(arguments[0], int) else None

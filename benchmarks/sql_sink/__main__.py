@@ -93,9 +93,11 @@ def measure(target: Target) -> None:
         for turn in range(TURNS):
             listed = rows(turn)
             changes = [source.update(*row, scn=turn * ROWS + at) for at, row in enumerate(listed)]
-            for name, write, given in (("by hand", hand, listed), ("sink", sink, changes)):
+            steps: list[tuple[str, Callable[[Any], None], list[Any]]]
+            steps = [("by hand", hand, listed), ("sink", sink, changes)]
+            for name, write, given in steps:
                 began = time.perf_counter()
-                write(given)  # type: ignore[operator]
+                write(given)
                 rates[name].append(ROWS / (time.perf_counter() - began))
         held = [target.table(name, "id", "n") for name in ("hand", "sink")]
         assert held[0] == held[1]

@@ -7,8 +7,9 @@ SQLite, which is no network away, one prepared statement for all rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ from databus.client.sql.names import MYSQL, formats, quoted, quoted_table
 
 SqlRow = tuple[Any, ...]
 
-_ROWS = 1000
+_ROWS = 500
 # Of a statement: below the 65,535 of PostgreSQL.
 _VALUES = 30_000
 # Texts and bytes of a statement; servers take 16 MiB unless they are told otherwise.
@@ -169,16 +170,30 @@ def _parts(rows: Sequence[SqlRow]) -> Iterator[Sequence[SqlRow]]:
     if not rows:
         return
     most = max(1, min(_ROWS, _VALUES // len(rows[0])))
-    texts = [at for at, value in enumerate(rows[0]) if value is None or _is_long(value)]
     for start in range(0, len(rows), most):
-        yield from _below(rows[start : start + most], texts)
+        part = rows[start : start + most]
+        if _chars(part) <= _CHARS:
+            yield part
+        else:
+            yield from _below(part)
 
 
-def _below(rows: Sequence[SqlRow], texts: Collection[int]) -> Iterator[Sequence[SqlRow]]:
+def _chars(rows: Sequence[SqlRow]) -> int:
+    """Return about how long the texts and bytes of rows are together."""
+    total = 0
+    for column in zip(*rows, strict=True):
+        try:
+            total += len("".join(filter(None, column)))
+        except TypeError:  # numbers, bytes
+            total += sum(map(_length, column)) if any(map(_is_bytes, column)) else 0
+    return total
+
+
+def _below(rows: Sequence[SqlRow]) -> Iterator[Sequence[SqlRow]]:
     """Yield rows in parts whose texts are not too long together."""
     start = chars = 0
     for at, row in enumerate(rows):
-        size = sum(len(row[one]) for one in texts if _is_long(row[one]))
+        size = sum(map(_length, row))
         if chars + size > _CHARS and at > start:
             yield rows[start:at]
             start, chars = at, 0
@@ -186,9 +201,13 @@ def _below(rows: Sequence[SqlRow], texts: Collection[int]) -> Iterator[Sequence[
     yield rows[start:]
 
 
-def _is_long(value: object) -> bool:
-    return isinstance(value, str | bytes)
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, str | bytes) else 0
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, bytes)
 
 
 def _flat(rows: Sequence[SqlRow]) -> SqlRow:
-    return tuple(value for row in rows for value in row)
+    return tuple(chain.from_iterable(rows))

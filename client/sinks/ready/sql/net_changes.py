@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from databus.client.sinks.contract import Change
 from databus.client.sinks.rules.compaction import merged
 
 
-def net_changes(changes: Iterable[Change], columns: int) -> list[Change]:
+def net_changes(changes: Sequence[Change], columns: int) -> list[Change]:
     """Return one change for each key; `columns`: so many has a row of which all were logged."""
+    keys = [tuple(change.key.values()) for change in changes]
+    if len(set(keys)) == len(keys):
+        return list(changes)
     held: dict[Hashable, Change] = {}
-    for change in changes:
-        key = tuple(change.key.values())
+    for key, change in zip(keys, changes, strict=True):
         before = held.get(key)
         if before is not None:
             change = _together(before, change, columns)

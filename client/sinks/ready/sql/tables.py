@@ -21,7 +21,7 @@ from databus.client.sinks.ready.sql.definitions import Shape, definition, key_na
 from databus.client.sinks.ready.sql.existing import check_columns, held_columns, unique_keys
 from databus.client.sinks.ready.sql.following import PlannedColumn, Step
 from databus.client.sinks.ready.sql.options import SqlOptions
-from databus.client.sinks.ready.sql.values import Convert, converters
+from databus.client.sinks.ready.sql.values import Convert, checked_columns, converters
 from databus.client.sinks.ready.templates import Template
 from databus.client.sql.altering import Altering
 from databus.client.sql.column_types import binary_text, text
@@ -52,6 +52,8 @@ class TargetTable:
     columns: tuple[str, ...]  # of the source's rows, those that are written
     names: tuple[str, ...]  # … in the table
     converts: tuple[Convert | None, ...]
+    checked: frozenset[str]  # columns with numbers that may be none of the database's
+    width: int  # so many columns have rows of which all were logged
     keys: tuple[str, ...]  # of the source's rows
     key_names: tuple[str, ...]  # of the table, all of them
     unique: tuple[tuple[str, ...], ...]  # more unique keys of the table
@@ -139,10 +141,11 @@ class Tables:
             return self._target(source, table, columns, _renamed_since(noted))
         elif noted.text != schema.text:
             left_out = self._alter(source, noted, schema, table)
-            columns = [one for one in columns if one.name not in left_out]
+            return self._target(source, table, columns, left_out=left_out)
         elif self._options.ddl.add_column == "ignore":
             held = {one.casefold() for one in held_columns(self._connection, table)}
-            columns = [one for one in columns if one.name.casefold() in held]
+            left_out = {one.name for one in columns if one.name.casefold() not in held}
+            return self._target(source, table, columns, left_out=left_out)
         return self._target(source, table, columns)
 
     def _target(
@@ -151,9 +154,11 @@ class Tables:
         table: sa.Table,
         columns: Sequence[AvroColumn],
         renamed: Mapping[str, str] = _NO_NAMES,
+        left_out: Collection[str] = (),
     ) -> TargetTable:
         held = held_columns(self._connection, table)
         names = {one.name: renamed.get(one.name, one.name) for one in columns}
+        columns = [one for one in columns if one.name not in left_out]
         if renamed:
             columns = [one for one in columns if names[one.name] in held]
         written = {names[one.name].casefold() for one in columns}
@@ -173,6 +178,8 @@ class Tables:
             tuple(one.name for one in columns),
             tuple(names[one.name] for one in columns),
             tuple(converters(columns, self._dialect)),
+            checked_columns(columns, self._dialect),
+            len(names),
             keys,
             key,
             more,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -31,16 +31,26 @@ def has_nul(value: object) -> bool:
     return isinstance(value, str) and "\0" in value
 
 
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
+def checked_columns(columns: Sequence[AvroColumn], dialect: sa.Dialect) -> frozenset[str]:
+    """Return the columns whose values `check_number` must see before the database does."""
+    if dialect.name not in (*MYSQL, "sqlite"):
+        return frozenset()
+    return frozenset(one.name for one in columns if one.kind in (Kind.FLOAT, Kind.DOUBLE))
+
+
+def are_finite(values: Iterable[float | None]) -> bool:
+    """Return whether no value is infinite or NaN."""
+    return all(map(math.isfinite, filter(None, values)))
+
+
+def check_number(value: float | None, dialect: sa.Dialect) -> None:
+    """Raise ValueError for a number that the database cannot store."""
+    if value is None or math.isfinite(value):
+        return
+    if dialect.name in MYSQL:
         raise ValueError(f"MySQL and MariaDB cannot store {value}")
-    return value
-
-
-def _number(value: float) -> float:
     if math.isnan(value):
         raise ValueError("SQLite would store NaN as NULL")
-    return value
 
 
 def _decimal_text(value: Decimal) -> str:
@@ -68,15 +78,11 @@ def _any(value: Any) -> Any:
 # The driver of MySQL writes a negative timedelta wrongly.
 _OF_MYSQL: dict[Kind, Convert] = {
     Kind.TIME: _span,
-    Kind.FLOAT: _finite,
-    Kind.DOUBLE: _finite,
     Kind.ANY: any_text,
 }
 _OF_OTHERS: dict[Kind, Convert] = {Kind.ANY: any_text}
 _OF_SQLITE: dict[Kind, Convert] = {
     Kind.TIME: _span,
-    Kind.FLOAT: _number,
-    Kind.DOUBLE: _number,
     Kind.DECIMAL: _decimal_text,
     Kind.WIDE_DECIMAL: _decimal_text,
     Kind.DATE: _date_text,

@@ -13,7 +13,7 @@ from databus.client.sinks.contract import Change, ChangeOp, Row
 from databus.client.sinks.errors import SinkRefusedError
 from databus.client.sinks.ready.sql.net_changes import net_changes
 from databus.client.sinks.ready.sql.tables import TargetTable
-from databus.client.sinks.ready.sql.values import Convert, has_nul
+from databus.client.sinks.ready.sql.values import Convert, are_finite, check_number, has_nul
 from databus.client.sql.modes import WriteMode
 from databus.client.sql.statements import SqlRow, Statements
 
@@ -28,7 +28,7 @@ class TableWriter:
     def __init__(self, connection: Connection, target: TargetTable, *, may_repeat: bool) -> None:
         self._target, self._may_repeat = target, may_repeat
         self._statements = Statements(connection, target.table)
-        self._is_postgres = connection.dialect.name == "postgresql"
+        self._dialect = connection.dialect
         self._converts = dict(zip(target.columns, target.converts, strict=True))
         self._names = dict(zip(target.columns, target.names, strict=True))
         self._columns = frozenset(target.columns)
@@ -38,14 +38,14 @@ class TableWriter:
         if not self._target.shape.mode.has_keys:
             self._append(changes)
             return
-        net = net_changes(changes, len(self._columns))
+        net = net_changes(changes, self._target.width)
         if self._target.shape.mode is WriteMode.MIRROR:
             self._delete([one for one in net if one.after is None])
             net = [one for one in net if one.after is not None]
         full: list[Change] = []
         partial: list[Change] = []
         for one in net:
-            is_full = one.after is not None and self._columns <= one.after.keys()
+            is_full = one.after is not None and len(one.after) == self._target.width
             (full if is_full else partial).append(one)
         if self._target.unique:
             self._replace(net)
@@ -109,7 +109,7 @@ class TableWriter:
 
     def _delete(self, changes: Sequence[Change]) -> None:
         keys = self._key_rows(changes)
-        if self._is_postgres:
+        if self._dialect.name == "postgresql":
             # It cannot have rows with these keys.
             keys = [key for key in keys if not any(map(has_nul, key))]
         self._statements.delete(self._target.key_names, keys)
@@ -167,9 +167,10 @@ class TableWriter:
             found = [(row[columns[0]],) for row in rows]
         else:
             found = list(map(itemgetter(*columns), rows))
+        self._check_numbers(changes, columns, found)
         converts = [self._converts[one] for one in columns]
         if found and any(converts):
-            found = self._converted(changes, columns, found, converts)
+            found = _converted(found, converts)
         given = extras or self._target.shape.values
         if not given(changes[0]) if changes else True:
             return found
@@ -177,27 +178,27 @@ class TableWriter:
             return [given(one) + row for one, row in zip(changes, found, strict=True)]
         return [row + given(one) for one, row in zip(changes, found, strict=True)]
 
-    def _converted(
-        self,
-        changes: Sequence[Change],
-        columns: Sequence[str],
-        rows: list[SqlRow],
-        converts: Sequence[Convert | None],
-    ) -> list[SqlRow]:
-        lists: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        for at, convert in enumerate(converts):
-            if convert is None:
+    def _check_numbers(
+        self, changes: Sequence[Change], columns: Sequence[str], rows: Sequence[SqlRow]
+    ) -> None:
+        """Raise SinkRefusedError for a number that the database cannot store."""
+        for at, column in enumerate(columns):
+            if column not in self._target.checked or are_finite(row[at] for row in rows):
                 continue
-            given = lists[at]
-            try:
-                lists[at] = [None if one is None else convert(one) for one in given]
-            except ValueError as error:
-                change = next(
-                    one for one, value in zip(changes, given, strict=True) if _fails(convert, value)
-                )
-                problem = f"{change.source}, column {columns[at]}: {error}"
-                raise SinkRefusedError(problem, change) from error
-        return list(zip(*lists, strict=True))
+            for change, row in zip(changes, rows, strict=True):
+                try:
+                    check_number(row[at], self._dialect)
+                except ValueError as error:
+                    problem = f"{change.source}, column {column}: {error}"
+                    raise SinkRefusedError(problem, change) from error
+
+
+def _converted(rows: Sequence[SqlRow], converts: Sequence[Convert | None]) -> list[SqlRow]:
+    lists: list[Sequence[Any]] = list(zip(*rows, strict=True))
+    for at, convert in enumerate(converts):
+        if convert is not None:
+            lists[at] = [None if one is None else convert(one) for one in lists[at]]
+    return list(zip(*lists, strict=True))
 
 
 def _left(change: Change) -> Row:
@@ -216,12 +217,3 @@ def _by_columns(changes: Sequence[Change], values: _Values) -> dict[tuple[str, .
 
 def _plain(value: object) -> object:
     return bytes(value) if isinstance(value, bytearray | memoryview) else value
-
-
-def _fails(convert: Convert, value: Any) -> bool:
-    try:
-        if value is not None:
-            convert(value)
-    except ValueError:
-        return True
-    return False

@@ -70,14 +70,16 @@ class SqlSink:
         waiting: list[Change] = []
         connection, tables = self._open_connection(), self._open_tables()
         with self._told(held):
+            last = None
             for change in held:
-                if tables.is_news(change.source, change.schema):
+                if change.schema is not last and tables.is_news(change.source, change.schema):
                     self._end(waiting, is_last=connection.dialect.name in MYSQL)
                     waiting = []
                     assert change.schema is not None
                     with self._racing():
                         tables.follow(change.source, change.schema)
                 waiting.append(change)
+                last = change.schema
             self._end(waiting, is_last=True)
         return None if self._stored is None else self._stored.position
 

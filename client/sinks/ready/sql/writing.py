@@ -42,11 +42,9 @@ class TableWriter:
         if self._target.shape.mode is WriteMode.MIRROR:
             self._delete([one for one in net if one.after is None])
             net = [one for one in net if one.after is not None]
-        full: list[Change] = []
-        partial: list[Change] = []
-        for one in net:
-            is_full = one.after is not None and len(one.after) == self._target.width
-            (full if is_full else partial).append(one)
+        width = self._target.width
+        full = [one for one in net if one.after is not None and len(one.after) == width]
+        partial = [one for one in net if one.after is None or len(one.after) != width]
         if self._target.unique:
             self._replace(net)
             return
@@ -183,7 +181,7 @@ class TableWriter:
     ) -> None:
         """Raise SinkRefusedError for a number that the database cannot store."""
         for at, column in enumerate(columns):
-            if column not in self._target.checked or are_finite(row[at] for row in rows):
+            if column not in self._target.checked or are_finite([row[at] for row in rows]):
                 continue
             for change, row in zip(changes, rows, strict=True):
                 try:

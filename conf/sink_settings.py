@@ -157,8 +157,9 @@ class SinkSettings(Settings):
     failures: FailureSettings = Field(
         default=FailureSettings(), description="What follows when it fails"
     )
-    mask_secret_file: Path | None = Field(
-        default=None, description="File with the secret of `hash`; only its user may read it"
+    mask_key_file: Path | None = Field(
+        default=None,
+        description="File with the key of `hash`, as relays have it; only its user may read it",
     )
     tables: tuple[SinkTableSettings, ...] = Field(
         default=(), description="What is taken of each source; none = all"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -67,7 +68,10 @@ def measure(
                 read_positions(stage.folder / "state" / NAME)  # whole, whatever was cut off
             finally:
                 writer.end()
-            return _judge(target, rows_of(session), writer.transactions, tell)
+            found = _judge(target, rows_of(session), writer.transactions, tell)
+            if found.problems:
+                print(f"the sink says: {sinks.log_tail()}", file=sys.stderr)
+            return found
 
 
 def _write_settings(stage: Stage, target: Target, order: str) -> Path:

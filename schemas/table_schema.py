@@ -121,8 +121,7 @@ def _fields(table: Table) -> list[dict[str, Any]]:
     fields = []
     taken: set[str] = set()
     for column in table.columns:
-        name = _free(legal_name(column.name), taken)
-        taken.add(name)
+        name = free_name(column.name, taken)
         avro_type = _avro_type(table, column)
         field: dict[str, Any] = {"name": name, "type": avro_type}
         if isinstance(avro_type, list):
@@ -207,12 +206,14 @@ def legal_name(name: str) -> str:
     return legal if legal and not legal[0].isdigit() else f"_{legal}"
 
 
-def _free(name: str, taken: set[str]) -> str:
-    """Return the name, or the first of name_2, name_3 … that no column before it has."""
-    free, count = name, 1
+def free_name(name: str, taken: set[str]) -> str:
+    """Take a name that Avro allows, or the first of name_2, name_3 … that is not taken."""
+    legal = free = legal_name(name)
+    count = 1
     while free in taken:
         count += 1
-        free = f"{name}_{count}"
+        free = f"{legal}_{count}"
+    taken.add(free)
     return free
 
 

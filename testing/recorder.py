@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from databus.client.sinks.contract import Change, ChangeOp, Position
+from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
 from databus.client.sinks.errors import SinkRefusedError
 from databus.client.sinks.rules.key_values import folded
 
@@ -115,7 +115,7 @@ class RecorderSink:
         self._held: list[Change] = []
         self._position: Position | None = None
 
-    def open(self, position: Position | None) -> Position | None:  # noqa: ARG002
+    def open(self, opening: Opening) -> Position | None:  # noqa: ARG002
         """Return the recorder's position, if it keeps one."""
         self._recorder.opened += 1
         self._position = self._recorder.position

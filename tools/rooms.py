@@ -39,6 +39,7 @@ ROOMS = tuple(
 databus/__init__.py: the version
 schemas/rows: plans and compiled code that decode rows
 schemas: SCNs, checkpoints, Avro rows, filters, errors, names on the wire
+schemas/columns: columns of a row schema, and their types
 schemas/event: one event: bytes in both versions, key, control events
 schemas/rendering.py: an event as a consumer asked for it
 schemas/partitions: the partition of a row, by key or by columns

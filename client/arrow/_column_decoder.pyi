@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from databus.client.arrow.avro_columns import AvroColumn
+from databus.schemas.columns.avro_columns import AvroColumn
 from databus.schemas.event.v2 import Buffer
 
 class Held:

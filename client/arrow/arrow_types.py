@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from databus.client.arrow.avro_columns import AvroColumn, Kind
+from databus.schemas.columns.avro_columns import AvroColumn, Kind
 
 CHANGE_COLUMN: Final = "_databus"  # the column that describes the change
 KEY: Final = "databus.key"  # in a field's metadata: its place in the primary key, from 0

@@ -19,8 +19,8 @@ from databus.client.arrow.arrow_types import (
     stored_type,
     wide_decimal_text,
 )
-from databus.client.arrow.avro_columns import AvroColumn, Kind
 from databus.schemas.avro_rows import RowCodec
+from databus.schemas.columns.avro_columns import AvroColumn, Kind
 from databus.schemas.errors import ProtocolError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from databus.client.arrow.avro_columns import (
+from databus.schemas.columns.avro_columns import (
     LARGEST_DECIMAL,
     AvroColumn,
     Kind,

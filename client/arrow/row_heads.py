@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from databus.client.arrow.avro_columns import AvroColumn
 from databus.client.arrow.batch_builder import Head
+from databus.schemas.columns.avro_columns import AvroColumn
 from databus.schemas.errors import ProtocolError, RowError
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import EventMetadata, Op, metadata_of

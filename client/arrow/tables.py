@@ -28,12 +28,12 @@ from databus.client.arrow.arrow_types import (
     is_wider,
     stored_type,
 )
-from databus.client.arrow.avro_columns import AvroColumn, WriterSchema, columns_of
 from databus.client.arrow.batch_builder import BatchBuilder, decoded_rows, head_arrays
 from databus.client.arrow.merged_columns import merged_columns
 from databus.client.arrow.row_heads import HeadMaker, before_of, check_row, checked_metadata, op_of
 from databus.client.subscription import SourceBinding
 from databus.schemas.avro_rows import RowCodec
+from databus.schemas.columns.avro_columns import AvroColumn, WriterSchema, columns_of
 from databus.schemas.errors import SchemaError
 from databus.schemas.event.event import MD5_BYTES
 from databus.schemas.event.metadata import Op

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from databus.client.events.row_types import Made, into
 from databus.client.group.deliveries import Move
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import RowError, SchemaError
 from databus.schemas.event.metadata import (
     METADATA_DIGEST as NOTED_METADATA_DIGEST,
@@ -189,6 +190,15 @@ class DataEvent(EventFields):
     def schema_version(self) -> int:
         """The version of the source's schema that the row was written with; 0 without a row."""
         return 0 if self.is_truncate else self._source.versions[self._event[ROW_DIGEST]]
+
+    @property
+    def schema(self) -> WriterSchema | None:
+        """The Avro schema of `row` and `before`; None without a row."""
+        if self.is_truncate:
+            return None
+        source, digest = self._source, self._event[ROW_DIGEST]
+        text, version = source.codecs[digest].text, source.versions[digest]
+        return WriterSchema(source.name, source.src_id, version, text)
 
     @property
     def partitions(self) -> tuple[int, ...]:

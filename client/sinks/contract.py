@@ -1,7 +1,7 @@
 """What a sink implements, and what it gets.
 
     class Printer:
-        def open(self, position):
+        def open(self, opening):
             return None                 # or the position that the target itself keeps
 
         def write(self, changes):
@@ -29,6 +29,7 @@ from typing import Any, Protocol, runtime_checkable
 from zlib import crc32
 
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import CheckpointError
 
 Row = Mapping[str, Any]
@@ -80,6 +81,15 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """What a sink is opened for."""
+
+    sink: str  # its name
+    physical_source: str
+    position: Position | None = None  # where databus would go on, None at the very start
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionInfo:
     """Facts about a whole transaction, or a page of a bootstrap."""
 
@@ -105,6 +115,9 @@ class Change:
     index: int = 0  # among the events of its transaction
     is_move: bool = False  # half of a change of the key
     statement: str = ""
+    # The Avro schema of `key`, `before` and `after`, as they are here: columns of the table that
+    # the sink does not take are not in it. `columns_of(schema)` has the types. None without rows.
+    schema: WriterSchema | None = field(default=None, repr=False)
     # The position that is reached with this change, if the target may store it: this is the last
     # change of its transaction, and the sink has one lane.
     position: Position | None = field(default=None, repr=False)
@@ -128,11 +141,13 @@ class Change:
 class Sink(Protocol):
     """Where changes go. Raise `SinkUnavailableError` and `SinkRefusedError` to say which kind."""
 
-    def open(self, position: Position | None) -> Position | None:
-        """Connect. `position` is where databus would go on, None at the very start.
+    def open(self, opening: Opening) -> Position | None:
+        """Connect.
 
         A target that keeps its own position, in the transaction that writes the rows, returns it,
-        and reading continues there. That counts for sinks with one lane.
+        and reading continues there. That counts for sinks with one lane. Such a class says so by
+        `keeps_position = True`; it is then for one physical source, unless it says by
+        `has_position_per_source = True` that it keeps one of each.
         """
         ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from databus.client.sinks.contract import Opening
 from databus.client.sinks.errors import SinkRefusedError
 from databus.testing import Recorder
 from tests.client.sinks.changes import made, moved
@@ -12,7 +13,7 @@ from tests.client.sinks.changes import made, moved
 def test_it_has_the_rows_that_the_changes_make() -> None:
     recorder = Recorder()
     sink = recorder.sink()
-    assert sink.open(None) is None
+    assert sink.open(Opening("test", "shop")) is None
     sink.write([made("insert", 1, v=1), made("insert", 2, v=2), made("update", 1, w=3)])
     assert recorder.rows("shop.orders") == []  # nothing is there before the flush
     sink.flush()

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.contract import Change, Opening, Position
 from databus.client.sinks.formats.plain import json_line
 from databus.client.sinks.ready.files_parquet import parquet_bytes
 from databus.client.sinks.ready.manifest import (
@@ -70,7 +70,7 @@ class FilesSink:
         self._number = 0  # of the newest entry
         self._position: Position | None = None
 
-    def open(self, position: Position | None) -> Position | None:  # noqa: ARG002
+    def open(self, opening: Opening) -> Position | None:  # noqa: ARG002
         """Return the position of the manifest, and remove files that no entry names."""
         names = self._store.names(FOLDER)
         self._number = newest(list(names))

@@ -10,16 +10,24 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field, field_validator
 
-from databus.client.sinks.contract import Change, ChangeOp, Position
+from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
 from databus.client.sinks.errors import SinkError, SinkUnavailableError
-from databus.client.sinks.formats.choosing import DebeziumSettings, FormatName, chosen_format
+from databus.client.sinks.formats.choosing import (
+    DebeziumSettings,
+    FormatName,
+    chosen_format,
+    needs_registry,
+)
+from databus.client.sinks.formats.message import AvroMessage, Message as FormMessage
+from databus.client.sinks.ready.kafka_registry import RegistrySettings, SchemaRegistry
 from databus.client.sinks.ready.templates import Template
 from databus.conf.extras import how_to_install
 from databus.conf.model import Settings
@@ -41,10 +49,17 @@ _NOT_IN_A_TOPIC = re.compile(r"[^A-Za-z0-9._-]")
 _ABORT_S = 2.0
 
 
+class _Framed(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+
 class KafkaSink:
     """Writes transactions; exactly once for consumers that read committed messages."""
 
     keeps_position = True  # in each transaction
+    has_position_per_source = True
 
     class Options(Settings):
         """Options of `kafka`."""
@@ -60,6 +75,9 @@ class KafkaSink:
         format: FormatName = Field(default="plain", description="Format of keys and values")
         debezium: DebeziumSettings = Field(
             default_factory=DebeziumSettings, description="Settings of the format `debezium`"
+        )
+        registry: RegistrySettings | None = Field(
+            default=None, description="Where the schemas of messages in Avro are kept"
         )
         tombstones: bool = Field(
             default=True, description="A delete is followed by a message without a value"
@@ -94,29 +112,27 @@ class KafkaSink:
         """Raises SettingsError for the password file."""
         self._options = options
         self._format = chosen_format(options.format, options.debezium)
+        self._registry = _registry(options)
         self._topic = Template(options.topic)
         self._key = Template(options.key) if options.key else None
         self._client = _client(options, self._failed)
+        self._id = options.id
         self._producer: Producer | None = None
         self._is_in_transaction = False
         self._position: Position | None = None
         self._said: KafkaError | None = None  # by the connection, since the sink was opened
         self._undelivered: list[Undelivered] = []  # of this transaction
 
-    def open(self, position: Position | None) -> Position | None:
+    def open(self, opening: Opening) -> Position | None:
         """End what an earlier process has left open, and return the position of the topic."""
         options = self._options
+        self._id = f"{options.id}/{opening.physical_source}"
         try:
-            self._producer = Producer(_producer_settings(self._client, options))
+            self._producer = Producer(_producer_settings(self._client, options, self._id))
             self._producer.init_transactions(options.timeout_s)
-            own = read_position(self._client, options.position_topic, options.id, options.timeout_s)
+            own = read_position(self._client, options.position_topic, self._id, options.timeout_s)
         except KafkaException as error:
             raise self._error(error) from error
-        if None not in (own, position) and own.source != position.source:  # type: ignore[union-attr]
-            raise SinkError(
-                f"id {options.id!r} has a position of {own and own.source}, and this is "
-                f"{position and position.source}: each physical source needs an id of its own"
-            )
         self._position = own
         return own
 
@@ -140,7 +156,7 @@ class KafkaSink:
         try:
             if position is not None:
                 self._send(
-                    options.position_topic, options.id.encode(), position.to_json().encode(), 0
+                    options.position_topic, self._id.encode(), position.to_json().encode(), 0
                 )
             left = producer.flush(options.timeout_s)
             if (failure := undelivered_error(self._undelivered)) is not None:
@@ -160,6 +176,8 @@ class KafkaSink:
     def close(self) -> None:
         """Abort what was not committed."""
         producer, self._producer = self._producer, None
+        if self._registry is not None:
+            self._registry.close()
         if producer is None:
             return
         # If it cannot be aborted now, the next process does it.
@@ -177,13 +195,28 @@ class KafkaSink:
         if message is None:
             return
         topic = _NOT_IN_A_TOPIC.sub("_", self._topic.fill(change))
-        key = message.key
+        framed = self._framed(topic, message, change)
+        key, value = framed.key, framed.value
         if key is not None and self._key is not None:
             key = self._key.fill(change).encode()
-        headers = {**message.headers, **_headers(change)}
-        self._send(topic, key, message.value, change=change, headers=headers)
-        if change.op is ChangeOp.DELETE and self._options.tombstones and key is not None:
+        headers = {**framed.headers, **_headers(change)}
+        self._send(topic, key, value, change=change, headers=headers)
+        is_gone = change.op is ChangeOp.DELETE and value is not None
+        if is_gone and self._options.tombstones and key is not None:
             self._send(topic, key, None, change=change, headers=headers)
+
+    def _framed(self, topic: str, message: FormMessage | AvroMessage, change: Change) -> _Framed:
+        """Return the bytes of a message; the schemas of one in Avro are registered."""
+        if not isinstance(message, AvroMessage):
+            return _Framed(message.key, message.value, message.headers)
+        assert self._registry is not None
+        frame = partial(self._registry.frame, change=change)
+        key, value = message
+        return _Framed(
+            None if key is None else frame(f"{topic}-key", key),
+            None if value is None else frame(f"{topic}-value", value),
+            {},
+        )
 
     def _send(
         self,
@@ -262,14 +295,24 @@ def _client(options: KafkaSink.Options, on_error: object) -> dict[str, object]:
     return found
 
 
-def _producer_settings(client: dict[str, object], options: KafkaSink.Options) -> dict[str, object]:
+def _registry(options: KafkaSink.Options) -> SchemaRegistry | None:
+    if not needs_registry(options.format, options.debezium):
+        return None
+    if options.registry is None:
+        raise SettingsError("messages in Avro need a registry of schemas: set registry.url")
+    return SchemaRegistry(options.registry, options.timeout_s)
+
+
+def _producer_settings(
+    client: dict[str, object], options: KafkaSink.Options, transactional_id: str
+) -> dict[str, object]:
     timeout_ms = int(options.timeout_s * 1000)
     return {
         "partitioner": "murmur2_random",  # as Java's producers: equal keys, equal partitions
         "topic.metadata.propagation.max.ms": timeout_ms // 3,
         "transaction.timeout.ms": timeout_ms,
         **client,
-        "transactional.id": options.id,
+        "transactional.id": transactional_id,
         "enable.idempotence": True,
     }
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.contract import Change, Opening, Position
 from databus.client.sinks.formats.plain import json_line
 
 
 class PrintSink:
     """Prints; at least once."""
 
-    def open(self, position: Position | None) -> Position | None:  # noqa: ARG002
+    def open(self, opening: Opening) -> Position | None:  # noqa: ARG002
         """Do nothing: standard output keeps no position."""
         return None
 

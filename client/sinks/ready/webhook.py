@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.contract import Change, Opening, Position
 from databus.client.sinks.errors import SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.formats.plain import plain_json
 from databus.conf.addresses import without_password
@@ -78,7 +78,7 @@ class WebhookSink:
             max_bytes=_MAX_ANSWER_BYTES,
         )
 
-    def open(self, position: Position | None) -> Position | None:  # noqa: ARG002
+    def open(self, opening: Opening) -> Position | None:  # noqa: ARG002
         """Do nothing: the receiver keeps no position."""
         return None
 

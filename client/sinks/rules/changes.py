@@ -7,8 +7,10 @@ which columns (an update of none of them is no change), masks, and last the new 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from databus.client.dispatcher.data_window import DataWindow, read_of
@@ -17,6 +19,10 @@ from databus.client.events.row_condition import RowCondition
 from databus.client.puller.buffer_items import BootstrapPage
 from databus.client.sinks.contract import Change, ChangeOp, Position, Row, TransactionInfo
 from databus.client.sinks.rules.masks import Mask
+from databus.client.sinks.rules.moves import split_move
+from databus.schemas.avro_meta import column_of
+from databus.schemas.columns.avro_columns import WriterSchema
+from databus.schemas.columns.taken_columns import taken_schema
 from databus.schemas.errors import SettingsError
 from databus.schemas.scn import MAX_SCN
 
@@ -35,6 +41,7 @@ class TableRule:
     blurred: Collection[str] = ()  # columns whose masks make different values equal
     # Columns that the source must have: one that was misspelt or renamed is not masked.
     needed: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()  # columns of which the mask leaves a text, or NULL
 
     @property
     def is_all(self) -> bool:
@@ -52,6 +59,14 @@ class TableRule:
 
 
 RuleOf = Callable[[str], TableRule]
+
+
+def schema_of(schema: WriterSchema | None, rule: TableRule) -> WriterSchema | None:
+    """Return the schema of rows that a rule passes on."""
+    if schema is None or rule.is_all:
+        return schema
+    columns = frozenset(filter(rule.has, _names(schema)))
+    return taken_schema(schema, columns, tuple(rule.names.items()), rule.texts)
 
 
 def changes_of(window: DataWindow, rule_of: RuleOf, *, with_statements: bool) -> list[Change]:
@@ -91,6 +106,11 @@ def _is_known(window: DataWindow) -> bool:
     return isinstance(read, BootstrapPage) and read.known_scn != MAX_SCN
 
 
+@lru_cache(maxsize=4096)
+def _names(schema: WriterSchema) -> tuple[str, ...]:
+    return tuple(column_of(field) for field in json.loads(schema.text)["fields"])
+
+
 def _statement(told: DdlEvent | StatementEvent, info: TransactionInfo) -> Change:
     op = ChangeOp.DDL if isinstance(told, DdlEvent) else ChangeOp.STATEMENT
     return Change(
@@ -113,25 +133,17 @@ def _split(event: DataEvent, info: TransactionInfo) -> Iterator[Change]:
     if op is ChangeOp.TRUNCATE:
         yield Change(op, source, _EMPTY, None, None, info, scn, at_ns, index)
         return
-    key, row = event.key, event.row
+    key, row, schema = event.key, event.row, event.schema
     if event.is_delete:
         # Also a deleted row of a snapshot, or of a relay that does not tell kinds of changes.
-        yield Change(ChangeOp.DELETE, source, key, row, None, info, scn, at_ns, index)
+        yield Change(
+            ChangeOp.DELETE, source, key, row, None, info, scn, at_ns, index, schema=schema
+        )
         return
     before = event.before if op is ChangeOp.UPDATE else None
-    if before is not None and (old := _old_key(key, before)) is not None:
-        delete, insert = ChangeOp.DELETE, ChangeOp.INSERT
-        yield Change(delete, source, old, before, None, info, scn, at_ns, index, is_move=True)
-        yield Change(insert, source, key, None, row, info, scn, at_ns, index, is_move=True)
-        return
-    yield Change(op, source, key, before, row, info, scn, at_ns, index)
-
-
-def _old_key(key: Row, before: Row) -> Row | None:
-    """Return the key before an update, None if it is the same, or not known."""
-    if all(before.get(column, value) == value for column, value in key.items()):
-        return None
-    return {column: before.get(column, value) for column, value in key.items()}
+    yield from split_move(
+        Change(op, source, key, before, row, info, scn, at_ns, index, schema=schema)
+    )
 
 
 def _passed(
@@ -157,6 +169,7 @@ def _passed(
         key=_masked(_taken_key(change.key, event, rule), rule),
         before=_taken(change.before, rule),
         after=_taken(change.after, rule),
+        schema=schema_of(change.schema, rule),
     )
 
 

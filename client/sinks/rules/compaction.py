@@ -32,6 +32,9 @@ def compacted(changes: Iterable[Change]) -> list[Change]:
             continue
         key = (change.source, *(_hashable(value) for value in change.key.values()))
         before = held.pop(key, None)  # removed first, so that the key moves to the end
+        if before is not None and before.schema != change.schema:
+            found.append(before)  # rows of two schemas cannot be one
+            before = None
         held[key] = change if before is None else merged(before, change)
     found += held.values()
     placed = [replace(one, position=None) if one.position else one for one in found[:-1]]

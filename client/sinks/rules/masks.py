@@ -42,6 +42,11 @@ def keeps_keys_apart(text: str) -> bool:
     return text == "hash"
 
 
+def leaves_text(text: str) -> bool:
+    """Whether what is left of any value is a text, or NULL."""
+    return text in ("hash", "redact")
+
+
 def hashed(value: Any, secret: bytes) -> str:
     """Return the HMAC-SHA256 of a value, as hexadecimal digits."""
     return hmac.new(secret, _bytes(value), sha256).hexdigest()

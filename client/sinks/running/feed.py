@@ -186,7 +186,7 @@ class Feed:
     def status(self) -> FeedStatus:
         """How it is now."""
         session, state = self._session, self.state
-        stored: Position | None = None if session is None else session.stored()
+        stored: Position | None = None if session is None else session.stored
         with self._lock:
             problem = "" if self._reading_error is None else str(self._reading_error)
             return FeedStatus(

@@ -17,7 +17,7 @@ from random import Random
 from typing import Protocol
 
 from databus.client.machines.backoff import BackOff
-from databus.client.sinks.contract import Change, Position, Sink
+from databus.client.sinks.contract import Change, Opening, Position, Sink
 from databus.client.sinks.errors import SinkError, SinkRefusedError
 from databus.client.sinks.rules.compaction import compacted
 from databus.client.sinks.rules.failures import Failures, Then
@@ -58,8 +58,8 @@ class LaneOwner(Protocol):
         """Whether the sink is paused."""
         ...
 
-    def stored(self) -> Position | None:
-        """Return the position up to which everything is durable."""
+    def opening(self) -> Opening:
+        """Return what a sink is opened for, with the position up to which everything is durable."""
         ...
 
     def opened(self, sink: Sink) -> None:
@@ -265,7 +265,7 @@ class Lane:
             return
         sink = self._plan.make()
         try:
-            own = sink.open(self._owner.stored())
+            own = sink.open(self._owner.opening())
         except BaseException:
             with contextlib.suppress(Exception):
                 sink.close()

@@ -12,7 +12,7 @@ from databus.client.events.row_condition import row_condition
 from databus.client.sinks.contract import HasUniqueKeys, Sink
 from databus.client.sinks.rules.changes import TableRule
 from databus.client.sinks.rules.failures import FailureKind, FailureRule, Then
-from databus.client.sinks.rules.masks import keeps_keys_apart, make_mask
+from databus.client.sinks.rules.masks import keeps_keys_apart, leaves_text, make_mask
 from databus.conf.patterns import NamePatterns, is_pattern
 from databus.conf.sink_settings import FailureRuleSettings, SinkSettings, SinkTableSettings
 from databus.daemon.tokens import private_lines
@@ -38,7 +38,9 @@ class SinkPlan:
     @property
     def has_one_position(self) -> bool:
         """Whether the target keeps the position of one physical source."""
-        return _keeps_position(self.make)
+        return _says(self.make, "keeps_position") and not _says(
+            self.make, "has_position_per_source"
+        )
 
     @cached_property
     def failure_rules(self) -> Mapping[FailureKind, FailureRule]:
@@ -75,14 +77,14 @@ def make_plan(
     kinds = (settings.failures.unavailable, settings.failures.refused, settings.failures.other)
     if path is None and any(one.then == "dead-letter" for one in kinds):
         raise SettingsError(f"sink {settings.name}: name a file with failures.dead_letters")
-    if settings.lanes > 1 and _keeps_position(make):
+    if settings.lanes > 1 and _says(make, "keeps_position"):
         raise SettingsError(f"sink {settings.name}: {settings.kind} has at most 1 lanes")
     return SinkPlan(settings, make, rule_of, None if path is None else DeadLetterFile(path))
 
 
-def _keeps_position(make: Callable[[], Sink]) -> bool:
-    """Return whether a kind of sink keeps one position in its target, so that it has one lane."""
-    return bool(getattr(getattr(make, "func", make), "keeps_position", False))
+def _says(make: Callable[[], Sink], name: str) -> bool:
+    """Return whether the class of a sink has an attribute, and it is true."""
+    return bool(getattr(getattr(make, "func", make), name, False))
 
 
 def _first(tables: Sequence[SinkTableSettings], source: str) -> SinkTableSettings | None:
@@ -113,6 +115,7 @@ def _table_rule(table: SinkTableSettings, secret: bytes) -> TableRule:
         without=frozenset(table.without),
         masks={column: make_mask(text, secret) for column, text in table.mask.items()},
         names=table.rename,
+        texts=frozenset(column for column, text in table.mask.items() if leaves_text(text)),
         blurred=frozenset(
             column for column, text in table.mask.items() if not keeps_keys_apart(text)
         ),

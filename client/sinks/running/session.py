@@ -17,7 +17,7 @@ from typing import Protocol
 
 from databus.client.dispatcher.data_window import DataWindow, read_of
 from databus.client.events.data_event import StatementEvent
-from databus.client.sinks.contract import Change, Position, Sink
+from databus.client.sinks.contract import Change, Opening, Position, Sink
 from databus.client.sinks.rules.beginnings import beginning, is_new
 from databus.client.sinks.rules.changes import changes_of, placed
 from databus.client.sinks.rules.ending import Ending
@@ -245,9 +245,14 @@ class Session:
         """Whether the sink is paused."""
         return self._watch.is_held()
 
+    @property
     def stored(self) -> Position | None:
-        """Return the position that is stored."""
+        """The position that is stored."""
         return self._stored
+
+    def opening(self) -> Opening:
+        """Return what a lane opens its sink for."""
+        return Opening(self._plan.name, self._stream.source, self._stored)
 
     def opened(self, sink: Sink) -> None:
         """Take note of the unique keys of the target."""

@@ -22,7 +22,6 @@ from databus.client.arrow.arrow_types import (
     is_wider,
     stored_type,
 )
-from databus.client.arrow.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
 from databus.client.arrow.merged_columns import is_as_text
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
@@ -30,6 +29,7 @@ from databus.client.spark.arrow.row_types import (
     arrow_schema,
     row_schema,
 )
+from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
 from databus.schemas.errors import ReloadNeededError, RestartNeededError, SchemaError
 
 Convert = Callable[[pa.Array], pa.Array]

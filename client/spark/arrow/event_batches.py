@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 
 from databus.client.arrow.arrow_types import RowBatch
-from databus.client.arrow.avro_columns import WriterSchema
 from databus.client.arrow.batch_builder import BatchBuilder, Head, decoded_rows, head_arrays
 from databus.client.arrow.row_heads import HeadMaker, before_of, check_row, checked_metadata, op_of
 from databus.client.spark.arrow.column_plan import ColumnPlan, Frame
 from databus.client.spark.arrow.row_types import Layout, row_schema
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import ProtocolError, SchemaError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import checkpoint_of

@@ -44,8 +44,8 @@ from pyspark.sql.types import (
 )
 
 from databus.client.arrow.arrow_types import CHANGE_COLUMN, KEY, SQL_TYPE
-from databus.client.arrow.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
 from databus.client.arrow.merged_columns import is_as_text, merged_columns
+from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
 from databus.schemas.errors import SettingsError
 
 __all__ = [

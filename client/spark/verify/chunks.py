@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from databus.client.arrow.avro_columns import AvroColumn, Kind
+from databus.schemas.columns.avro_columns import AvroColumn, Kind
 
 
 class ChunkDigest(NamedTuple):

@@ -12,7 +12,6 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from databus.client.arrow.avro_columns import AvroColumn, Kind
 from databus.client.spark.verify.conditions import where
 from databus.client.spark.verify.mysql_texts import MysqlTexts
 from databus.client.spark.verify.source_table import Selection, SourceTable
@@ -26,6 +25,7 @@ from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of, connect, driver_errors
 from databus.relay.sources.mysql.tables.ddl_tokens import quote
 from databus.relay.sources.mysql.tables.names import split_name
+from databus.schemas.columns.avro_columns import AvroColumn, Kind
 from databus.schemas.errors import SettingsError, SourceStoppedError
 
 # A pass over a large table returns its first row late.

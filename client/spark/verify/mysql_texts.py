@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from databus.client.arrow.avro_columns import AvroColumn, Kind
 from databus.client.spark.verify.texts import END, HEX_DIGITS, NULL_TEXT, Form, base_type, form_of
 from databus.relay.sources.mysql.tables.ddl_tokens import quote
+from databus.schemas.columns.avro_columns import AvroColumn, Kind
 
 _DIALECT = "mysql"
 

@@ -23,7 +23,6 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from databus.client.arrow.avro_columns import AvroColumn
 from databus.client.spark.arrow.row_types import arrow_schema, spark_type
 from databus.client.spark.session import job_session
 from databus.client.spark.targets.target import Put, Target, open_target
@@ -54,6 +53,7 @@ from databus.client.spark.verify.verify import (
     unseen,
 )
 from databus.conf.settings import RelaySettings
+from databus.schemas.columns.avro_columns import AvroColumn
 from databus.schemas.errors import ConsumerError, SettingsError, SourceUnavailableError
 
 KEYS_AT_ONCE = 1000

@@ -21,9 +21,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from databus.client.arrow.avro_columns import AvroColumn, Kind as ColumnKind
 from databus.client.spark.verify.differences import Difference, Kind
 from databus.client.spark.verify.table_shape import Key, Shape
+from databus.schemas.columns.avro_columns import AvroColumn, Kind as ColumnKind
 from databus.schemas.errors import SettingsError
 from databus.schemas.event.json import json_value
 

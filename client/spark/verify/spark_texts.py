@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyspark.sql import Column, functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
-from databus.client.arrow.avro_columns import AvroColumn
 from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.arrow.row_types import spark_type
 from databus.client.spark.verify.texts import END, HEX_DIGITS, NULL_TEXT, TEXTS, Form, form_of
+from databus.schemas.columns.avro_columns import AvroColumn
 
 _IN_PYTHON = frozenset({Form.DOUBLE, Form.INET6, Form.JSON})
 

@@ -35,7 +35,7 @@ from hashlib import md5
 from ipaddress import IPv6Address
 from typing import Any, Final
 
-from databus.client.arrow.avro_columns import AvroColumn, Kind
+from databus.schemas.columns.avro_columns import AvroColumn, Kind
 
 HEX_DIGITS: Final = 15  # of an MD5: 60 bits, never a negative number
 NULL_TEXT: Final = "-;"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from databus.client.arrow.arrow_types import stored_type
-from databus.client.arrow.avro_columns import AvroColumn, Kind
 from databus.client.arrow.merged_columns import merged_columns
+from databus.schemas.columns.avro_columns import AvroColumn, Kind
 from tests.client.spark.arrow.made_events import version
 
 

@@ -13,13 +13,13 @@ import pytest
 
 from databus.client.arrow import tables
 from databus.client.arrow._column_decoder import ColumnDecoder
-from databus.client.arrow.avro_columns import WriterSchema
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.machines.position import Position
 from databus.client.puller.buffer_items import ReadWindow
 from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import ProtocolError, RowError, SchemaError, UnknownSourceError
 from databus.schemas.event import v1 as event_v1
 from databus.schemas.event.control import end_of_period

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from databus.client.sinks.contract import Change, ChangeOp, Position
+from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
 
 _ROWS = "CREATE TABLE IF NOT EXISTS copy (source, id, row, PRIMARY KEY (source, id))"
 
@@ -17,7 +17,7 @@ class UpsertCopy:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def open(self, position: Position | None) -> Position | None:
+    def open(self, opening: Opening) -> Position | None:
         self._copy = sqlite3.connect(self._path, timeout=30, isolation_level=None)
         self._copy.execute("PRAGMA journal_mode = WAL")
         self._copy.execute("PRAGMA synchronous = OFF")
@@ -53,8 +53,8 @@ class UpsertCopy:
 class ExactCopy(UpsertCopy):
     """Keeps its position with the rows, and refuses a change that it has already."""
 
-    def open(self, position: Position | None) -> Position | None:
-        super().open(position)
+    def open(self, opening: Opening) -> Position | None:
+        super().open(opening)
         self._copy.execute("CREATE TABLE IF NOT EXISTS seen (id PRIMARY KEY)")
         self._copy.execute("CREATE TABLE IF NOT EXISTS position (one PRIMARY KEY, at)")
         found = self._copy.execute("SELECT at FROM position").fetchone()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.contract import Change, Opening, Position
 from databus.client.sinks.errors import SinkError, SinkRefusedError
 from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.files import FilesSink
@@ -53,7 +53,7 @@ def read(folder: Path) -> list[int]:
 
 def test_a_flush_is_an_entry_with_files_by_source_and_hour(tmp_path: Path) -> None:
     files = sink(tmp_path)
-    assert files.open(None) is None
+    assert files.open(Opening("test", "shop")) is None
     files.write([change(1), change(2, "people"), change(3, at_ns=HOUR_NS)])
     assert files.flush() == Position("shop", Checkpoint.at(3))
     (entry,) = entries(tmp_path)
@@ -71,21 +71,23 @@ def test_a_flush_is_an_entry_with_files_by_source_and_hour(tmp_path: Path) -> No
 
 def test_a_flush_of_nothing_writes_nothing(tmp_path: Path) -> None:
     files = sink(tmp_path)
-    files.open(None)
+    files.open(Opening("test", "shop"))
     assert files.flush() is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_next_run_has_the_position_of_the_newest_entry(tmp_path: Path) -> None:
     first = sink(tmp_path)
-    first.open(None)
+    first.open(Opening("test", "shop"))
     for scn in (1, 2):
         first.write([change(scn)])
         first.flush()
     first.write([change(3)])
     first.close()  # without a flush
     again = sink(tmp_path)
-    assert again.open(Position("shop", Checkpoint.at(1))) == Position("shop", Checkpoint.at(2))
+    assert again.open(Opening("test", "shop", Position("shop", Checkpoint.at(1)))) == Position(
+        "shop", Checkpoint.at(2)
+    )
     again.write([change(3)])
     again.flush()
     assert read(tmp_path) == [1, 2, 3]
@@ -100,7 +102,7 @@ def test_a_crash_between_any_two_writes_leaves_every_window_once(
     tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = sink(tmp_path)
-    files.open(None)
+    files.open(Opening("test", "shop"))
     files.write([change(1)])
     files.flush()
     write, left = ArchiveStore.write, [after]
@@ -120,7 +122,7 @@ def test_a_crash_between_any_two_writes_leaves_every_window_once(
         lost = True
     monkeypatch.undo()
     again = sink(tmp_path)
-    own = again.open(None)
+    own = again.open(Opening("test", "shop"))
     assert own is not None
     assert own.scn == (1 if lost else 3)
     rest = [
@@ -138,7 +140,7 @@ def test_a_crash_between_any_two_writes_leaves_every_window_once(
 
 def test_a_source_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
     files = sink(tmp_path / "in")
-    files.open(None)
+    files.open(Opening("test", "shop"))
     files.write([replace(change(1), source="../../out/x")])
     files.flush()
     assert [one.name for one in tmp_path.iterdir()] == ["in"]
@@ -148,7 +150,7 @@ def test_a_damaged_entry_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "_manifest").mkdir()
     (tmp_path / "_manifest" / f"{1:020}.json").write_text("{")
     with pytest.raises(SinkError, match="no entry of a manifest"):
-        sink(tmp_path).open(None)
+        sink(tmp_path).open(Opening("test", "shop"))
 
 
 def test_parquet_has_the_columns_of_the_row_with_lasting_types(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_parquet_has_the_columns_of_the_row_with_lasting_types(tmp_path: Path) -
         "empty": None,
     }
     files = sink(tmp_path, "parquet")
-    files.open(None)
+    files.open(Opening("test", "shop"))
     files.write(
         [change(1, **values), change(2, n=None, d=Decimal("2.25")), made("delete", 3, scn=3)]
     )
@@ -196,7 +198,7 @@ def test_parquet_has_the_columns_of_the_row_with_lasting_types(tmp_path: Path) -
 
 def test_a_value_that_parquet_cannot_have_is_refused(tmp_path: Path) -> None:
     files = sink(tmp_path, "parquet")
-    files.open(None)
+    files.open(Opening("test", "shop"))
     one = change(1, n=1 << 63)
     files.write([one])
     with pytest.raises(SinkRefusedError, match=r"shop\.orders\.n") as raised:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from databus.client.sinks.contract import Change, Position, TransactionInfo
+from databus.client.sinks.contract import Change, Opening, Position, TransactionInfo
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.kafka import KafkaSink
@@ -43,7 +43,7 @@ def open_sink(kafka: PrivateKafka, name: str) -> Iterator[Any]:
         given = {"brokers": kafka.brokers, "id": name, "topic": name, "timeout_s": 10, **options}
         sink = KafkaSink(KafkaSink.Options.model_validate(given))
         sinks.append(sink)
-        return sink, sink.open(None)
+        return sink, sink.open(Opening("test", "shop"))
 
     yield opened
     for sink in sinks:
@@ -266,11 +266,16 @@ def test_a_topic_of_positions_that_forgets_is_refused(
         open_sink(position_topic=f"{name}.forgets")
 
 
-def test_another_physical_source_needs_another_id(name: str, open_sink: Any) -> None:
+def test_each_physical_source_has_a_position_of_its_own(name: str, open_sink: Any) -> None:
     sink, _ = open_sink()
     put(sink, insert(1))
-    with pytest.raises(SinkError, match="each physical source needs an id of its own"):
-        sink.open(at(5, "other"))
+    sink.close()
+    assert sink.open(Opening("test", "other")) is None
+    put(sink, replace(insert(2), position=at(7, "other")))
+    sink.close()
+    assert sink.open(Opening("test", "shop")) == at(1)
+    sink.close()
+    assert sink.open(Opening("test", "other")) == at(7, "other")
 
 
 @pytest.mark.parametrize(
@@ -293,13 +298,13 @@ def test_a_broker_that_dies_is_waited_for(new_kafka: Callable[[], PrivateKafka])
         given = {"brokers": broker.brokers, "id": "a", "topic": "orders", "timeout_s": 3}
         options = KafkaSink.Options.model_validate(given)
         with closing(KafkaSink(options)) as sink:
-            sink.open(None)
+            sink.open(Opening("test", "shop"))
             put(sink, insert(1))
             broker.kill()
             with pytest.raises(SinkUnavailableError, match=r"not taken|_MSG_TIMED_OUT"):
                 put(sink, insert(2))
         broker.start()
         with closing(KafkaSink(options)) as again:
-            assert again.open(None) == at(1)
+            assert again.open(Opening("test", "shop")) == at(1)
             put(again, insert(2))
         assert scns(broker, "orders", 2) == [1, 2]

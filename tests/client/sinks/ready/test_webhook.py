@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from databus.client.sinks.contract import Opening
 from databus.client.sinks.errors import SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.webhook import WebhookSink, retry_after_s
@@ -92,7 +93,7 @@ def test_batches_are_signed_and_each_change_has_an_id(
     receiver: Receiver, secret_file: Path
 ) -> None:
     sink = webhook(receiver, secret_file=secret_file, batch=2)
-    assert sink.open(None) is None
+    assert sink.open(Opening("test", "shop")) is None
     sink.write(CHANGES)
     assert sink.flush() is None
     sink.close()

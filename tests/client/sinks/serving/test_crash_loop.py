@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from databus.client.dispatcher.data_window import DataWindow
-from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.contract import Change, Opening, Position
 from databus.client.sinks.running.feed import Feed, SinkState
 from databus.client.sinks.running.plan import make_plan
 from databus.client.sinks.serving.positions import (
@@ -143,7 +143,7 @@ class Appending:
     def __init__(self, path: Path) -> None:
         self._path, self._held = path, list[str]()
 
-    def open(self, position: Position | None) -> Position | None:
+    def open(self, opening: Opening) -> Position | None:
         return None
 
     def write(self, changes: Sequence[Change]) -> None:

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from databus.client.arrow.avro_columns import columns_of
 from databus.client.spark.arrow.row_types import (
     KEY,
     SQL_TYPE,
@@ -20,6 +19,7 @@ from databus.client.spark.arrow.row_types import (
     choose_layout,
     row_schema,
 )
+from databus.schemas.columns.avro_columns import columns_of
 from databus.schemas.errors import SchemaError, SettingsError
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema

@@ -106,6 +106,7 @@ client/checkpoints: checkpoints in files and other stores
 client/membership: a process as a member of its group
 client/dispatcher: callbacks
 client/dead_letters.py: events that could not be processed
+client/sql: tables of databases: names, types, statements, refusals
 client/sinks: the contract of sinks
 client/sinks/formats: changes as messages of other systems
 client/sinks/rules: what sinks do with changes: order, positions, failures

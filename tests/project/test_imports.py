@@ -40,7 +40,12 @@ HOMES = {
         "relay/log/archive/store.py",
     ],
     "pyspark": ["client/spark/*.py"],
-    "sqlalchemy": ["client/spark/targets/sql*.py", "databus/leases/sql_records.py"],
+    "sqlalchemy": [
+        "client/sinks/ready/sql/*.py",
+        "client/spark/targets/sql*.py",
+        "client/sql/*.py",
+        "databus/leases/sql_records.py",
+    ],
     "sqlglot": [
         "client/events/*_condition.py",
         "client/spark/sql/*.py",

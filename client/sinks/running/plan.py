@@ -79,13 +79,17 @@ def make_plan(
     if path is None and any(one.then == "dead-letter" for one in kinds):
         raise SettingsError(f"sink {settings.name}: name a file with failures.dead_letters")
     if settings.lanes > 1 and _says(make, "keeps_position"):
-        raise SettingsError(f"sink {settings.name}: {settings.kind} has at most 1 lanes")
+        raise SettingsError(
+            f"sink {settings.name}: {settings.kind} has at most 1 lanes, as it keeps its "
+            "position; kind = 'sql' has more with exactly_once = false"
+        )
     return SinkPlan(settings, make, rule_of, None if path is None else DeadLetterFile(path))
 
 
 def _says(make: Callable[[], Sink], name: str) -> bool:
-    """Return whether the class of a sink has an attribute, and it is true."""
-    return bool(getattr(getattr(make, "func", make), name, False))
+    """Return what a sink says of itself: its options, which may know better, or its class."""
+    places = (*getattr(make, "args", ()), getattr(make, "func", make))
+    return bool(next((getattr(one, name) for one in places if hasattr(one, name)), False))
 
 
 def _first(tables: Sequence[SinkTableSettings], source: str) -> SinkTableSettings | None:

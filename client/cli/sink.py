@@ -13,6 +13,7 @@ import click
 
 from databus.cli.daemon_options import config_option, log_format_option
 from databus.cli.signals import handling
+from databus.client.cli.sink_letters import replay_dead_letters
 from databus.client.cli.sink_steering import list_, pause, resume, retry, show, skip
 from databus.client.sinks.serving.positions import NAME, StoredPosition, read_positions
 from databus.client.sinks.serving.process import SinkProcess, make_plans
@@ -33,7 +34,7 @@ def sink() -> None:
     """
 
 
-for command in (list_, show, pause, resume, retry, skip):
+for command in (list_, show, pause, resume, retry, skip, replay_dead_letters):
     sink.add_command(command)
 
 

@@ -49,6 +49,10 @@ RUN_IN: dict[str, tuple[str, str]] = {
     },
     "sink list": ("docs/sinks.md", "databus sink list -c sink.toml"),
     "sink positions": ("docs/sinks.md", "databus sink positions -c sink.toml"),
+    "sink replay-dead-letters": (
+        "tests/client/sinks/serving/test_replay.py",
+        '"replay-dead-letters", "a"',
+    ),
     "sink run": ("docs/sinks.md", "databus sink run -c sink.toml"),
     "source add": ("tests/relay/test_source_changes.py", 'place.order("add", "crm"'),
     "source change": ("tests/relay/test_source_changes.py", 'place.order("change", "shop"'),

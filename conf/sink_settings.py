@@ -15,6 +15,7 @@ from databus.conf.server_settings import (
     LOG_FORMAT,
     ROOM,
     BackOffSettings,
+    HttpSettings,
     ServerAccessSettings,
     check_coordinator_url,
     check_server_urls,
@@ -196,6 +197,18 @@ class SinkSettings(Settings):
         return NamePatterns(self.sources)
 
 
+class SinksHttpSettings(HttpSettings):
+    """The address of the HTTP server of running sinks, and its limits."""
+
+    port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="Port to bind; 0 picks a free one, which the commands find in `data_dir`",
+    )
+    max_connections: int = Field(default=100, ge=1, description="Most connections served at once")
+
+
 class SinksSettings(Settings):
     """Sinks that run in one process, `databus sink run -c sink.toml`."""
 
@@ -218,6 +231,10 @@ class SinksSettings(Settings):
     log_format: Literal["text", "json"] = LOG_FORMAT
     back_off: BackOffSettings = Field(
         default_factory=BackOffSettings, description="Waits between requests that failed"
+    )
+    http: SinksHttpSettings = Field(
+        default_factory=SinksHttpSettings,
+        description="Its HTTP server: status, metrics, pause, skip",
     )
     sinks: tuple[SinkSettings, ...] = Field(min_length=1, description="The sinks")
 

@@ -32,6 +32,7 @@ BUILT_IN = (
     EntryPoint("kafka", f"{_READY}.kafka:KafkaSink", GROUP),
     EntryPoint("print", f"{_READY}.printing:PrintSink", GROUP),
     EntryPoint("sql", f"{_READY}.sql.sink:SqlSink", GROUP),
+    EntryPoint("redis", f"{_READY}.redis.sink:RedisSink", GROUP),
     EntryPoint("webhook", f"{_READY}.webhook:WebhookSink", GROUP),
 )
 _METHODS = ("open", "write", "flush", "close")

@@ -16,7 +16,8 @@ from databus.client.sinks.formats.message import Format
 from databus.client.sinks.formats.plain import plain_message
 from databus.conf.model import Settings
 
-FormatName = Literal["plain", "debezium", "maxwell", "canal", "cloudevents", "avro"]
+TextFormatName = Literal["plain", "debezium", "maxwell", "canal", "cloudevents"]
+FormatName = TextFormatName | Literal["avro"]
 
 
 class DebeziumSettings(Settings):

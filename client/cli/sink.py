@@ -20,6 +20,7 @@ from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.sinks.serving.service import served
 from databus.conf.loading import load_settings
 from databus.conf.sink_settings import SinksSettings
+from databus.conf.sinks_beside import load_sinks
 from databus.daemon.descriptors import raise_limit
 from databus.daemon.log_setup import LogFormat, set_up_logs
 
@@ -70,7 +71,7 @@ def positions(config: Path, is_json: bool) -> None:
 
     Example: `databus sink positions -c sink.toml --json`
     """
-    settings = load_settings(config, SinksSettings)
+    settings = load_sinks(config)
     found = read_positions(settings.data_dir / NAME)
     rows = [_shown(found[key]) for key in sorted(found)]
     if is_json:

@@ -15,6 +15,7 @@ from databus.cli.daemon_options import config_option, log_format_option
 from databus.cli.signals import handling
 from databus.client.cli.sink_letters import replay_dead_letters
 from databus.client.cli.sink_steering import list_, pause, resume, retry, show, skip
+from databus.client.cli.sink_transfer import export, import_
 from databus.client.sinks.serving.positions import NAME, StoredPosition, read_positions
 from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.sinks.serving.service import served
@@ -35,7 +36,7 @@ def sink() -> None:
     """
 
 
-for command in (list_, show, pause, resume, retry, skip, replay_dead_letters):
+for command in (list_, show, pause, resume, retry, skip, replay_dead_letters, export, import_):
     sink.add_command(command)
 
 

@@ -253,6 +253,11 @@ class SinksSettings(Settings):
     @field_validator("sinks")
     @classmethod
     def _each_name_once(cls, sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
-        if twice := doubles(one.name for one in sinks):
-            raise ValueError(f"sink {twice[0]} is listed more than once")
-        return sinks
+        return check_sink_names(sinks)
+
+
+def check_sink_names(sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
+    """Return sinks whose names differ; raise ValueError."""
+    if twice := doubles(one.name for one in sinks):
+        raise ValueError(f"sink {twice[0]} is listed more than once")
+    return sinks

@@ -15,11 +15,13 @@ from databus.cli.daemon_options import config_option, log_format_option
 from databus.cli.signals import handling
 from databus.client.cli.sink_letters import replay_dead_letters
 from databus.client.cli.sink_steering import list_, pause, resume, retry, show, skip
+from databus.client.cli.sink_transfer import export, import_
 from databus.client.sinks.serving.positions import NAME, StoredPosition, read_positions
 from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.sinks.serving.service import served
 from databus.conf.loading import load_settings
 from databus.conf.sink_settings import SinksSettings
+from databus.conf.sinks_beside import load_sinks
 from databus.daemon.descriptors import raise_limit
 from databus.daemon.log_setup import LogFormat, set_up_logs
 
@@ -34,7 +36,7 @@ def sink() -> None:
     """
 
 
-for command in (list_, show, pause, resume, retry, skip, replay_dead_letters):
+for command in (list_, show, pause, resume, retry, skip, replay_dead_letters, export, import_):
     sink.add_command(command)
 
 
@@ -70,7 +72,7 @@ def positions(config: Path, is_json: bool) -> None:
 
     Example: `databus sink positions -c sink.toml --json`
     """
-    settings = load_settings(config, SinksSettings)
+    settings = load_sinks(config)
     found = read_positions(settings.data_dir / NAME)
     rows = [_shown(found[key]) for key in sorted(found)]
     if is_json:

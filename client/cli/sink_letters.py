@@ -14,8 +14,7 @@ from databus.client.sinks.running.dead_letters import Line
 from databus.client.sinks.serving.positions import PositionFile, hold
 from databus.client.sinks.serving.process import make_plans
 from databus.client.sinks.serving.replay import Replayed, replay
-from databus.conf.loading import load_settings
-from databus.conf.sink_settings import SinksSettings
+from databus.conf.sinks_beside import load_sinks
 
 
 @click.command("replay-dead-letters")
@@ -35,7 +34,7 @@ def replay_dead_letters(name: str, config: Path, forget_superseded: bool) -> Non
 
     Example: `databus sink replay-dead-letters archive -c sink.toml`
     """
-    settings = load_settings(config, SinksSettings)
+    settings = load_sinks(config)
     (plan,) = make_plans(settings, config.absolute(), [name])
     let_go = hold(settings.data_dir)
     try:

@@ -17,9 +17,10 @@ from databus.client.sinks.serving.pauses import NAME as PAUSES, read_pauses
 from databus.client.sinks.serving.process import make_plans
 from databus.client.sinks.serving.service import address_of
 from databus.client.sinks.serving.views import FailureView, FeedView, SinksView, SinkView
-from databus.conf.loading import load_settings
+from databus.conf.reference import kind_of
 from databus.conf.server_settings import ServerAccessSettings
 from databus.conf.sink_settings import SinksSettings
+from databus.conf.sinks_beside import load_sinks
 from databus.conf.units import duration_text
 from databus.daemon.tokens import read_token
 from databus.schemas.errors import SettingsError
@@ -55,14 +56,18 @@ def process_of(settings: SinksSettings, access: Access) -> ApiClient | None:
 
 def running_process(config: Path, access: Access) -> ApiClient:
     """Return a client of the process that runs the sinks of a file; raise SettingsError."""
-    settings = load_settings(config, SinksSettings)
+    settings = load_sinks(config)
     found = process_of(settings, access)
     if found is None:
         raise SettingsError(
             f"no process runs the sinks of {config} (data_dir {settings.data_dir}): start it with "
-            f"`databus sink run -c {config}`"
+            f"`databus {_runner(config)} -c {config}`"
         )
     return found
+
+
+def _runner(config: Path) -> str:
+    return "run" if kind_of(config) == "relay" else "sink run"
 
 
 def path_of(name: str, act: str = "") -> str:
@@ -79,7 +84,7 @@ def list_(config: Path, is_json: bool, token_file: Path | None, tls_ca: Path | N
 
     Example: `databus sink list -c sink.toml`
     """
-    settings = load_settings(config, SinksSettings)
+    settings = load_sinks(config)
     make_plans(settings, config.absolute())
     process = process_of(settings, Access(token_file, tls_ca))
     shown = None if process is None else process.read(SinksView, process.get_json(ROOT))

@@ -47,6 +47,8 @@ RUN_IN: dict[str, tuple[str, str]] = {
         f"sink {name}": ("tests/client/sinks/serving/test_steering.py", f'"{name}", "a"')
         for name in ("pause", "resume", "retry", "show", "skip")
     },
+    "sink export": ("tests/client/sinks/serving/test_transfer.py", '"export", '),
+    "sink import": ("tests/client/sinks/serving/test_transfer.py", '"import", '),
     "sink list": ("docs/sinks.md", "databus sink list -c sink.toml"),
     "sink positions": ("docs/sinks.md", "databus sink positions -c sink.toml"),
     "sink replay-dead-letters": (

@@ -26,7 +26,7 @@ from databus.schemas.errors import DatabusError
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.05
-_STOP_S = 20.0
+STOP_S = 20.0
 _PAUSE_S = 1.0
 _READING = "reading"  # the part of a sink that is no lane
 
@@ -105,7 +105,7 @@ class Feed:
         self._thread.start()
         self._ticker.start()
 
-    def stop(self, timeout_s: float = _STOP_S) -> None:
+    def stop(self, timeout_s: float = STOP_S) -> None:
         """End, after a last attempt to write what is held; wait for the threads.
 
         A sink that calls it only asks for it. A sink that does not return is abandoned on its

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from databus.client.sinks.errors import UnknownSinkError
 from databus.client.sinks.loading import sink_maker
-from databus.client.sinks.running.feed import OnAlert, SinkState
+from databus.client.sinks.running.feed import STOP_S, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan, make_plan
 from databus.client.sinks.serving.pauses import PauseFile
 from databus.client.sinks.serving.positions import PositionFile, hold
@@ -78,8 +78,7 @@ class SinkProcess:
         with `until` is a job, and nobody waits beside it: an error ends it.
         """
         try:
-            for sink in self.sinks:
-                sink.start()
+            self.start()
             while not self._asked.wait(_LOOK_S):
                 if all(map(_is_over, self.sinks)):
                     break
@@ -95,12 +94,20 @@ class SinkProcess:
         """Ask `run` to end. Thread-safe, also in a signal handler."""
         self._asked.set()
 
-    def close(self) -> None:
-        """End all sinks at the same time, and let the positions go. Idempotent."""
+    def start(self) -> None:
+        """Start all sinks."""
+        for sink in self.sinks:
+            sink.start()
+
+    def close(self, timeout_s: float = STOP_S) -> None:
+        """End all sinks at the same time, and let the positions go. Idempotent.
+
+        One that has not ended after `timeout_s` is abandoned.
+        """
         if self._is_closed:
             return
         self._is_closed = True
-        threads = [threading.Thread(target=sink.stop) for sink in self.sinks]
+        threads = [threading.Thread(target=sink.stop, args=(timeout_s,)) for sink in self.sinks]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -15,7 +15,7 @@ from databus.client.client import DatabusClient
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import UnknownSinkError
 from databus.client.sinks.rules.beginnings import known_scn, with_known
-from databus.client.sinks.running.feed import Feed, FeedStatus, OnAlert, SinkState
+from databus.client.sinks.running.feed import STOP_S, Feed, FeedStatus, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan
 from databus.client.sinks.running.stream import ClientStream
 from databus.client.sinks.serving.discovery import RelayLook, chosen
@@ -82,13 +82,13 @@ class RunningSink:
         self._look.start()
         self._watcher.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = STOP_S) -> None:
         """End, after a last attempt to write what is held."""
         self._ending.set()
         if self._watcher.is_alive():
             self._watcher.join()
         for feed in self.feeds:
-            feed.stop()
+            feed.stop(timeout_s)
         self._look.stop()
         self._client.stop()
 

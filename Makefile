@@ -37,7 +37,7 @@ test: $(DEV)
 	$(BIN)/python -m tools.fetch_ptubes
 	$(BIN)/python -m tools.fetch_canal
 	$(BIN)/python -m tools.fetch_canal_clients
-	$(BIN)/python -m tools.fetch_kafka
+	$(BIN)/python -m tools.fetch_archives
 	TMPDIR=$$(tools/folder_for_tests.sh) $(BIN)/python -m pytest $(or $(ARGS),$(AT_ONCE))
 
 test-fast: $(DEV)

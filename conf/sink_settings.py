@@ -116,8 +116,8 @@ class SinkSettings(Settings):
         pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Its name, which its positions have, too"
     )
     kind: str = Field(
-        description="`print`, `files`, `kafka`, `redis`, `webhook`, one that a package "
-        "publishes, or `module:Class`"
+        description="`print`, `files`, `kafka`, `redis`, `elasticsearch`, `opensearch`, `webhook`, "
+        "one that a package publishes, or `module:Class`"
     )
     sources: tuple[str, ...] = Field(
         min_length=1, description="Sources to read: names, and patterns such as `shop.*`"

@@ -21,6 +21,11 @@ class Template:
                 raise ValueError(f"{text!r}: write the names of columns in braces, and only them")
             self._parts.append((literal, name))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in it."""
+        return frozenset(name for _, name in self._parts if name is not None)
+
     def fill(self, change: Change) -> str:
         """Return the text for a change; raise SinkRefusedError if a column is not there."""
         return "".join(

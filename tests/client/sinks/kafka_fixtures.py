@@ -12,15 +12,15 @@ from functools import partial
 import pytest
 
 from tests.client.sinks.kafka_broker import PrivateKafka
-from tools import fetch_kafka
+from tools.fetch_archives import KAFKA
 
 
 @pytest.fixture(scope="session")
 def new_kafka() -> Callable[[], PrivateKafka]:
     """Return what makes a private broker; not started."""
-    archives = fetch_kafka.find()
+    archives = KAFKA.find()
     if archives is None:
-        pytest.fail("Apache Kafka is not there: python -m tools.fetch_kafka fetches it", False)
+        pytest.fail("Apache Kafka is not there: python -m tools.fetch_archives fetches it", False)
     return partial(PrivateKafka, archives)
 
 

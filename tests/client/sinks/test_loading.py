@@ -37,7 +37,10 @@ def test_a_class_of_an_application_gets_its_options() -> None:
 @pytest.mark.parametrize(
     ("kind", "problem"),
     [
-        ("kafkaa", "known are files, kafka, print, redis, webhook, and module:Class"),
+        (
+            "kafkaa",
+            "known are elasticsearch, files, kafka, opensearch, print, redis, webhook, and module",
+        ),
         ("no.such.module:Sink", "No module named 'no"),
         ("databus.testing.recorder:Nothing", "has no attribute 'Nothing'"),
         ("databus.testing.recorder:Recorder", "lacks open, write, flush, close"),
@@ -67,9 +70,7 @@ def test_another_package_publishes_a_sink_by_an_entry_point(
 
     monkeypatch.setattr(loading, "entry_points", found)
     assert isinstance(sink_maker("recorder", {"recorder": Recorder()})(), RecorderSink)
-    with pytest.raises(
-        SettingsError, match="known are files, kafka, print, recorder, redis, webhook"
-    ):
+    with pytest.raises(SettingsError, match=r"known are .*print, recorder, redis, webhook"):
         sink_maker("other", {})
     monkeypatch.setattr(loading, "entry_points", lambda **_keys: [entry, entry])
     with pytest.raises(SettingsError, match="several packages publish it"):

@@ -257,7 +257,7 @@ def test_a_string_needs_the_whole_row(open_sink: Any) -> None:
     (whole,) = changes_of(window, lambda _: TableRule(), with_statements=False)
     sink, _ = open_sink()
     put(sink, whole)
-    with pytest.raises(SinkRefusedError, match=r"has not logged b, .* write = 'hash'"):
+    with pytest.raises(SinkRefusedError, match="has not logged b, and the sink"):
         put(sink, replace(whole, after={"id": 1, "a": 3}))
 
 

@@ -68,12 +68,10 @@ class Rows:
 
     def _put(self, name: str, change: Change, row: Row) -> Iterator[Command]:
         if self.value is None:
-            known = [(column, value) for column, value in row.items() if value is not None]
-            yield (
-                "HSET",
-                name,
-                *(part for column, value in known for part in (column, _field(value))),
-            )
+            known = {column: value for column, value in row.items() if value is not None}
+            if known:
+                fields = (part for one in known.items() for part in (one[0], _field(one[1])))
+                yield ("HSET", name, *fields)
             if len(known) < len(row):
                 yield ("HDEL", name, *(column for column in row if row[column] is None))
             if self.ttl_s:

@@ -155,8 +155,11 @@ class SearchSink:
         body_of(refreshed, where)
         body = json.dumps({"query": {"range": {field: {"lte": change.scn}}}}).encode()
         answer = self._post(f"{path}/_delete_by_query?refresh=true", body)
-        if answer.status == 409 or body_of(answer, where, [change]).get("failures"):
+        if answer.status == 409:
             raise SinkUnavailableError(f"{where}: documents have changed during a TRUNCATE")
+        found = body_of(answer, where, [change])
+        if found["timed_out"] or found["failures"]:
+            raise SinkUnavailableError(f"{where}: a TRUNCATE has not deleted all documents")
 
     def _post(self, path: str, body: bytes) -> Response:
         try:

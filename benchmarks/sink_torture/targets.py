@@ -15,7 +15,7 @@ from databus.demo.processes import Child
 from tests.client.sinks.kafka_broker import PrivateKafka
 from tests.client.sinks.serving.test_kafka_killed import Copy
 from tests.client.sinks.serving.test_killed import archived
-from tools import fetch_kafka
+from tools.fetch_archives import KAFKA
 
 _DISK_MIB = 512
 _TOPIC = "torture"
@@ -82,9 +82,9 @@ class KafkaTarget:
     most_lanes = 1
 
     def __init__(self, folder: Path) -> None:  # noqa: ARG002 - as all targets
-        archives = fetch_kafka.find()
+        archives = KAFKA.find()
         if archives is None:
-            raise RuntimeError("python -m tools.fetch_kafka says why there is no Kafka")
+            raise RuntimeError("python -m tools.fetch_archives says why there is no Kafka")
         self._kafka = PrivateKafka(archives)
         self._kafka.__enter__()
         self._kafka.make_topic(_TOPIC)

@@ -13,15 +13,15 @@ import pytest
 
 from tests.client.sinks.kafka_broker import PrivateKafka
 from tests.client.sinks.schema_registry import PrivateRegistry
-from tools import fetch_kafka
+from tools.fetch_archives import KAFKA, REGISTRY
 
 
 @pytest.fixture(scope="session")
 def new_kafka() -> Callable[[], PrivateKafka]:
     """Return what makes a private broker; not started."""
-    archives = fetch_kafka.find()
+    archives = KAFKA.find()
     if archives is None:
-        pytest.fail("Apache Kafka is not there: python -m tools.fetch_kafka fetches it", False)
+        pytest.fail("Apache Kafka is not there: python -m tools.fetch_archives fetches it", False)
     return partial(PrivateKafka, archives)
 
 
@@ -33,10 +33,12 @@ def kafka(new_kafka: Callable[[], PrivateKafka]) -> Iterator[PrivateKafka]:
 
 
 @pytest.fixture(scope="session")
-def new_registry(new_kafka: Callable[[], PrivateKafka]) -> Callable[[], PrivateRegistry]:
+def new_registry() -> Callable[[], PrivateRegistry]:
     """Return what makes a private registry of schemas; not started."""
-    archive = fetch_kafka.find_registry()
-    assert archive is not None
+    folder = REGISTRY.find()
+    if folder is None:
+        pytest.fail("the registry is not there: python -m tools.fetch_archives fetches it", False)
+    (archive,) = folder.glob("*-runner.jar")
     return partial(PrivateRegistry, archive)
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from databus.client.sinks.contract import MARKS, Change, ChangeOp, Row
-from databus.client.sinks.errors import SinkRefusedError
 from databus.client.sinks.formats.message import AvroMessage, Format
 from databus.client.sinks.formats.plain import json_bytes
+from databus.client.sinks.ready.rows import key_text, whole_row
 from databus.client.sinks.ready.templates import Template
-from databus.schemas.columns.avro_columns import columns_of
 from databus.schemas.event.json import json_value
 
 Argument = bytes | str | int
@@ -63,16 +62,16 @@ class Rows:
             yield from self._note(self.index_of(change.source), name)
 
     def _name(self, change: Change) -> str:
-        return row_name(change) if self.name is None else self.name.fill(change)
+        if self.name is not None:
+            return self.name.fill(change)
+        return f"{change.source}:{key_text(change)}"
 
     def _put(self, name: str, change: Change, row: Row) -> Iterator[Command]:
         if self.value is None:
-            known = [(column, value) for column, value in row.items() if value is not None]
-            yield (
-                "HSET",
-                name,
-                *(part for column, value in known for part in (column, _field(value))),
-            )
+            known = {column: value for column, value in row.items() if value is not None}
+            if known:
+                fields = (part for one in known.items() for part in (one[0], _field(one[1])))
+                yield ("HSET", name, *fields)
             if len(known) < len(row):
                 yield ("HDEL", name, *(column for column in row if row[column] is None))
             if self.ttl_s:
@@ -137,23 +136,9 @@ class Messages:
             yield ("EXPIRE", name, self.ttl_s)
 
 
-def row_name(change: Change) -> str:
-    """Return source and primary key, joined by colons; different for different keys."""
-    return ":".join((change.source, *map(_part, change.key.values())))
-
-
 def row_value(change: Change) -> bytes:
     """Return the row as an object of JSON; raise SinkRefusedError if columns are not known."""
-    row = change.after
-    assert row is not None
-    if change.schema is not None and len(row) < len(columns_of(change.schema)):
-        lacking = [one.name for one in columns_of(change.schema) if one.name not in row]
-        raise SinkRefusedError(
-            f"{change.source}: the database has not logged {', '.join(lacking)}, and a string has "
-            "the whole row: write = 'hash', or binlog_row_image = FULL",
-            change,
-        )
-    return json_bytes(json_value(dict(row)))
+    return json_bytes(json_value(dict(whole_row(change))))
 
 
 def template_value(template: Template) -> Value:
@@ -170,13 +155,6 @@ def format_value(form: Format) -> Value:
         return None if message is None else message.value
 
     return value
-
-
-def _part(value: Any) -> str:
-    if value is None:
-        return "%NULL"  # nothing else has a % that is not %25 or %3A
-    text = value.hex() if isinstance(value, bytes) else str(value)
-    return text.replace("%", "%25").replace(":", "%3A")
 
 
 def _field(value: Any) -> bytes | str:

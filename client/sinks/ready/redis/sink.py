@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -118,6 +118,13 @@ class RedisSink:
         def _is_a_template(cls, text: str) -> str:
             Template(text)
             return text
+
+        @field_validator("ca_file")
+        @classmethod
+        def _is_for_tls(cls, file: Path | None, info: ValidationInfo) -> Path | None:
+            if file is not None and not info.data.get("url", "").startswith("rediss://"):
+                raise ValueError("it is for a url that begins with rediss://")
+            return file
 
         @field_validator("format")
         @classmethod
@@ -247,7 +254,6 @@ def _client(options: RedisSink.Options) -> Redis:
         if not lines:
             raise SettingsError(f"password_file {options.password_file}: it is empty")
         password = lines[0]
-    tls = {"ssl_ca_certs": str(options.ca_file)} if options.ca_file is not None else {}
     return Redis.from_url(
         options.url,
         password=password,
@@ -255,8 +261,16 @@ def _client(options: RedisSink.Options) -> Redis:
         retry=Retry(NoBackoff(), 0),
         socket_timeout=options.timeout_s,
         socket_connect_timeout=options.timeout_s,
-        **tls,
+        **_tls(options),
     )
+
+
+def _tls(options: RedisSink.Options) -> dict[str, Any]:
+    if not options.url.startswith("rediss://"):
+        return {}
+    # Older libraries do not look at the server's name by themselves.
+    found: dict[str, Any] = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
+    return found if options.ca_file is None else {**found, "ssl_ca_certs": str(options.ca_file)}
 
 
 def _commands(options: RedisSink.Options, index_of: Callable[[str], str]) -> Commands:

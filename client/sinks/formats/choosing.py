@@ -17,7 +17,7 @@ from databus.client.sinks.formats.plain import plain_message
 from databus.conf.model import Settings
 
 TextFormatName = Literal["plain", "debezium", "maxwell", "canal", "cloudevents"]
-FormatName = TextFormatName | Literal["avro"]
+FormatName = Literal[TextFormatName, "avro"]
 
 
 class DebeziumSettings(Settings):

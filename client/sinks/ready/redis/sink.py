@@ -79,7 +79,7 @@ class RedisSink:
             "source of streams, lists and channels",
         )
         value: str = Field(default="", description="Template of the value; none = `format`")
-        format: TextFormatName | Literal["row", ""] = Field(
+        format: Literal[TextFormatName, "row", ""] = Field(
             default="", description="Format of values; none = `row` of strings, else `plain`"
         )
         debezium: DebeziumSettings = Field(

@@ -248,7 +248,7 @@ def test_a_failing_row_is_shown_with_its_key_as_the_sink_gets_it(
     (tmp_path / "secret").write_text("a secret of some length\n")
     (tmp_path / "secret").chmod(0o600)
     masked = {
-        "mask_secret_file": tmp_path / "secret",
+        "mask_key_file": tmp_path / "secret",
         "tables": [{"sources": ["shop.people"], "mask": {"id": "hash", "name": "redact"}}],
         "sources": ["shop.people"],
     }

@@ -117,8 +117,8 @@ class SinkSettings(Settings):
         pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Its name, which its positions have, too"
     )
     kind: str = Field(
-        description="`print`, `files`, `kafka`, `webhook`, one that a package publishes, or "
-        "`module:Class`"
+        description="`print`, `files`, `kafka`, `sql`, `redis`, `webhook` and others, one that a "
+        "package publishes, or `module:Class`"
     )
     sources: tuple[str, ...] = Field(
         min_length=1, description="Sources to read: names, and patterns such as `shop.*`"
@@ -158,8 +158,9 @@ class SinkSettings(Settings):
     failures: FailureSettings = Field(
         default=FailureSettings(), description="What follows when it fails"
     )
-    mask_secret_file: Path | None = Field(
-        default=None, description="File with the secret of `hash`; only its user may read it"
+    mask_key_file: Path | None = Field(
+        default=None,
+        description="File with the key of `hash`, as relays have it; only its user may read it",
     )
     tables: tuple[SinkTableSettings, ...] = Field(
         default=(), description="What is taken of each source; none = all"

@@ -64,7 +64,8 @@ def _absent() -> Iterator[tuple[str, str]]:
     if fetch_canal.find() is None:
         yield "canal_java", "Canal or Java is not there; python -m tools.fetch_canal says why"
     if fetch_kafka.find() is None:
-        yield "kafka", "Apache Kafka or Java is not there; python -m tools.fetch_kafka says why"
+        why = "Apache Kafka, a registry or Java is not there; python -m tools.fetch_kafka says why"
+        yield "kafka", why
     if fetch_ptubes.find() is None:
         why = "Ptubes' client or a JDK is not there; python -m tools.fetch_ptubes says why"
         yield "ptubes_sdk", why

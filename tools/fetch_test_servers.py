@@ -158,7 +158,7 @@ def download(artifact: str, sha256: str, folder: Path) -> Path:
     found = list(folder.glob("*.jar"))
     if len(found) != 1:
         raise FetchError(f"{artifact} did not arrive as one file")
-    _check_sum(artifact, sha256, found[0])
+    check_sum(artifact, sha256, found[0])
     return found[0]
 
 
@@ -228,7 +228,8 @@ def _mirror() -> str:
     return ""
 
 
-def _check_sum(artifact: str, sha256: str, archive: Path) -> None:
+def check_sum(artifact: str, sha256: str, archive: Path) -> None:
+    """Raise FetchError for an archive that is not the one that is known."""
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:

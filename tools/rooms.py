@@ -106,10 +106,12 @@ client/checkpoints: checkpoints in files and other stores
 client/membership: a process as a member of its group
 client/dispatcher: callbacks
 client/dead_letters.py: events that could not be processed
+client/sql: tables of databases: names, types, statements, refusals
 client/sinks: the contract of sinks
 client/sinks/formats: changes as messages of other systems
 client/sinks/rules: what sinks do with changes: order, positions, failures
 client/sinks/ready: the sinks that are there
+client/sinks/ready/redis: the sink of Redis
 client/sinks/running: sinks that run
 client/finding.py: its servers, named or found
 client/registration.py: one registration

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Context, Decimal
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -69,17 +69,6 @@ def stored_type(column: AvroColumn) -> pa.DataType:
     if column.kind is Kind.DECIMAL:
         return pa.decimal128(column.precision, column.scale)
     return _STORED[column.kind]
-
-
-def any_text(value: Any) -> str | None:
-    """Return the text of a SQLite value: digits, a double as Python prints it, x'hex'."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return f"x'{value.hex()}'"
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    return repr(value)
 
 
 def wide_decimal_text(data: bytes, scale: int) -> str:

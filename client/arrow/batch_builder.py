@@ -15,11 +15,11 @@ import pyarrow as pa
 from databus.client.arrow.arrow_types import (
     HEAD_TYPES,
     RowBatch,
-    any_text,
     stored_type,
     wide_decimal_text,
 )
 from databus.schemas.avro_rows import RowCodec
+from databus.schemas.columns.any_text import any_text
 from databus.schemas.columns.avro_columns import AvroColumn, Kind
 from databus.schemas.errors import ProtocolError
 

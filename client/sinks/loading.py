@@ -31,6 +31,8 @@ BUILT_IN = (
     EntryPoint("files", f"{_READY}.files:FilesSink", GROUP),
     EntryPoint("kafka", f"{_READY}.kafka:KafkaSink", GROUP),
     EntryPoint("print", f"{_READY}.printing:PrintSink", GROUP),
+    EntryPoint("sql", f"{_READY}.sql.sink:SqlSink", GROUP),
+    EntryPoint("redis", f"{_READY}.redis.sink:RedisSink", GROUP),
     EntryPoint("webhook", f"{_READY}.webhook:WebhookSink", GROUP),
 )
 _METHODS = ("open", "write", "flush", "close")

@@ -22,7 +22,7 @@ MOST_CODE_FILES = 16
 HOMES = {
     "avro": ["registry/compatibility.py"],
     "deltalake": ["client/spark/targets/delta.py"],
-    "fastavro": ["schemas/*.py"],
+    "fastavro": ["client/sinks/formats/debezium/converters.py", "schemas/*.py"],
     "h11": ["client/puller/response_parser.py", "client/puller/transport.py"],
     "http.client": ["databus/daemon/http/client.py"],
     "kazoo": [
@@ -40,7 +40,12 @@ HOMES = {
         "relay/log/archive/store.py",
     ],
     "pyspark": ["client/spark/*.py"],
-    "sqlalchemy": ["client/spark/targets/sql*.py", "databus/leases/sql_records.py"],
+    "sqlalchemy": [
+        "client/sinks/ready/sql/*.py",
+        "client/spark/targets/sql*.py",
+        "client/sql/*.py",
+        "databus/leases/sql_records.py",
+    ],
     "sqlglot": [
         "client/events/*_condition.py",
         "client/spark/sql/*.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from string import Formatter
 from typing import Any
 
@@ -20,6 +21,15 @@ class Template:
             if name is not None and (not name or form or conversion or set(name) & set(".[]")):
                 raise ValueError(f"{text!r}: write the names of columns in braces, and only them")
             self._parts.append((literal, name))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in braces."""
+        return frozenset(name for _, name in self._parts if name is not None)
+
+    def text(self, values: Mapping[str, str]) -> str:
+        """Return the text with these values."""
+        return "".join(a if name is None else a + values[name] for a, name in self._parts)
 
     def fill(self, change: Change) -> str:
         """Return the text for a change; raise SinkRefusedError if a column is not there."""

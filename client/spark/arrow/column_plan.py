@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from databus.client.arrow.arrow_types import (
     HEAD_TYPES,
     RowBatch,
-    any_text,
     is_wider,
     stored_type,
 )
@@ -29,6 +28,7 @@ from databus.client.spark.arrow.row_types import (
     arrow_schema,
     row_schema,
 )
+from databus.schemas.columns.any_text import any_text
 from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
 from databus.schemas.errors import ReloadNeededError, RestartNeededError, SchemaError
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from databus.client.arrow.arrow_types import HEAD_TYPES, RowBatch, any_text, stored_type
+from databus.client.arrow.arrow_types import HEAD_TYPES, RowBatch, stored_type
 from databus.client.spark.arrow.column_plan import ColumnPlan, Frame
 from databus.client.spark.arrow.predicate import RowCondition
 from databus.client.spark.arrow.row_types import (
@@ -32,6 +32,7 @@ from databus.conf.loading import load_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.relay.sources.kind import open_scan
 from databus.relay.sources.table_scan import NO_KEY_RANGES, Chunk, KeyRange, TableScan
+from databus.schemas.columns.any_text import any_text
 from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema
 from databus.schemas.errors import ReadAgainError, SettingsError
 from databus.schemas.filters import AnyOf, EventFilter, NoFilter, RangeFilter

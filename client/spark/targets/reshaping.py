@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from databus.client.arrow.arrow_types import any_text
 from databus.client.spark.targets.changes import BOOKKEEPING, common_type
+from databus.schemas.columns.any_text import any_text
 from databus.schemas.table_change import Kind, Step
 
 

@@ -33,23 +33,7 @@ from databus.client.spark.targets.changes import AS_OF, SOURCE, Changes, unified
 from databus.client.spark.targets.commit_log import CommitLog
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.sql_batch import Batch, arrow_of
-from databus.client.spark.targets.sql_reshaping import (
-    Altering,
-    comment_of,
-    has_mark,
-    marked,
-    quoted,
-    quoted_text,
-    run,
-    swap,
-)
-from databus.client.spark.targets.sql_tables import (
-    MYSQL,
-    own_tables,
-    schema_of,
-    table_of,
-    text_of,
-)
+from databus.client.spark.targets.sql_tables import own_tables, schema_of, table_of, text_of
 from databus.client.spark.targets.sql_values import storable
 from databus.client.spark.targets.target import (
     Applied,
@@ -60,6 +44,8 @@ from databus.client.spark.targets.target import (
     check_same_keys,
     no_table,
 )
+from databus.client.sql.altering import Altering, comment_of, has_mark, marked, swap
+from databus.client.sql.names import MYSQL, quoted, quoted_text, run
 
 _FETCHED = 10_000
 
@@ -149,7 +135,11 @@ class SqlTarget(Target):
         """Alter the table; see `Target.reshape`. Columns that the target does not know stay."""
         held = self._known_schema()
         dialect = self._engine.dialect
-        altering = Altering(self.table, plan, held, dialect, self._key_length)
+        old, new = (
+            table_of(self.table, schema, plan.keys, dialect, self._key_length)
+            for schema in (held, plan.schema)
+        )
+        altering = Altering(old, new, plan.columns, dialect)
         commit_log = self._read_commit_log()
         if app_id and commit_log.has(app_id, batch_id):
             return

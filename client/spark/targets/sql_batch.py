@@ -12,12 +12,8 @@ from sqlalchemy.engine import Connection
 
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes, Mark
 from databus.client.spark.targets.merge_plan import decide
-from databus.client.spark.targets.sql_values import (
-    REFUSALS,
-    first_refused,
-    mark_refused,
-    refusal,
-)
+from databus.client.spark.targets.sql_values import mark_refused, refusal
+from databus.client.sql.refusals import REFUSALS, first_refused
 
 # The most parameters of a statement: below SQLite's limit of 32,766, the lowest of all databases.
 _VALUES = 30_000

@@ -1,16 +1,9 @@
-"""SQLAlchemy definitions of the tables of `targets.sql`, and their column types.
-
-The types are chosen so that each value is read back unchanged. Timestamps are
-stored in UTC without a zone. Decimals are text in SQLite, which has no decimal
-type. A float is a double in MySQL, which returns only six digits of a FLOAT.
-String keys compare by bytes in MySQL.
-"""
+"""SQLAlchemy definitions of the tables of `targets.sql`; column types are those of `client.sql`."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -19,28 +12,21 @@ from sqlalchemy import types as sql_types
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
+from databus.client.sql.column_types import (
+    binary_text,
+    data,
+    decimal,
+    key_data,
+    key_text,
+    moment,
+    text,
+)
+from databus.client.sql.names import MYSQL, check_length
 from databus.schemas.errors import SettingsError
 
 # Together, at 4 bytes a character, below MySQL's limit of 3,072 bytes for a key.
 _NAME = 128
 _ENTRY = 512
-# MySQL and MariaDB, under the two names that SQLAlchemy has for them.
-MYSQL = ("mysql", "mariadb")
-
-
-class DecimalAsText(sql_types.TypeDecorator[Decimal]):
-    """A decimal stored as text, for a database without a decimal type."""
-
-    impl = sql_types.String(80)
-    cache_ok = True
-
-    def process_bind_param(self, value: Decimal | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
-        """Return all digits, without an exponent."""
-        return None if value is None else f"{value:f}"
-
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Decimal | None:  # noqa: ARG002
-        """Return the decimal of a stored text."""
-        return None if value is None else Decimal(value)
 
 
 def own_tables() -> tuple[sa.Table, sa.Table]:
@@ -50,7 +36,7 @@ def own_tables() -> tuple[sa.Table, sa.Table]:
     targets = sa.Table(
         "databus_targets",
         metadata,
-        sa.Column("target", _binary_text(_NAME), primary_key=True),
+        sa.Column("target", binary_text(_NAME), primary_key=True),
         sa.Column("changes", sql_types.BigInteger, nullable=False),
         sa.Column("keys", sql_types.Text, nullable=False),
         sa.Column("columns", long_text, nullable=False),
@@ -58,18 +44,11 @@ def own_tables() -> tuple[sa.Table, sa.Table]:
     entries = sa.Table(
         "databus_book",
         metadata,
-        sa.Column("target", _binary_text(_NAME), primary_key=True),
-        sa.Column("name", _binary_text(_ENTRY), primary_key=True),
+        sa.Column("target", binary_text(_NAME), primary_key=True),
+        sa.Column("name", binary_text(_ENTRY), primary_key=True),
         sa.Column("value", sql_types.BigInteger, nullable=False),
     )
     return targets, entries
-
-
-def _binary_text(length: int) -> TypeEngine[str]:
-    """Return a string type that compares by bytes: case and trailing spaces count."""
-    return sql_types.String(length).with_variant(
-        mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL
-    )
 
 
 def table_of(
@@ -80,7 +59,7 @@ def table_of(
     Raises SettingsError for a name that the database would cut or refuse.
     """
     for one in (name, *schema.names):
-        _check_length(one, dialect)
+        check_length(one, dialect)
     columns = [
         sa.Column(
             field.name,
@@ -95,29 +74,11 @@ def table_of(
     return sa.Table(name, sa.MetaData(), *columns)
 
 
-def _check_length(name: str, dialect: sa.Dialect) -> None:
-    is_postgres = dialect.name == "postgresql"
-    most, unit = (63, "bytes") if is_postgres else (64, "characters")
-    length = len(name.encode() if is_postgres else name)
-    if dialect.name in (*MYSQL, "postgresql") and length > most:
-        raise SettingsError(
-            f"{name!r} has {length} {unit}, but a name in {dialect.name} has {most} at most: "
-            "give the table another name, or leave the column out"
-        )
-
-
 def _key_type(kind: pa.DataType, dialect: sa.Dialect, length: int) -> TypeEngine[Any]:
     """Return the type of a key column; MySQL needs a length for text and bytes."""
     if _is_text(kind):
-        if dialect.name not in MYSQL:
-            return sql_types.String(length)
-        # Keys that differ only in case, or in trailing spaces, are different keys.
-        is_mariadb = getattr(dialect, "is_mariadb", False)
-        collation = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
-        return mysql.VARCHAR(length, charset="utf8mb4", collation=collation)
-    if _is_bytes(kind):
-        return sql_types.LargeBinary().with_variant(mysql.VARBINARY(length), *MYSQL)
-    return _type(kind, dialect)
+        return key_text(dialect, length)
+    return key_data(length) if _is_bytes(kind) else _type(kind, dialect)
 
 
 def _type(kind: pa.DataType, dialect: sa.Dialect) -> TypeEngine[Any]:
@@ -130,18 +91,15 @@ def _type(kind: pa.DataType, dialect: sa.Dialect) -> TypeEngine[Any]:
     if types.is_floating(kind):
         return sql_types.Double()
     if types.is_decimal(kind):
-        if dialect.name == "sqlite":
-            return DecimalAsText()
-        return sql_types.Numeric(kind.precision, kind.scale)
+        return decimal(dialect, kind.precision, kind.scale)
     if types.is_date(kind):
         return sql_types.Date()
     if types.is_timestamp(kind):
-        return sql_types.DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL)
+        return moment()
     if _is_bytes(kind):
-        return sql_types.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
+        return data()
     if _is_text(kind):
-        text = mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin")
-        return sql_types.Text().with_variant(text, *MYSQL)
+        return text()
     raise SettingsError(f"a database table has no type for a column of {kind}: leave it out")
 
 

@@ -6,7 +6,6 @@ table. Such a refusal becomes a RowError that names the row and says what to do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,14 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from databus.client.spark.targets.changes import DELETE, SCN, Changes
+from databus.client.sql.refusals import guilty_column, said
 from databus.schemas.errors import RowError
 
-# The errors that a value causes, and not the state of the database.
-REFUSALS = (DataError, IntegrityError)
 _REMEDY = (
     "Give the row another value at the source, then run databus spark load … --again and start "
     "with a new checkpoint, as the old one would bring this batch again; or choose a target "
@@ -82,48 +79,14 @@ def refusal(
     error: DBAPIError,
 ) -> RowError:
     """Return the error for a row that a database refused when it wrote the columns `names`."""
-    said = _said(error)
+    problem = said(error)
     remedy = _CONSTRAINT if isinstance(error, IntegrityError) else _REMEDY
-    return refused(uri, _guilty_column(names, said), row, keys, said, remedy)
+    return refused(uri, guilty_column(names, problem), row, keys, problem, remedy)
 
 
 def mark_refused(uri: str, scn: int, error: DBAPIError) -> RowError:
     """Return the error for a truncate or an end of a snapshot that a database refused."""
-    return RowError(uri, "?", f"rows that are gone at SCN {scn}: {_said(error)}. {_CONSTRAINT}")
-
-
-def first_refused(
-    connection: Connection, statement: sa.Executable, lines: Sequence[Mapping[str, Any]]
-) -> int:
-    """Return the index of the first line that the database refuses after the lines before it.
-
-    A binary search that always runs all lines before, as two lines may be wrong only
-    together.
-    """
-    first, end = 0, len(lines)
-    while end - first > 1:
-        middle = (first + end) // 2
-        part = connection.begin_nested()
-        try:
-            connection.execute(statement, lines[:middle])
-        except REFUSALS:
-            end = middle
-        else:
-            first = middle
-        finally:
-            part.rollback()
-    return first
-
-
-def _guilty_column(names: Sequence[str], problem: str) -> str:
-    """Return the column that a database's message names, or "?"."""
-    named = (rf"""(['"]){re.escape(name)}\1|\.{re.escape(name)}(?=,|$)""" for name in names)
-    found = (name for name, text in zip(names, named, strict=True) if re.search(text, problem))
-    return next(found, "?")
-
-
-def _said(error: DBAPIError) -> str:
-    return " ".join(str(error.orig).split())
+    return RowError(uri, "?", f"rows that are gone at SCN {scn}: {said(error)}. {_CONSTRAINT}")
 
 
 def _is_text(kind: pa.DataType) -> bool:

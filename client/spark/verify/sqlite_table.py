@@ -12,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from databus.client.arrow.arrow_types import any_text
 from databus.client.spark.verify.conditions import where
 from databus.client.spark.verify.source_table import Selection, SourceTable
 from databus.client.spark.verify.table_shape import Key, Row, Shape, shape_of, spark_values
@@ -22,6 +21,7 @@ from databus.relay.sources.sqlite.catalog import quote
 from databus.relay.sources.sqlite.connection import connect, transaction, translated
 from databus.relay.sources.sqlite.table_scan import SqliteTableScan
 from databus.relay.sources.uri import parse_uri
+from databus.schemas.columns.any_text import any_text
 from databus.schemas.columns.avro_columns import AvroColumn, Kind
 from databus.schemas.errors import SettingsError
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from databus.client.arrow.arrow_types import any_text
 from databus.client.spark.verify.chunks import has_key_ranges
+from databus.schemas.columns.any_text import any_text
 from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
 from databus.schemas.errors import SettingsError
 from databus.schemas.table import Table

@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 
 from tests.client.sinks.kafka_broker import PrivateKafka
+from tests.client.sinks.schema_registry import PrivateRegistry
 from tools import fetch_kafka
 
 
@@ -29,3 +30,18 @@ def kafka(new_kafka: Callable[[], PrivateKafka]) -> Iterator[PrivateKafka]:
     """Run a private broker for the session."""
     with new_kafka() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def new_registry(new_kafka: Callable[[], PrivateKafka]) -> Callable[[], PrivateRegistry]:
+    """Return what makes a private registry of schemas; not started."""
+    archive = fetch_kafka.find_registry()
+    assert archive is not None
+    return partial(PrivateRegistry, archive)
+
+
+@pytest.fixture(scope="session")
+def registry(new_registry: Callable[[], PrivateRegistry]) -> Iterator[PrivateRegistry]:
+    """Run a private registry for the session."""
+    with new_registry() as one:
+        yield one

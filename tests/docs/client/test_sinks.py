@@ -9,18 +9,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
+from sqlalchemy.engine import URL, make_url
 
 from databus.demo.processes import child_environment, wait_until
 from tests.docs.markdown import blocks_of
-from tests.docs.shop import reader_of_three_rows
+from tests.docs.shop import commit, make_shop, reader_of_three_rows
 from tests.docs.terminal import Reader
 from tools.repository import ROOT
 
 PAGE = ROOT / "docs" / "sinks.md"
 BLOCKS = {block.test: block for block in blocks_of(PAGE) if block.test}
 PATIENCE_S = 30.0
+
+pytest_plugins = ["tests.postgres"]
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +43,9 @@ def test_every_example_is_taken() -> None:
         "write my_sink.py",
         "application",
         "in tests",
+        "write relay.toml",
+        "write copy.toml",
+        "copy",
     }
 
 
@@ -57,6 +65,46 @@ def test_the_first_sinks_print_and_archive_every_change(reader: Reader) -> None:
 def archived(folder: Path) -> int:
     entries = (folder / "archive" / "_manifest").glob("*.json")
     return sum(json.loads(entry.read_text())["rows"] for entry in entries)
+
+
+def test_three_tables_have_a_copy_in_postgresql(tmp_path: Path, postgres_url: str) -> None:
+    reader, url = Reader(tmp_path), make_url(postgres_url)
+    try:
+        make_shop(reader.folder)
+        commit(reader.folder, "CREATE TABLE items (id INTEGER PRIMARY KEY, price DECIMAL(10, 2))")
+        reader.do(BLOCKS["write relay.toml"])
+        reader.start_relay()
+        commit(reader.folder, "INSERT INTO customers VALUES (1, 'Ada')")
+        commit(reader.folder, "INSERT INTO orders VALUES (4, 1, 'paid')")
+        commit(reader.folder, "INSERT INTO items VALUES (7, 9.99)")
+        password = reader.folder / "copy-password"
+        password.write_text(f"{url.password}\n")
+        password.chmod(0o600)
+        named = f"postgresql://{url.username}@{url.host}:{url.port}/{url.database}"
+        text = BLOCKS["write copy.toml"].text.replace(
+            "postgresql://copy@127.0.0.1/shop_copy", named
+        )
+        (reader.folder / "copy.toml").write_text(reader.localized(text))
+        with reader.opened("copy") as terminal, closing(psycopg.connect(plain(url))) as copy:
+            copy.autocommit = True
+            terminal.paste(reader.localized(BLOCKS["copy"].text))
+            wait_until(lambda: rows(copy, "items") == [(7, "9.99")], PATIENCE_S, "the copy")
+            assert rows(copy, "customers") == [(1, "Ada")]
+            assert rows(copy, "orders") == [(4, 1, "paid")]
+            assert "valid settings for a sink" in terminal.output
+    finally:
+        reader.close()
+
+
+def plain(url: URL) -> str:
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def rows(copy: psycopg.Connection[Any], table: str) -> list[tuple[Any, ...]]:
+    try:
+        return copy.execute(f"TABLE {table}".encode()).fetchall()
+    except psycopg.errors.UndefinedTable:
+        return []
 
 
 def test_a_sink_of_ones_own_copies_a_table(reader: Reader) -> None:

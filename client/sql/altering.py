@@ -11,55 +11,61 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC
-from typing import Any
+from typing import Any, Protocol
 
-import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.schema import CreateColumn
 
-from databus.client.spark.targets.reshaping import NewColumn, Reshaping
-from databus.client.spark.targets.sql_tables import MYSQL, table_of
+from databus.client.sql.names import MYSQL, quoted, quoted_table, quoted_text
 from databus.schemas.errors import IncompatibleSchemaError
+
+
+class AlteredColumn(Protocol):
+    """A column of the new table: the old column `was`, or `value` in all rows."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def was(self) -> str | None: ...  # noqa: D102
+    @property
+    def value(self) -> Any: ...  # noqa: D102
+
 
 _MARK = re.compile(r" ?\[databus [^\]]*\]$")
 _PASSING = "_databus_passing_"
 
 
 class Altering:
-    """The statements of one plan for one table."""
+    """The statements that make one table of another: `columns` are those of the new one."""
 
     def __init__(
         self,
-        name: str,
-        plan: Reshaping,
-        held: pa.Schema,
+        old: sa.Table,
+        new: sa.Table,
+        columns: Sequence[AlteredColumn],
         dialect: sa.Dialect,
-        key_length: int,
     ) -> None:
-        self._name = name
-        self._plan = plan
-        self._held = held
+        self._old, self._new = old, new
+        self._columns = columns
         self._dialect = dialect
-        self._new = table_of(name, plan.schema, plan.keys, dialect, key_length)
-        self._old = table_of(name, held, plan.keys, dialect, key_length)
-        self._table = quoted(dialect, name)
+        self._table = quoted_table(dialect, old)
 
     @property
-    def _added(self) -> list[NewColumn]:
-        return [one for one in self._plan.columns if one.was is None]
+    def _added(self) -> list[AlteredColumn]:
+        return [one for one in self._columns if one.was is None]
 
     @property
-    def _kept(self) -> list[tuple[NewColumn, str]]:
-        return [(one, one.was) for one in self._plan.columns if one.was is not None]
+    def _kept(self) -> list[tuple[AlteredColumn, str]]:
+        return [(one, one.was) for one in self._columns if one.was is not None]
 
     @property
     def _gone(self) -> list[str]:
         used = {was for _, was in self._kept}
-        return [name for name in self._held.names if name not in used]
+        return [one.name for one in self._old.columns if one.name not in used]
 
-    def in_one(self, mark: str) -> str:
-        """Return one MySQL statement, which sets the table's comment to `mark`."""
+    def in_one(self, comment: str | None = None) -> str:
+        """Return one MySQL statement, which also sets the table's comment; "" if nothing is new."""
         parts = [f"DROP COLUMN {self._quoted(name)}" for name in self._gone]
         for one, was in self._kept:
             if self._type(one.name) != self._old_type(was):
@@ -69,8 +75,9 @@ class Altering:
         for one in self._added:
             value = "" if one.value is None else f" DEFAULT ({self._literal(one)})"
             parts.append(f"ADD COLUMN {self._definition(one.name)}{value}")
-        parts.append(f"COMMENT = {quoted_text(self._dialect, mark)}")
-        return f"ALTER TABLE {self._table} {', '.join(parts)}"
+        if comment is not None:
+            parts.append(f"COMMENT = {quoted_text(self._dialect, comment)}")
+        return f"ALTER TABLE {self._table} {', '.join(parts)}" if parts else ""
 
     def one_by_one(self) -> Iterator[str]:
         """Yield the statements for a database whose transactions include DDL."""
@@ -90,15 +97,15 @@ class Altering:
             if one.value is not None:
                 yield f"UPDATE {self._table} SET {self._quoted(one.name)} = {self._literal(one)}"
 
-    def _retype(self, one: NewColumn) -> Iterator[str]:
+    def _retype(self, one: AlteredColumn) -> Iterator[str]:
         name, kind = self._quoted(one.name), self._type(one.name)
         if self._dialect.name != "sqlite":
             how = f"ALTER COLUMN {name} TYPE {kind} USING {name}::{kind}"
             yield f"ALTER TABLE {self._table} {how}"
         elif _affinity(kind) != _affinity(self._old_type(one.was or one.name)):
-            if one.name in self._plan.keys:
+            if self._new.c[one.name].primary_key:
                 raise IncompatibleSchemaError(
-                    self._name,
+                    self._old.name,
                     one.name,
                     f"its type {self._old_type(one.was or one.name)} must become {kind}, but "
                     "SQLite cannot alter a key column: DROP the table, then fill it with "
@@ -128,7 +135,7 @@ class Altering:
     def _old_type(self, name: str) -> str:
         return str(self._old.c[name].type.compile(self._dialect))
 
-    def _literal(self, one: NewColumn) -> str:
+    def _literal(self, one: AlteredColumn) -> str:
         value = one.value
         if isinstance(value, bytes):
             return (
@@ -169,29 +176,6 @@ def marked(comment: str, mark: str) -> str:
 def has_mark(comment: str, mark: str) -> bool:
     """Return whether a comment ends with a mark."""
     return comment.endswith(f"[databus {mark}]")
-
-
-def run(connection: Connection, statement: str) -> None:
-    """Run a statement without parameters: a percent sign in it is literal."""
-    connection.exec_driver_sql(statement.replace("%", "%%") if _formats(connection) else statement)
-
-
-def quoted_text(dialect: sa.Dialect, text: str) -> str:
-    """Return a text as a SQL string literal."""
-    escaped = text.replace("'", "''")
-    if dialect.name in MYSQL:
-        escaped = escaped.replace("\\", "\\\\")
-    return f"'{escaped}'"
-
-
-def quoted(dialect: sa.Dialect, name: str) -> str:
-    """Return a name as a quoted identifier, whatever characters it has."""
-    preparer = dialect.identifier_preparer
-    return str(preparer.quote_identifier(name)).replace("%%", "%")
-
-
-def _formats(connection: Connection) -> bool:
-    return connection.dialect.paramstyle in ("format", "pyformat")
 
 
 def _affinity(kind: str) -> str:

@@ -1,0 +1,1 @@
+"""The sink `sql`: copies of tables in databases that SQLAlchemy supports."""

@@ -1,0 +1,182 @@
+"""What a change of the source's table does to the target's: a plan, which the switches allow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from databus.client.sinks.errors import SinkError
+from databus.client.sinks.ready.sql.options import DdlSettings, Switch
+from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
+from databus.schemas.table_change import TableChange, change_of, shape_id
+
+log = logging.getLogger(__name__)
+
+
+class PlannedColumn(NamedTuple):
+    """A column of the altered table: that of the old name `was`, or a new one."""
+
+    name: str
+    was: str | None
+    value: Any = None  # of a new column, in all rows
+
+
+@dataclass(slots=True)
+class Plan:
+    """What becomes of a table."""
+
+    columns: list[PlannedColumn] = field(default_factory=list)
+    left_out: set[str] = field(default_factory=set)  # columns of the source that are not written
+    kept: set[str] = field(default_factory=set)  # columns that the source does not have any more
+    filled: list[PlannedColumn] = field(default_factory=list)  # there already, with other values
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From the schema of the rows so far to that of the next ones."""
+
+    source: str
+    before: WriterSchema
+    after: WriterSchema
+    ddl: DdlSettings
+
+    def plan(
+        self, held: Collection[str], old: sa.Table, new: sa.Table, dialect: sa.Dialect
+    ) -> Plan:
+        """Return what to do; `held` are the columns that the table has. Raises SinkError."""
+        was = {one.name: one for one in columns_of(self.before)}
+        now = {one.name: one for one in columns_of(self.after)}
+        self._check_keys(was.values(), now.values())
+        change = self._change(was, now)
+        renamed = self._renamed(change, was, now)
+        gone = set(was) - set(now) - set(renamed.values())
+        plan = Plan()
+        for name, column in now.items():
+            origin = renamed.get(name, name)
+            if origin not in was:
+                self._add(plan, name, change, held)
+                continue
+            if origin in held or name in held:
+                self._retype(was[origin], column, old, new, dialect, change)
+                # After a crash the ALTER may have been made already.
+                plan.columns.append(PlannedColumn(name, origin if origin in held else name))
+        if gone and self.ddl.drop_column != "apply":
+            self._allow(self.ddl.drop_column, f"lost {', '.join(sorted(gone))}", "drop_column")
+            plan.kept |= gone
+        return plan
+
+    def _change(
+        self, was: Mapping[str, AvroColumn], now: Mapping[str, AvroColumn]
+    ) -> TableChange | None:
+        """Return what the statement did to rows at rest, None if it is not known."""
+        change = change_of(self.after.text)
+        is_next = change is not None and (
+            change.before == shape_id(self.before.text)
+            or self.after.version == self.before.version + 1
+        )
+        if not is_next or change is None:
+            if set(was) - set(now) and set(now) - set(was):
+                self._allow(
+                    "ignore" if self.ddl.rename_column == "ignore" else "stop",
+                    f"lost {', '.join(sorted(set(was) - set(now)))} and has the new "
+                    f"{', '.join(sorted(set(now) - set(was)))}, which may be the same",
+                    "rename_column",
+                )
+            return None
+        if change.why_reload and self.ddl.narrow_column == "stop":
+            self._allow("stop", f"has changed rows at rest: {change.why_reload}", "narrow_column")
+        return change
+
+    def _renamed(
+        self,
+        change: TableChange | None,
+        was: Mapping[str, AvroColumn],
+        now: Mapping[str, AvroColumn],
+    ) -> dict[str, str]:
+        if change is None or self.ddl.rename_column == "ignore":
+            return {}
+        found = {new: old for new, old in change.renamed.items() if new in now and old in was}
+        for new, old in found.items():
+            self._allow(self.ddl.rename_column, f"has renamed {old} to {new}", "rename_column")
+        return found
+
+    def _add(
+        self, plan: Plan, name: str, change: TableChange | None, held: Collection[str]
+    ) -> None:
+        if self.ddl.add_column != "apply":
+            self._allow(self.ddl.add_column, f"has the new column {name}", "add_column")
+            plan.left_out.add(name)
+            return
+        value = None if change is None else change.added.get(name)
+        if name in held:
+            plan.filled.append(PlannedColumn(name, None, value))
+            plan.columns.append(PlannedColumn(name, name))
+        else:
+            plan.columns.append(PlannedColumn(name, None, value))
+
+    def _retype(
+        self,
+        was: AvroColumn,
+        now: AvroColumn,
+        old: sa.Table,
+        new: sa.Table,
+        dialect: sa.Dialect,
+        change: TableChange | None,
+    ) -> None:
+        """Let the column keep its type if a switch says so; raise SinkError if one stops."""
+        kinds = old.c[was.name].type, new.c[now.name].type
+        before, after = (str(kind.compile(dialect)) for kind in kinds)
+        if before == after:
+            return
+        is_wider = _is_wider(was, now) or (change is not None and now.name not in change.reload)
+        key = "widen_column" if is_wider else "narrow_column"
+        switch: Switch = getattr(self.ddl, key)
+        self._allow(switch, f"has made {now.name} of {before} {after}", key)
+        if switch == "ignore":
+            new.c[now.name].type = kinds[0]
+
+    def _check_keys(self, was: Collection[AvroColumn], now: Collection[AvroColumn]) -> None:
+        if _key_size(was) != _key_size(now):
+            raise SinkError(
+                f"{self.source} has another primary key since schema version "
+                f"{self.after.version}: give its table that key, and delete its row of "
+                "databus_tables; or write to another table"
+            )
+
+    def _allow(self, switch: Switch, problem: str, key: str) -> None:
+        """Raise SinkError if the switch says so."""
+        text = f"{self.source} {problem} in schema version {self.after.version}"
+        if switch == "stop":
+            raise SinkError(
+                f'{text}, and ddl.{key} = "stop": alter its table as it should be, '
+                f'and start once with ddl.{key} = "ignore"'
+            )
+        log.info("%s: ddl.%s = %s", text, key, switch)
+
+
+def _key_size(columns: Collection[AvroColumn]) -> int:
+    """Return how many columns the key has: they may be renamed."""
+    return sum(one.key is not None for one in columns)
+
+
+_ORDER: Sequence[tuple[Kind, Kind]] = (
+    (Kind.INT, Kind.LONG),
+    (Kind.INT, Kind.DOUBLE),
+    (Kind.FLOAT, Kind.DOUBLE),
+)
+_DECIMALS = (Kind.DECIMAL, Kind.WIDE_DECIMAL)
+_DIGITS = {Kind.INT: 10, Kind.LONG: 19}
+
+
+def _is_wider(was: AvroColumn, now: AvroColumn) -> bool:
+    """Return whether every value of the old type is one of the new type."""
+    if (was.kind, now.kind) in _ORDER or (was.kind == now.kind and was.kind not in _DECIMALS):
+        return True
+    if now.kind not in _DECIMALS:
+        return False
+    whole = _DIGITS.get(was.kind, was.precision - was.scale)
+    return whole <= now.precision - now.scale and was.scale <= now.scale

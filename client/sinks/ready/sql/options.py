@@ -1,0 +1,158 @@
+"""Options of the sink `sql`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import sqlalchemy as sa
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+from sqlalchemy import exc
+from sqlalchemy.engine import URL, Engine, make_url
+
+from databus.client.sinks.ready.templates import Template
+from databus.client.sql.modes import WriteMode
+from databus.conf.model import Settings
+from databus.daemon.tokens import private_lines
+from databus.schemas.errors import SettingsError
+
+Switch = Literal["apply", "ignore", "stop"]
+
+# The drivers that this project brings, where SQLAlchemy's own choice is another one.
+_DRIVERS = {
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+    "postgresql": "postgresql+psycopg",
+}
+# Values that do not fit are refused and not cut, and 0 is a value of an AUTO_INCREMENT column.
+_MYSQL_SESSION = "SET sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'"
+
+
+class DdlSettings(Settings):
+    """What follows a change of the source's table: `apply` it, `ignore` it, or `stop`."""
+
+    create_table: Switch = Field(
+        default="apply", description="A table that is not there; `ignore`: its rows are left out"
+    )
+    add_column: Switch = Field(
+        default="apply", description="A new column; `ignore`: its values are left out"
+    )
+    widen_column: Switch = Field(
+        default="apply", description="A type that has more values, such as INT → BIGINT"
+    )
+    narrow_column: Literal["ignore", "stop"] = Field(
+        default="stop", description="Any other type, also where values at rest have changed"
+    )
+    rename_column: Switch = Field(
+        default="apply", description="`ignore`: an old column stays, and a new one is added"
+    )
+    drop_column: Switch = Field(
+        default="ignore", description="`ignore`: it stays, and is NULL in new rows"
+    )
+    truncate: Switch = Field(default="apply", description="TRUNCATE, and DROP TABLE")
+
+
+class SqlOptions(Settings):
+    """Options of `sql`."""
+
+    url: str = Field(description="SQLAlchemy URL of the database, without a password")
+    password_file: Path | None = Field(
+        default=None, description="File with the password; only its user may read it"
+    )
+    table: str = Field(
+        default="{table}", description="Template of a table: {source}, {schema}, {table}"
+    )
+    target_schema: str = Field(
+        default="", description="Schema of the tables; none = the connection's own"
+    )
+    mode: WriteMode = Field(default=WriteMode.MIRROR, description="What a table holds")
+    source_column: str = Field(
+        default="",
+        description="Column with the source of a row, of the key: for one table of several sources",
+    )
+    ddl: DdlSettings = Field(
+        default_factory=DdlSettings, description="What follows a change of the source's table"
+    )
+    key_length: int = Field(
+        default=255, ge=1, le=768, description="Length of a text key whose own is not known"
+    )
+    exactly_once: bool = Field(
+        default=True,
+        description="Keep the position in the database, for one lane; false = at least once",
+    )
+    timeout_s: float = Field(default=30.0, ge=1, description="Time for a connection, or a lock")
+
+    # One object of options is that of a sink in a process: who it is, and for which physical
+    # sources it has written.
+    _owner: str = PrivateAttr(default_factory=lambda: uuid4().hex)
+    _written: set[str] = PrivateAttr(default_factory=set)
+
+    @property
+    def keeps_position(self) -> bool:
+        """Whether the position is in the database."""
+        return self.exactly_once
+
+    @property
+    def shown_url(self) -> str:
+        """The URL for messages."""
+        return make_url(self.url).render_as_string(hide_password=True)
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_url(cls, url: str, info: ValidationInfo) -> str:
+        try:
+            parsed = make_url(url)
+        except (exc.ArgumentError, ValueError) as error:
+            # Not with the text, which may have a password.
+            raise ValueError("write DATABASE://USER@HOST/NAME, as SQLAlchemy has it") from error
+        if parsed.password:
+            raise ValueError("it has a password: put that into password_file")
+        file = parsed.database
+        if not file:
+            raise ValueError("it names no database")
+        parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
+        if parsed.get_backend_name() == "sqlite" and file != ":memory:":
+            base = info.context["folder"] if info.context else Path.cwd()
+            parsed = parsed.set(database=str((Path(base) / file).absolute()))
+        return parsed.render_as_string(hide_password=False)
+
+    @field_validator("table")
+    @classmethod
+    def _is_a_template(cls, text: str) -> str:
+        if strange := Template(text).names - {"source", "schema", "table"}:
+            raise ValueError(f"{{{min(strange)}}} is none of {{source}}, {{schema}} and {{table}}")
+        return text
+
+    def make_engine(self) -> Engine:
+        """Return the engine; raise SettingsError for a driver that is not there."""
+        url = self._with_password(make_url(self.url))
+        settings: dict[str, Any] = {"poolclass": sa.NullPool}
+        if url.get_backend_name() != "sqlite":
+            # Rows are named by keys: no gaps between them need to be locked.
+            settings["isolation_level"] = "READ COMMITTED"
+        try:
+            return sa.create_engine(url, connect_args=self._arguments(url), **settings)
+        except (exc.ArgumentError, exc.NoSuchModuleError, ImportError) as error:
+            raise SettingsError(f"url {self.shown_url}: {error}") from error
+
+    def _arguments(self, url: URL) -> dict[str, Any]:
+        wait = int(self.timeout_s)
+        match url.get_dialect().driver:
+            case "pymysql":
+                lock = f"{_MYSQL_SESSION}, innodb_lock_wait_timeout = {wait}"
+                return {"connect_timeout": wait, "init_command": lock}
+            case "psycopg":
+                words = f"-c timezone=UTC -c lock_timeout={wait}s"
+                return {"connect_timeout": wait, "options": words}
+            case "pysqlite":
+                return {"timeout": self.timeout_s}
+        return {}
+
+    def _with_password(self, url: URL) -> URL:
+        if self.password_file is None:
+            return url
+        lines = private_lines("password_file", self.password_file)
+        if not lines:
+            raise SettingsError(f"password_file {self.password_file}: it is empty")
+        return url.set(password=lines[0])

@@ -1,0 +1,89 @@
+"""Positions of SQL sinks: a row of `databus_positions`, written in the transaction with the rows.
+
+    databus_positions   sink, physical_source, position, version (grows with each transaction),
+                        owner (of the last one: a sink in one process)
+
+A transaction first raises the version that it knows, which locks the row: of two processes that
+write as the same sink, the first to commit wins, and the other one stops.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.schema import CreateTable
+
+from databus.client.sinks.contract import Opening, Position
+from databus.client.sinks.errors import SinkError
+from databus.client.sinks.ready.sql.options import SqlOptions
+from databus.client.sql.column_types import binary_text, text
+from databus.client.sql.names import in_schema
+
+_POSITIONS = sa.Table(
+    "databus_positions",
+    sa.MetaData(),
+    sa.Column("sink", binary_text(100), primary_key=True),
+    sa.Column("physical_source", binary_text(255), primary_key=True),
+    sa.Column("position", text()),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("owner", binary_text(32), nullable=False),
+)
+
+
+class StoredPosition:
+    """The position of one sink over one physical source."""
+
+    def __init__(self, options: SqlOptions, opening: Opening) -> None:
+        self._sink, self._source = opening.sink, opening.physical_source
+        self._owner, self._written = options._owner, options._written
+        self._table = in_schema(_POSITIONS, options.target_schema)
+        self._is_mine = sa.and_(
+            self._table.c.sink == self._sink, self._table.c.physical_source == self._source
+        )
+        self._version: int | None = None  # None: there is no row yet
+        self.position: Position | None = None
+
+    def read(self, connection: Connection) -> Position | None:
+        """Make the table if it is not there, and read the position; raise SinkError."""
+        connection.execute(CreateTable(self._table, if_not_exists=True))
+        connection.commit()
+        found = connection.execute(self._table.select().where(self._is_mine)).first()
+        connection.rollback()
+        if self._source in self._written and (found is None or found.owner != self._owner):
+            raise self._taken()
+        if found is not None:
+            self._version = found.version
+            self.position = Position.from_json(found.position) if found.position else None
+        return self.position
+
+    def claim(self, connection: Connection) -> None:
+        """Begin a transaction of this process; raise SinkError if another one has written."""
+        version = 0 if self._version is None else self._version + 1
+        values = {"version": version, "owner": self._owner}
+        if self._version is None:
+            row = {"sink": self._sink, "physical_source": self._source, **values}
+            try:
+                connection.execute(self._table.insert(), row)
+            except IntegrityError as error:
+                raise self._taken() from error
+        else:
+            is_known = self._table.c.version == self._version
+            update = self._table.update().where(self._is_mine, is_known).values(values)
+            if connection.execute(update).rowcount != 1:
+                raise self._taken()
+        # Also if the commit fails: it may have worked.
+        self._written.add(self._source)
+        self._version = version
+
+    def store(self, connection: Connection, position: Position) -> None:
+        """Write the position within the transaction."""
+        text = position.to_json()
+        connection.execute(self._table.update().where(self._is_mine).values(position=text))
+        self.position = position
+
+    def _taken(self) -> SinkError:
+        return SinkError(
+            f"another process writes as the sink {self._sink} over {self._source}, or its row of "
+            f"{self._table.name} was changed: stop one of them, or give one another name"
+        )

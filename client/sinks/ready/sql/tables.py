@@ -1,0 +1,254 @@
+"""The target's tables: made, checked, and altered as the source's are.
+
+    databus_tables   name, source, version, columns: the schema of the rows that were written last
+
+An ALTER commits in MySQL. It is made before `databus_tables` tells of it: after a crash in between
+the table has the columns already, and the plan finds nothing left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.schema import CreateTable
+
+from databus.client.sinks.errors import SinkError
+from databus.client.sinks.formats.source_names import split_source
+from databus.client.sinks.ready.sql.definitions import Shape, definition, key_names
+from databus.client.sinks.ready.sql.existing import check_columns, held_columns, unique_keys
+from databus.client.sinks.ready.sql.following import PlannedColumn, Step
+from databus.client.sinks.ready.sql.options import SqlOptions
+from databus.client.sinks.ready.sql.values import Convert, converters
+from databus.client.sinks.ready.templates import Template
+from databus.client.sql.altering import Altering
+from databus.client.sql.column_types import binary_text, text
+from databus.client.sql.names import MYSQL, in_schema, run
+from databus.client.sql.statements import Statements
+from databus.schemas.columns.avro_columns import AvroColumn, WriterSchema, columns_of
+from databus.schemas.table_change import change_of
+
+_NO_NAMES: Mapping[str, str] = {}
+
+_TABLES = sa.Table(
+    "databus_tables",
+    sa.MetaData(),
+    sa.Column("name", binary_text(128), primary_key=True),
+    sa.Column("source", binary_text(255), primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("columns", text(), nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTable:
+    """A table as rows of one schema are written to it."""
+
+    source: str
+    table: sa.Table
+    shape: Shape
+    columns: tuple[str, ...]  # of the source's rows, those that are written
+    names: tuple[str, ...]  # … in the table
+    converts: tuple[Convert | None, ...]
+    keys: tuple[str, ...]  # of the source's rows
+    key_names: tuple[str, ...]  # of the table, all of them
+    unique: tuple[tuple[str, ...], ...]  # more unique keys of the table
+    others: tuple[str, ...]  # columns of the table that rows do not have
+
+
+class Tables:
+    """The tables of one sink, on one connection."""
+
+    def __init__(self, options: SqlOptions, connection: Connection) -> None:
+        self._options, self._connection = options, connection
+        self._dialect = connection.dialect
+        self._name = Template(options.table)
+        self._shape = Shape(options.mode, options.source_column, self._dialect.name == "sqlite")
+        self._schema = options.target_schema or None
+        self._noted = in_schema(_TABLES, options.target_schema)
+        self._known: dict[str, TargetTable | None] = {}  # None: its rows are left out
+        self._schemas: dict[str, WriterSchema] = {}
+        self._sources: dict[str, str] = {}  # by table
+
+    def begin(self) -> None:
+        """Make the table of tables, if it is not there."""
+        self._connection.execute(CreateTable(self._noted, if_not_exists=True))
+        self._connection.commit()
+
+    def is_news(self, source: str, schema: WriterSchema | None) -> bool:
+        """Return whether rows of this schema have not been seen yet."""
+        known = self._schemas.get(source)
+        return schema is not None and known is not schema and known != schema
+
+    def of(self, source: str) -> TargetTable | None:
+        """Return the table of a source; None: there is none, and its rows are left out."""
+        if source not in self._known:
+            # A TRUNCATE before all rows.
+            noted = self._noted_schema(self._name_of(source), source)
+            if noted is None:
+                return None
+            self.follow(source, noted)
+        return self._known[source]
+
+    def unique_keys(self, source: str) -> Sequence[Sequence[str]]:
+        """Return the unique keys of a source's table besides the primary key, if it is there."""
+        name, mine = self._name_of(source), self._options.mode.has_keys
+        if not mine or not self._is_there(name):
+            return ()
+        noted = self._noted_schema(name, source)
+        key = () if noted is None else (*self._shape.key_extras, *key_names(columns_of(noted)))
+        found = unique_keys(self._connection, name, self._schema, key)
+        # Of a table that was never written to, the first key is taken for the source's.
+        return found if key else found[1:]
+
+    def follow(self, source: str, schema: WriterSchema) -> None:
+        """Let the table have the columns of a schema; raise SinkError, SettingsError."""
+        name = self._name_of(source)
+        if self._sources.setdefault(name, source) != source and not self._options.source_column:
+            raise SinkError(
+                f"{self._sources[name]} and {source} would both be written to the table {name}: "
+                'let `table` have "{schema}_{table}", or set source_column'
+            )
+        columns = columns_of(schema)
+        if self._options.mode.has_keys and not key_names(columns):
+            raise SinkError(
+                f"{source} has no primary key, and mode = {self._options.mode.value!r} has rows by "
+                'key: leave it out, or set mode = "append_history"'
+            )
+        self._known[source] = self._ready(source, name, schema, columns)
+        self._schemas[source] = schema
+
+    def _ready(
+        self, source: str, name: str, schema: WriterSchema, columns: Sequence[AvroColumn]
+    ) -> TargetTable | None:
+        table = self._definition(name, columns)
+        if not self._is_there(name):
+            if not self._may_make(source, name):
+                return None
+            table.create(self._connection)
+            self._note(name, schema)
+            return self._target(source, table, columns)
+        noted = self._noted_schema(name, source)
+        if noted is None:
+            check_columns(self._connection, source, table, held_columns(self._connection, table))
+            self._note(name, schema)
+        elif noted.version > schema.version and not self._options.exactly_once:
+            # Rows that come again, or another lane was faster.
+            return self._target(source, table, columns, _renamed_since(noted))
+        elif noted.text != schema.text:
+            left_out = self._alter(source, noted, schema, table)
+            columns = [one for one in columns if one.name not in left_out]
+        elif self._options.ddl.add_column == "ignore":
+            held = {one.casefold() for one in held_columns(self._connection, table)}
+            columns = [one for one in columns if one.name.casefold() in held]
+        return self._target(source, table, columns)
+
+    def _target(
+        self,
+        source: str,
+        table: sa.Table,
+        columns: Sequence[AvroColumn],
+        renamed: Mapping[str, str] = _NO_NAMES,
+    ) -> TargetTable:
+        held = held_columns(self._connection, table)
+        names = {one.name: renamed.get(one.name, one.name) for one in columns}
+        if renamed:
+            columns = [one for one in columns if names[one.name] in held]
+        written = {names[one.name].casefold() for one in columns}
+        written |= {one.casefold() for one in self._shape.extras}
+        keys = key_names(columns) if self._options.mode.has_keys else ()
+        key = (*self._shape.key_extras, *(names[one] for one in keys))
+        more = unique_keys(self._connection, table.name, self._schema, key) if keys else ()
+        if more and self._shape.marked:
+            raise SinkError(
+                f"the table {table.name} has another unique key ({', '.join(more[0])}), and rows "
+                f"that stay in mode = {self._options.mode.value!r} would keep its values: remove it"
+            )
+        return TargetTable(
+            source,
+            table,
+            self._shape,
+            tuple(one.name for one in columns),
+            tuple(names[one.name] for one in columns),
+            tuple(converters(columns, self._dialect)),
+            keys,
+            key,
+            more,
+            tuple(one for one in held if one.casefold() not in written),
+        )
+
+    def _alter(
+        self, source: str, noted: WriterSchema, schema: WriterSchema, new: sa.Table
+    ) -> Collection[str]:
+        """Alter the table; return the columns that are not written."""
+        was = {one.name: one for one in columns_of(noted)}
+        now = {one.name: one for one in columns_of(schema)}
+        held = held_columns(self._connection, new)
+        step = Step(source, noted, schema, self._options.ddl)
+        before = self._definition(new.name, tuple(was.values()))
+        plan = step.plan(held, before, new, self._dialect)
+        # After a crash some columns may be the new ones already.
+        both = {one: known for one in held if (known := was.get(one) or now.get(one)) is not None}
+        old = self._definition(new.name, [both[one] for one in both if one not in plan.kept])
+        extras = [PlannedColumn(one, one) for one in self._shape.extras]
+        altering = Altering(old, new, [*extras, *plan.columns], self._dialect)
+        is_one = self._dialect.name in MYSQL
+        for statement in [altering.in_one()] if is_one else altering.one_by_one():
+            if statement:
+                run(self._connection, statement)
+        for column in plan.filled:
+            self._fill(source, new, now[column.name], column.value)
+        self._note(new.name, schema)
+        return plan.left_out
+
+    def _fill(self, source: str, table: sa.Table, column: AvroColumn, value: object) -> None:
+        """Give a column that was there the value that the source's rows have in the new one."""
+        (convert,) = converters([column], self._dialect)
+        given = value if value is None or convert is None else convert(value)
+        where = self._shape.key_extras if self._options.source_column else ()
+        equals = (source,) if where else ()
+        Statements(self._connection, table).set_all((column.name,), (given,), where, equals)
+
+    def _definition(self, name: str, columns: Sequence[AvroColumn]) -> sa.Table:
+        return definition(
+            name,
+            columns,
+            self._shape,
+            self._dialect,
+            key_length=self._options.key_length,
+            schema=self._schema,
+        )
+
+    def _name_of(self, source: str) -> str:
+        database, table = split_source(source)
+        return self._name.text({"source": source, "schema": database, "table": table})
+
+    def _is_there(self, name: str) -> bool:
+        return sa.inspect(self._connection).has_table(name, schema=self._schema)
+
+    def _may_make(self, source: str, name: str) -> bool:
+        switch = self._options.ddl.create_table
+        if switch == "stop":
+            raise SinkError(
+                f'there is no table {name} for {source}, and ddl.create_table = "stop": create it, '
+                'or set "apply"'
+            )
+        return switch == "apply"
+
+    def _noted_schema(self, name: str, source: str) -> WriterSchema | None:
+        is_it = sa.and_(self._noted.c.name == name, self._noted.c.source == source)
+        found = self._connection.execute(self._noted.select().where(is_it)).first()
+        return None if found is None else WriterSchema(source, 0, found.version, found.columns)
+
+    def _note(self, name: str, schema: WriterSchema) -> None:
+        row = (name, schema.source, schema.version, schema.text)
+        columns = self._noted.columns.keys()
+        Statements(self._connection, self._noted).upsert(columns, columns[:2], [row])
+
+
+def _renamed_since(noted: WriterSchema) -> Mapping[str, str]:
+    """Return the new names of columns that the last change has renamed."""
+    change = change_of(noted.text)
+    return {} if change is None else {old: new for new, old in change.renamed.items()}

@@ -1,0 +1,227 @@
+"""Changes of one table become statements: the net change of each key, or a row of each change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+from databus.client.sinks.contract import Change, ChangeOp, Row
+from databus.client.sinks.errors import SinkRefusedError
+from databus.client.sinks.ready.sql.net_changes import net_changes
+from databus.client.sinks.ready.sql.tables import TargetTable
+from databus.client.sinks.ready.sql.values import Convert, has_nul
+from databus.client.sql.modes import WriteMode
+from databus.client.sql.statements import SqlRow, Statements
+
+log = logging.getLogger(__name__)
+
+_Values = Callable[[Change], Row]
+
+
+class TableWriter:
+    """Writes to one table, within the transaction of its connection."""
+
+    def __init__(self, connection: Connection, target: TargetTable, *, may_repeat: bool) -> None:
+        self._target, self._may_repeat = target, may_repeat
+        self._statements = Statements(connection, target.table)
+        self._is_postgres = connection.dialect.name == "postgresql"
+        self._converts = dict(zip(target.columns, target.converts, strict=True))
+        self._names = dict(zip(target.columns, target.names, strict=True))
+        self._columns = frozenset(target.columns)
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Write changes without a TRUNCATE; raise SinkRefusedError for a value."""
+        if not self._target.shape.mode.has_keys:
+            self._append(changes)
+            return
+        net = net_changes(changes, len(self._columns))
+        if self._target.shape.mode is WriteMode.MIRROR:
+            self._delete([one for one in net if one.after is None])
+            net = [one for one in net if one.after is not None]
+        full: list[Change] = []
+        partial: list[Change] = []
+        for one in net:
+            is_full = one.after is not None and self._columns <= one.after.keys()
+            (full if is_full else partial).append(one)
+        if self._target.unique:
+            self._replace(net)
+            return
+        self._upsert(full, self._target.columns, lambda one: one.after or {})
+        self._write_partial(partial)
+
+    def truncate(self, change: Change) -> None:
+        """Write a TRUNCATE."""
+        shape, source = self._target.shape, (self._target.source,)
+        where = (shape.source_column,) if shape.source_column else ()
+        equals = source if where else ()
+        if shape.mode is WriteMode.MIRROR:
+            self._statements.delete_all(where, equals)
+        elif shape.mode.has_keys:
+            self._statements.set_all(shape.marked, shape.marks(change), where, equals)
+        else:
+            rows = [shape.values(change)]
+            self._statements.insert_new(shape.extras, self._target.key_names, rows)
+
+    def _append(self, changes: Sequence[Change]) -> None:
+        """Insert a row of each change: the row after it, of a delete that before it."""
+        groups = _by_columns(changes, lambda one: one.after or one.before or one.key)
+        for columns, group in groups.items():
+            rows = self._rows(group, columns, lambda one: one.after or one.before or one.key)
+            names = (*self._named(columns), *self._target.shape.extras)
+            self._statements.insert_new(names, self._target.key_names, rows)
+
+    def _write_partial(self, changes: Sequence[Change]) -> None:
+        """Write changes that do not have all columns: the others keep their values."""
+        updates = [one for one in changes if one.op is ChangeOp.UPDATE and one.after is not None]
+        others = [one for one in changes if one.op is not ChangeOp.UPDATE or one.after is None]
+        for columns, group in _by_columns(others, _left).items():
+            self._upsert(group, columns, _left)
+        for columns, group in _by_columns(updates, _left).items():
+            self._update(group, columns)
+
+    def _update(self, changes: Sequence[Change], columns: Sequence[str]) -> None:
+        target = self._target
+        written = [one for one in columns if one not in target.keys and one in self._columns]
+        names = (*self._named(written), *target.shape.marked)
+        if not names:
+            return
+        values = self._rows(changes, written, _left, target.shape.marks)
+        keys = self._key_rows(changes)
+        rows = [value + key for value, key in zip(values, keys, strict=True)]
+        found = self._statements.update(names, target.key_names, rows)
+        if found < len(rows):
+            log.warning(
+                "%s: %d rows that were changed are not in the table %s, and not all of their "
+                "columns were logged: load the table again",
+                target.source, len(rows) - found, target.table.name,
+            )  # fmt: skip
+
+    def _upsert(self, changes: Sequence[Change], columns: Sequence[str], values: _Values) -> None:
+        if changes:
+            written = [one for one in columns if one in self._columns]
+            rows = self._rows(changes, written, values)
+            names = (*self._named(written), *self._target.shape.extras)
+            self._statements.upsert(names, self._target.key_names, rows)
+
+    def _delete(self, changes: Sequence[Change]) -> None:
+        keys = self._key_rows(changes)
+        if self._is_postgres:
+            # It cannot have rows with these keys.
+            keys = [key for key in keys if not any(map(has_nul, key))]
+        self._statements.delete(self._target.key_names, keys)
+
+    def _replace(self, changes: Sequence[Change]) -> None:
+        """Delete the rows and insert them anew: rows may have swapped a unique value."""
+        target = self._target
+        kept = (*target.names, *target.shape.extras, *target.others)
+        keys = self._key_rows(changes)
+        places = [kept.index(name) for name in target.key_names]
+        found = self._statements.select(kept, target.key_names, keys)
+        held = {tuple(map(_plain, map(row.__getitem__, places))): row for row in found}
+        lines: list[dict[str, Any]] = []
+        for change, key in zip(changes, keys, strict=True):
+            line = dict(zip(kept, held.get(tuple(map(_plain, key)), ()), strict=False))
+            columns = [one for one in _left(change) if one in self._columns]
+            (values,) = self._rows([change], columns, _left)
+            names = (*self._named(columns), *target.shape.extras)
+            lines.append(line | dict(zip(names, values, strict=True)))
+        self._statements.delete(target.key_names, keys)
+        if self._may_repeat:
+            self._make_room(lines)
+        groups: dict[tuple[str, ...], list[SqlRow]] = {}
+        for line in lines:
+            groups.setdefault(tuple(line), []).append(tuple(line.values()))
+        for names, rows in groups.items():
+            self._statements.insert(names, rows)
+
+    def _make_room(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Delete rows with the same unique values: they come again later, with others."""
+        for unique in self._target.unique:
+            rows = [tuple(line.get(name) for name in unique) for line in lines]
+            self._statements.delete(unique, [row for row in rows if None not in row])
+
+    def _named(self, columns: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self._names[one] for one in columns)
+
+    def _key_rows(self, changes: Sequence[Change]) -> list[SqlRow]:
+        target = self._target
+        return self._rows(changes, target.keys, lambda one: one.key, target.shape.key_values, -1)
+
+    def _rows(
+        self,
+        changes: Sequence[Change],
+        columns: Sequence[str],
+        values: _Values,
+        extras: Callable[[Change], SqlRow] | None = None,
+        place: int = 1,
+    ) -> list[SqlRow]:
+        """Return rows for the driver: the columns, and the extras behind them (-1: before)."""
+        rows = [values(one) for one in changes]
+        if not columns:
+            found: list[SqlRow] = [()] * len(rows)
+        elif len(columns) == 1:
+            found = [(row[columns[0]],) for row in rows]
+        else:
+            found = list(map(itemgetter(*columns), rows))
+        converts = [self._converts[one] for one in columns]
+        if found and any(converts):
+            found = self._converted(changes, columns, found, converts)
+        given = extras or self._target.shape.values
+        if not given(changes[0]) if changes else True:
+            return found
+        if place < 0:
+            return [given(one) + row for one, row in zip(changes, found, strict=True)]
+        return [row + given(one) for one, row in zip(changes, found, strict=True)]
+
+    def _converted(
+        self,
+        changes: Sequence[Change],
+        columns: Sequence[str],
+        rows: list[SqlRow],
+        converts: Sequence[Convert | None],
+    ) -> list[SqlRow]:
+        lists: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        for at, convert in enumerate(converts):
+            if convert is None:
+                continue
+            given = lists[at]
+            try:
+                lists[at] = [None if one is None else convert(one) for one in given]
+            except ValueError as error:
+                change = next(
+                    one for one, value in zip(changes, given, strict=True) if _fails(convert, value)
+                )
+                problem = f"{change.source}, column {columns[at]}: {error}"
+                raise SinkRefusedError(problem, change) from error
+        return list(zip(*lists, strict=True))
+
+
+def _left(change: Change) -> Row:
+    """Return the values that are there after a change: of a delete, what is known of the row."""
+    if change.after is not None:
+        return {**change.key, **change.after}
+    return {**(change.before or {}), **change.key}
+
+
+def _by_columns(changes: Sequence[Change], values: _Values) -> dict[tuple[str, ...], list[Change]]:
+    groups: dict[tuple[str, ...], list[Change]] = {}
+    for one in changes:
+        groups.setdefault(tuple(values(one)), []).append(one)
+    return groups
+
+
+def _plain(value: object) -> object:
+    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+
+
+def _fails(convert: Convert, value: Any) -> bool:
+    try:
+        if value is not None:
+            convert(value)
+    except ValueError:
+        return True
+    return False

@@ -1,0 +1,142 @@
+"""The sink `sql` follows changes of the source's table, as its switches say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from databus.client.sinks.contract import Change
+from databus.client.sinks.errors import SinkError
+from tests.client.sinks.ready.sql.targets import Source, Target, write
+
+pytest_plugins = ["tests.mariadb", "tests.mysql", "tests.postgres"]
+
+T1 = Source({"id": "int", "a": "int", "b": "varchar(9)"})
+ADDED = T1.altered(T1.columns | {"c": "int"}, added={"c": 7})
+WIDER = T1.altered(T1.columns | {"a": "bigint"})
+RENAMED = T1.altered({"id": "int", "a": "int", "z": "varchar(9)"}, renamed={"z": "b"})
+DROPPED = T1.altered({"id": "int", "b": "varchar(9)"})
+NARROWER = T1.altered(T1.columns | {"a": "date"}, reload={"a": "int → date"})
+FIRST = [T1.insert(1, 10, "x", scn=1), T1.insert(2, 20, "y", scn=2)]
+
+
+def follow(target: Target, then: list[Change], **switches: str) -> None:
+    """Write the first rows and the rows after an ALTER in one flush."""
+    write(target, [*FIRST, *then], ddl=switches)
+
+
+def test_a_new_column_has_the_value_of_rows_at_rest(target: Target) -> None:
+    follow(target, [ADDED.insert(3, 30, "z", 8, scn=3), ADDED.update(2, 20, "y", 9, scn=4)])
+    held = target.table("t", "id", "a", "b", "c")
+    assert held == [(1, 10, "x", 7), (2, 20, "y", 9), (3, 30, "z", 8)]
+
+
+def test_a_new_column_may_be_left_out(target: Target) -> None:
+    follow(target, [ADDED.insert(3, 30, "z", 8, scn=3)], add_column="ignore")
+    write(target, [ADDED.insert(4, 40, "z", 8, scn=4)], ddl={"add_column": "ignore"})
+    assert target.columns("t") == ["id", "a", "b"]
+    assert [row[0] for row in target.table("t")] == [1, 2, 3, 4]
+
+
+def test_a_wider_type_takes_its_values(target: Target) -> None:
+    follow(target, [WIDER.insert(3, 1 << 40, "z", scn=3)])
+    assert target.table("t", "id", "a") == [(1, 10), (2, 20), (3, 1 << 40)]
+
+
+def test_a_renamed_column_keeps_its_values(target: Target) -> None:
+    follow(target, [RENAMED.insert(3, 30, "z", scn=3)])
+    assert target.columns("t") == ["id", "a", "z"]
+    assert target.table("t", "id", "z") == [(1, "x"), (2, "y"), (3, "z")]
+
+
+def test_a_renamed_column_may_stay_beside_the_new_one(target: Target) -> None:
+    follow(target, [RENAMED.insert(3, 30, "z", scn=3)], rename_column="ignore")
+    assert target.table("t", "id", "b", "z") == [(1, "x", None), (2, "y", None), (3, None, "z")]
+
+
+def test_a_dropped_column_stays_and_is_null_in_new_rows(target: Target) -> None:
+    follow(target, [DROPPED.insert(3, "z", scn=3)])
+    assert target.table("t", "id", "a") == [(1, 10), (2, 20), (3, None)]
+
+
+def test_a_dropped_column_may_be_dropped(target: Target) -> None:
+    follow(target, [DROPPED.insert(3, "z", scn=3)], drop_column="apply")
+    assert target.columns("t") == ["id", "b"]
+
+
+@pytest.mark.parametrize(
+    ("source", "row", "key"),
+    [
+        (ADDED, (3, 30, "z", 8), "add_column"),
+        (WIDER, (3, 30, "z"), "widen_column"),
+        (RENAMED, (3, 30, "z"), "rename_column"),
+        (DROPPED, (3, "z"), "drop_column"),
+        (NARROWER, (3, None, "z"), "narrow_column"),
+    ],
+)
+def test_a_change_may_stop_the_sink(
+    target: Target, source: Source, row: tuple[Any, ...], key: str
+) -> None:
+    with pytest.raises(SinkError, match=f'ddl.{key} = "stop": alter its table as it should be'):
+        follow(target, [source.insert(*row, scn=3)], **{key: "stop"})
+    write(target, FIRST)
+    assert target.columns("t") == ["id", "a", "b"]
+
+
+def test_a_table_that_is_not_there_is_left_out_or_stops_the_sink(target: Target) -> None:
+    write(target, FIRST, ddl={"create_table": "ignore"})
+    with pytest.raises(SinkError, match=r"there is no table t for shop\.t, and ddl\.create_table"):
+        write(target, FIRST, ddl={"create_table": "stop"})
+    write(target, FIRST)
+    assert len(target.table("t")) == 2
+
+
+def test_a_truncate_may_be_ignored_or_stop_the_sink(target: Target) -> None:
+    write(target, FIRST)
+    write(target, [T1.made("truncate", scn=3)], ddl={"truncate": "ignore"})
+    with pytest.raises(SinkError, match="was emptied at SCN 4"):
+        write(target, [T1.made("truncate", scn=4)], ddl={"truncate": "stop"})
+    assert len(target.table("t")) == 2
+    write(target, [T1.made("truncate", scn=5)])
+    assert target.table("t") == []
+
+
+def test_an_unknown_change_that_may_be_a_rename_stops_the_sink(target: Target) -> None:
+    write(target, FIRST)
+    later = Source({"id": "int", "a": "int", "z": "varchar(9)"}, version=5)
+    with pytest.raises(SinkError, match="lost b and has the new z, which may be the same"):
+        write(target, [later.insert(3, 30, "z", scn=3)])
+    write(target, [later.insert(3, 30, "z", scn=3)], ddl={"rename_column": "ignore"})
+    assert target.table("t", "id", "b", "z") == [(1, "x", None), (2, "y", None), (3, None, "z")]
+
+
+def test_another_key_stops_the_sink(target: Target) -> None:
+    write(target, FIRST)
+    two = Source({"id": "int", "a": "int", "b": "varchar(9)"}, keys=2, version=2)
+    with pytest.raises(SinkError, match="has another primary key since schema version 2"):
+        write(target, [two.insert(3, 30, "z", scn=3)])
+
+
+def test_rows_of_an_older_version_come_again_after_a_rename(target: Target) -> None:
+    write(target, [*FIRST, RENAMED.insert(3, 30, "z", scn=3)], exactly_once=False)
+    write(target, [*FIRST, RENAMED.insert(3, 30, "z", scn=3)], exactly_once=False)
+    assert target.columns("t") == ["id", "a", "z"]
+    assert target.table("t", "id", "a", "z") == [(1, 10, "x"), (2, 20, "y"), (3, 30, "z")]
+
+
+def test_an_alter_that_was_made_before_a_crash_is_not_made_again(target: Target) -> None:
+    for after, row in ((ADDED, (3, 30, "z", 8)), (RENAMED, (3, 30, "z"))):
+        write(target, FIRST)
+        with target.connection() as connection:
+            noted = connection.exec_driver_sql("SELECT columns FROM databus_tables").scalar_one()
+        write(target, [after.insert(*row, scn=3)])
+        # As if the process had been killed between the ALTER and the note of it.
+        with target.connection() as connection:
+            mark = "?" if target.dialect == "sqlite" else "%s"
+            text = f"UPDATE databus_tables SET columns = {mark}, version = 1"
+            connection.exec_driver_sql(text, (noted,))
+        write(target, [after.update(*row, scn=4)])
+        assert target.columns("t") == list(after.columns)
+        assert len(target.table("t")) == 3
+        target.run("DROP TABLE t", "DROP TABLE databus_tables")

@@ -245,10 +245,10 @@ def test_retry_goes_on_after_an_error_that_has_stopped_a_sink(
 def test_a_failing_row_is_shown_with_its_key_as_the_sink_gets_it(
     relay: RelayForTests, tmp_path: Path
 ) -> None:
-    (tmp_path / "secret").write_text("a secret of some length\n")
+    (tmp_path / "secret").write_text("a secret of some length, 32 bytes at least\n")
     (tmp_path / "secret").chmod(0o600)
     masked = {
-        "mask_secret_file": tmp_path / "secret",
+        "mask_key_file": tmp_path / "secret",
         "tables": [{"sources": ["shop.people"], "mask": {"id": "hash", "name": "redact"}}],
         "sources": ["shop.people"],
     }

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from databus.client.client import DatabusClient
 from databus.client.sinks.contract import Change, Position
@@ -22,8 +23,10 @@ from databus.client.sinks.serving.discovery import RelayLook, chosen
 from databus.client.sinks.serving.letter_count import LetterCount
 from databus.client.sinks.serving.positions import PositionFile, SinkCheckpoints
 from databus.client.sinks.serving.reading import Reading, reading_of
+from databus.client.sinks.serving.reporting import with_sink
 from databus.client.sinks.serving.sink_settings import client_settings
 from databus.conf.sink_settings import SinksSettings
+from databus.daemon.client_report import ClientReport
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError
 
@@ -64,7 +67,7 @@ class RunningSink:
         own = client_settings(settings, plan.settings)
         self._positions = positions
         self._store = SinkCheckpoints(positions, plan.name, self._own)
-        self._client = DatabusClient(settings=own, checkpoints=self._store)
+        self._client = _SinkClient(self._told, settings=own, checkpoints=self._store)
         self._look = RelayLook(own)
         self._on_alert, self._look_every_s = on_alert, look_every_s
         self._lock = threading.Lock()
@@ -148,6 +151,9 @@ class RunningSink:
         if feed is None:
             raise UnknownSinkError(f"{self.plan.name} reads no physical source {physical}")
         return feed.skip_row(id)
+
+    def _told(self, report: ClientReport) -> ClientReport:
+        return with_sink(report, self.state, self.status, self.problem)
 
     def _own(self, physical: str) -> Position | None:
         with self._lock:
@@ -236,6 +242,18 @@ class RunningSink:
             if self.is_paused:
                 feed.pause()
         feed.start()
+
+
+class _SinkClient(DatabusClient):
+    """A client whose relays are told how its sink is."""
+
+    def __init__(self, told: Callable[[ClientReport], ClientReport], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._told = told
+
+    def report(self) -> ClientReport:
+        """Return the report, with the state of the sink."""
+        return self._told(super().report())
 
 
 def _is_behind(stream: ClientStream, oldest: int) -> bool:

@@ -194,6 +194,16 @@ def test_a_change_is_the_same_after_its_letter(tmp_path: Path) -> None:
     assert line.values["row"] == {"id": 1, "price": "1.20"}
 
 
+def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    with letters(tmp_path) as one:
+        one.keep(made("update", 1, scn=5), TROUBLE)
+        with (tmp_path / "letters").open("ab") as file:
+            file.write(b'{"at": 17, "si')
+        assert [line.values["scn"] for line in lines_of(tmp_path / "letters")] == [5]
+        one.keep(made("update", 2, scn=6), TROUBLE)
+    assert [line.values["scn"] for line in lines_of(tmp_path / "letters")] == [5, 6]
+
+
 def test_a_file_that_has_something_else_is_refused_with_the_line(tmp_path: Path) -> None:
     (tmp_path / "letters").write_text('{"sink": "a"}\n')
     with pytest.raises(CheckpointError, match="line 1: it is no dead letter"):

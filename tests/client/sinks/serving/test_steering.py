@@ -245,7 +245,7 @@ def test_retry_goes_on_after_an_error_that_has_stopped_a_sink(
 def test_a_failing_row_is_shown_with_its_key_as_the_sink_gets_it(
     relay: RelayForTests, tmp_path: Path
 ) -> None:
-    (tmp_path / "secret").write_text("a secret of some length\n")
+    (tmp_path / "secret").write_text("a secret of some length, 32 bytes at least\n")
     (tmp_path / "secret").chmod(0o600)
     masked = {
         "mask_key_file": tmp_path / "secret",
@@ -263,6 +263,27 @@ def test_a_failing_row_is_shown_with_its_key_as_the_sink_gets_it(
         assert "7654321" not in text
         assert "Ada" not in text
         assert one.show()["physicalSources"][0]["failure"]["row"]["key"]["id"]
+
+
+def test_the_relay_is_told_that_a_sink_was_stopped_and_that_it_is_paused(
+    relay: RelayForTests, tmp_path: Path
+) -> None:
+    def reported() -> Any:
+        clients = json.loads(ask(relay.url, "/api/v1/clients", "GET")[1])["clients"]
+        reports = [one["report"] for one in clients if one["report"]]
+        return [one for one in reports if one["name"] == "sink a"]
+
+    with steered(tmp_path, relay, refusing(1)) as one:
+        wait_until(lambda: [found["state"] for found in reported()] == ["running"])
+        relay.execute("INSERT INTO orders VALUES (1, 'tea')")
+        wait_until(lambda: [found["state"] for found in reported()] == ["suspended"])
+        (found,) = reported()
+        assert "stopped: shop.orders at" in found["registrations"][0]["problem"]
+        one.sink("skip", "a", "--yes")
+        wait_until(lambda: [found["state"] for found in reported()] == ["running"])
+        assert reported()[0]["registrations"][0]["problem"] == ""
+        one.sink("pause", "a")
+        wait_until(lambda: [found["state"] for found in reported()] == ["paused"])
 
 
 def test_dead_letters_are_counted_also_those_of_earlier_processes(

@@ -77,6 +77,7 @@ def test_a_row_is_a_string_of_json_until_it_is_deleted(redis: Any, open_sink: An
     assert json.loads(redis.get("shop.orders:2")) == {"id": 2, "s": None}
     put(sink, made("update", 1, scn=3, s="b"), made("delete", 2, scn=4))
     assert keys(redis) == {"shop.orders:1"}
+    assert redis.zrange("databus:test:keys:shop.orders", 0, -1) == ["shop.orders:1"]
     assert json.loads(redis.get("shop.orders:1")) == {"id": 1, "s": "b"}
     assert redis.ttl("shop.orders:1") == -1
 

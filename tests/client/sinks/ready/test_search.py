@@ -199,14 +199,22 @@ def test_an_index_with_an_impossible_name_refuses_the_row(open_sink: Any) -> Non
     assert refused.value.change is change
 
 
-def test_an_index_that_is_blocked_is_waited_for(search: PrivateOpenSearch, open_sink: Any) -> None:
+@pytest.mark.parametrize(
+    "block",
+    [
+        "index.blocks.read_only_allow_delete",  # the server's own, when its disk is full
+        "index.blocks.write",
+    ],
+)
+def test_an_index_that_is_blocked_is_waited_for(
+    search: PrivateOpenSearch, open_sink: Any, block: str
+) -> None:
     sink = open_sink()
     put(sink, insert(1))
-    # As the server itself does when its disk is full.
-    search.ask("PUT", "/shop.orders/_settings", {"index.blocks.read_only_allow_delete": True})
+    search.ask("PUT", "/shop.orders/_settings", {block: True})
     with pytest.raises(SinkUnavailableError, match="cluster_block_exception"):
         put(sink, insert(2))
-    search.ask("PUT", "/shop.orders/_settings", {"index.blocks.read_only_allow_delete": None})
+    search.ask("PUT", "/shop.orders/_settings", {block: None})
     sink.flush()
     assert sorted(search.documents("shop.orders")) == ["1", "2"]
 

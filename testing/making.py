@@ -147,7 +147,8 @@ def _table(changes: Sequence[Change]) -> Table:
             if None not in (known, found) and known != found:
                 raise TypeError(f"{source}.{name} has values of two types: {known} and {found}")
             types[name] = known or found
-    key = changes[0].key
+    # A truncate has none.
+    key = next((one.key for one in changes if one.key), ())
     columns = [
         Column(
             name,

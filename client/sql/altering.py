@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.schema import CreateColumn
 
-from databus.client.sql.names import MYSQL, quoted, quoted_table, quoted_text
+from databus.client.sql.names import MYSQL, quoted, quoted_table, quoted_text, undoubled
 from databus.schemas.errors import IncompatibleSchemaError
 
 
@@ -127,7 +127,7 @@ class Altering:
         # SQLAlchemy doubles percent signs for drivers that format parameters; `run` does that
         # again.
         words = str(CreateColumn(self._new.c[name]).compile(dialect=self._dialect))
-        return words.replace("%%", "%")
+        return undoubled(self._dialect, words)
 
     def _type(self, name: str) -> str:
         return str(self._new.c[name].type.compile(self._dialect))
@@ -149,7 +149,7 @@ class Altering:
         compiled = sa.literal(plain, self._new.c[one.name].type).compile(
             dialect=self._dialect, compile_kwargs={"literal_binds": True}
         )
-        return str(compiled).replace("%%", "%")
+        return undoubled(self._dialect, str(compiled))
 
     def _quoted(self, name: str) -> str:
         return quoted(self._dialect, name)

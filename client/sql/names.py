@@ -28,8 +28,12 @@ def quoted_text(dialect: sa.Dialect, text: str) -> str:
 
 def quoted(dialect: sa.Dialect, name: str) -> str:
     """Return a name as a quoted identifier, whatever characters it has."""
-    preparer = dialect.identifier_preparer
-    return str(preparer.quote_identifier(name)).replace("%%", "%")
+    return undoubled(dialect, str(dialect.identifier_preparer.quote_identifier(name)))
+
+
+def undoubled(dialect: sa.Dialect, text: str) -> str:
+    """Return a text of SQLAlchemy, which doubles percent signs for drivers that format."""
+    return text.replace("%%", "%") if formats(dialect) else text
 
 
 def quoted_table(dialect: sa.Dialect, table: sa.Table) -> str:

@@ -253,10 +253,11 @@ class Lane:
                 f"written reaches {reached and reached.scn}"
             )
 
-    def _pass(self, count: int) -> None:
-        """Take note that the oldest pieces are durable."""
+    def _pass(self, count: int, *, is_written: bool = True) -> None:
+        """Take note that the oldest pieces are durable, or were set aside."""
         done, self._pieces = self._pieces[:count], self._pieces[count:]
-        self.reached = done[-1].position or self.reached
+        if is_written:  # else the target does not have the position
+            self.reached = done[-1].position or self.reached
         self._owner.done([piece.number for piece in done])
 
     def _drop_first(self) -> None:
@@ -333,7 +334,7 @@ class Lane:
             if any(one is change for one in piece.changes):
                 piece.changes = _without(piece.changes, change)
         while self._pieces and not self._pieces[0].changes:
-            self._pass(1)
+            self._pass(1, is_written=False)
 
     def _trouble(self, error: BaseException) -> Trouble:
         rows = sum(len(piece.changes) for piece in self._pieces)

@@ -83,10 +83,10 @@ class SqlOptions(Settings):
     )
     timeout_s: float = Field(default=30.0, ge=1, description="Time for a connection, or a lock")
 
-    # One object of options is that of a sink in a process: who it is, and for which physical
-    # sources it has written.
+    # One object of options is that of a sink in a process: who it is, and for each physical source
+    # the version of its position that was there last.
     _owner: str = PrivateAttr(default_factory=lambda: uuid4().hex)
-    _written: set[str] = PrivateAttr(default_factory=set)
+    _versions: dict[str, int | None] = PrivateAttr(default_factory=dict)
 
     @property
     def keeps_position(self) -> bool:

@@ -36,7 +36,7 @@ class StoredPosition:
 
     def __init__(self, options: SqlOptions, opening: Opening) -> None:
         self._sink, self._source = opening.sink, opening.physical_source
-        self._owner, self._written = options._owner, options._written
+        self._owner, self._versions = options._owner, options._versions
         self._table = in_schema(_POSITIONS, options.target_schema)
         self._is_mine = sa.and_(
             self._table.c.sink == self._sink, self._table.c.physical_source == self._source
@@ -50,10 +50,12 @@ class StoredPosition:
         connection.commit()
         found = connection.execute(self._table.select().where(self._is_mine)).first()
         connection.rollback()
-        if self._source in self._written and (found is None or found.owner != self._owner):
+        self._version = None if found is None else found.version
+        is_mine = found is not None and found.owner == self._owner
+        # Also if a commit was not answered: then the version is another one, and the owner is not.
+        if not is_mine and self._versions.setdefault(self._source, self._version) != self._version:
             raise self._taken()
         if found is not None:
-            self._version = found.version
             self.position = Position.from_json(found.position) if found.position else None
         return self.position
 
@@ -72,9 +74,11 @@ class StoredPosition:
             update = self._table.update().where(self._is_mine, is_known).values(values)
             if connection.execute(update).rowcount != 1:
                 raise self._taken()
-        # Also if the commit fails: it may have worked.
-        self._written.add(self._source)
         self._version = version
+
+    def committed(self) -> None:
+        """Take note that the transaction is committed."""
+        self._versions[self._source] = self._version
 
     def store(self, connection: Connection, position: Position) -> None:
         """Write the position within the transaction."""

@@ -15,14 +15,14 @@ from databus.conf.extras import how_to_install
 
 try:
     from sqlalchemy.engine import Connection, Engine
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+    from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
     from databus.client.sinks.ready.sql.options import SqlOptions
     from databus.client.sinks.ready.sql.positions import StoredPosition
     from databus.client.sinks.ready.sql.tables import Tables
     from databus.client.sinks.ready.sql.writing import TableWriter
     from databus.client.sql.names import MYSQL
-    from databus.client.sql.refusals import REFUSALS, is_away, is_refusal, said
+    from databus.client.sql.refusals import is_away, is_refusal, said
 except ImportError as error:
     raise ImportError(f"{error}: {how_to_install('sql')}") from error
 
@@ -75,7 +75,8 @@ class SqlSink:
                     self._end(waiting, is_last=connection.dialect.name in MYSQL)
                     waiting = []
                     assert change.schema is not None
-                    tables.follow(change.source, change.schema)
+                    with self._racing():
+                        tables.follow(change.source, change.schema)
                 waiting.append(change)
             self._end(waiting, is_last=True)
         return None if self._stored is None else self._stored.position
@@ -110,6 +111,8 @@ class SqlSink:
         if stored is not None and self._reached is not None:
             stored.store(connection, self._reached)
         connection.commit()
+        if stored is not None and self._is_claimed:
+            stored.committed()
         self._is_claimed, self._reached = False, None
 
     def _claim(self) -> None:
@@ -156,10 +159,10 @@ class SqlSink:
 
     @contextmanager
     def _racing(self) -> Iterator[None]:
-        """Let a lane wait that finds its own tables being made by another one."""
+        """Let a lane wait that finds a table being made by another one."""
         try:
             yield
-        except REFUSALS as error:
+        except IntegrityError as error:
             raise SinkUnavailableError(f"{self._options.shown_url}: {said(error)}") from error
 
     def _error(self, error: DBAPIError, changes: Sequence[Change]) -> SinkError:

@@ -11,8 +11,8 @@ BIN := $(VENV)/bin
 QUICK := $(VENV)/installed-quick
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
-# The whole suite goes in one process more than the two cores that it is made for: a third of
-# the time a test waits for what it has started. What ARGS asks for goes in one.
+# The whole suite goes in more processes than the two cores that it is made for have: tests wait, too.
+# With four, tests of Spark starve. What ARGS asks for goes in one.
 PROCESSES ?= 3
 AT_ONCE := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations 15
 # Formats, rules and state machines: no database, no Spark, no browser.
@@ -37,7 +37,7 @@ test: $(DEV)
 	$(BIN)/python -m tools.fetch_ptubes
 	$(BIN)/python -m tools.fetch_canal
 	$(BIN)/python -m tools.fetch_canal_clients
-	$(BIN)/python -m tools.fetch_kafka
+	$(BIN)/python -m tools.fetch_archives
 	TMPDIR=$$(tools/folder_for_tests.sh) $(BIN)/python -m pytest $(or $(ARGS),$(AT_ONCE))
 
 test-fast: $(DEV)

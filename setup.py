@@ -11,7 +11,8 @@ them works the same.
 `DATABUS_COMPILE=no` leaves them out where there is a compiler: for an installation in seconds,
 and for a wheel of every platform.
 
-Cython writes their C code one after the other, and then compilers run on every core.
+Cython writes their C code one after the other, and then compilers run on every core. With
+CYTHON_CACHE_DIR what it wrote is kept there, and taken for the same source again.
 What helps a debugger would be half of a compiler's work: who wants it sets CFLAGS.
 """
 
@@ -46,7 +47,8 @@ class CompileOnEveryCore(build_ext):  # type: ignore[misc]
 
         # Not in threads, as the compilers are: Cython is not made for that.
         every = [Extension(one.name, one.sources) for one in self.extensions]
-        cythonize(every, quiet=True)  # type: ignore[no-untyped-call]
+        kept = os.environ.get("CYTHON_CACHE_DIR")
+        cythonize(every, quiet=True, cache=kept)  # type: ignore[no-untyped-call]
         super().build_extensions()
 
 

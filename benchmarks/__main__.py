@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -34,6 +35,7 @@ MODULES = (
     "switch",
     "chain",
     "takeover",
+    "sink_torture",
     "canal_clients",
     "ptubes_clients",
     "canal_speed",
@@ -49,8 +51,14 @@ MODULES = (
 
 def measure(name: str, short: bool) -> list[Figure]:
     """Run one module's benchmark."""
-    found: list[Figure] = import_module(f"benchmarks.{name}").figures(short=short)
+    found: list[Figure] = module_of(name).figures(short=short)
     return found
+
+
+def module_of(name: str) -> Any:
+    """Return the module that has a benchmark's figures; of a folder it is `run`."""
+    is_folder = (Path(__file__).parent / name).is_dir()
+    return import_module(f"benchmarks.{name}.run" if is_folder else f"benchmarks.{name}")
 
 
 @click.command()

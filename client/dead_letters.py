@@ -36,11 +36,19 @@ class DeadLetterFile:
         """Append a line of other facts, which are of JSON's types; raise OSError as a call does."""
         line = json.dumps(letter, ensure_ascii=False).encode() + b"\n"
         with self._lock:
-            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _PRIVATE)
+            file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, _PRIVATE)
             with os.fdopen(file, "wb") as opened:
+                _cut_torn_line(file)
                 opened.write(line)
                 opened.flush()
                 os.fsync(opened.fileno())
+
+
+def _cut_torn_line(file: int) -> None:
+    """Remove a last line that a crash or a full disk has cut off: its event comes again."""
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.ftruncate(file, os.pread(file, size, 0).rfind(b"\n") + 1)
 
 
 def _letter(event: DataEvent, error: ConsumerError) -> dict[str, Any]:

@@ -54,10 +54,10 @@ def kind_of(file: Path) -> str:
         keys = tomllib.loads(file.read_text(encoding="utf-8")).keys()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise SettingsError(f"{file}: {problem}") from problem
-    if "sinks" in keys:
-        return "sink"
     if "physical_sources" in keys:
         return "bootstrap" if "relays" in keys else "relay"
+    if "sinks" in keys:
+        return "sink"
     return "client" if keys & {"relays", "coordinator"} else "relay"
 
 
@@ -77,7 +77,10 @@ def _in_words(schema: Any, models: Any, path: str, word: str) -> Iterator[str]:
     for name, field in schema["properties"].items():
         key, text = f"{path}{name}", field.get("description", "")
         if word in f"{key} {text}".lower():
+            # The keys of a table follow, each with its own default.
+            is_table = isinstance(field.get("default"), dict) and any(_references(field))
             default = "required" if name in required else _default(field).strip("`")
+            default = "" if is_table else default
             facts = [_type(name, field).replace("`", ""), _rule(field).replace("`", "")]
             facts += [default and (default if name in required else f"default {default}")]
             yield f"{key}  ({', '.join(fact for fact in facts if fact)})"

@@ -32,6 +32,7 @@ from databus.conf.server_settings import (
     check_coordinator_url,
     check_server_urls,
 )
+from databus.conf.sink_settings import SinkSettings, check_sink_names
 from databus.conf.source_names import doubles
 from databus.conf.source_settings import (
     PhysicalSourceSettings,
@@ -104,6 +105,16 @@ class RelaySettings(ListedServerSettings):
         default_factory=PairSettings,
         description="The bootstrap pair of `databus run`; `databus relay run` starts none",
     )
+    sinks: tuple[SinkSettings, ...] = Field(
+        default=(),
+        description="The sinks of `databus run`, which read its relay and its pair; `databus relay "
+        "run` starts none",
+    )
+
+    @field_validator("sinks")
+    @classmethod
+    def _each_sink_once(cls, sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
+        return check_sink_names(sinks)
 
     @field_validator("canal")
     @classmethod

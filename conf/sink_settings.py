@@ -15,6 +15,7 @@ from databus.conf.server_settings import (
     LOG_FORMAT,
     ROOM,
     BackOffSettings,
+    HttpSettings,
     ServerAccessSettings,
     check_coordinator_url,
     check_server_urls,
@@ -116,8 +117,8 @@ class SinkSettings(Settings):
         pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Its name, which its positions have, too"
     )
     kind: str = Field(
-        description="`print`, `files`, `kafka`, `sql`, `webhook`, one that a package publishes, "
-        "or `module:Class`"
+        description="`print`, `files`, `kafka`, `sql`, `redis`, `webhook` and others, one that a "
+        "package publishes, or `module:Class`"
     )
     sources: tuple[str, ...] = Field(
         min_length=1, description="Sources to read: names, and patterns such as `shop.*`"
@@ -157,8 +158,9 @@ class SinkSettings(Settings):
     failures: FailureSettings = Field(
         default=FailureSettings(), description="What follows when it fails"
     )
-    mask_secret_file: Path | None = Field(
-        default=None, description="File with the secret of `hash`; only its user may read it"
+    mask_key_file: Path | None = Field(
+        default=None,
+        description="File with the key of `hash`, as relays have it; only its user may read it",
     )
     tables: tuple[SinkTableSettings, ...] = Field(
         default=(), description="What is taken of each source; none = all"
@@ -195,6 +197,18 @@ class SinkSettings(Settings):
         return NamePatterns(self.sources)
 
 
+class SinksHttpSettings(HttpSettings):
+    """The address of the HTTP server of running sinks, and its limits."""
+
+    port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="Port to bind; 0 picks a free one, which the commands find in `data_dir`",
+    )
+    max_connections: int = Field(default=100, ge=1, description="Most connections served at once")
+
+
 class SinksSettings(Settings):
     """Sinks that run in one process, `databus sink run -c sink.toml`."""
 
@@ -218,6 +232,10 @@ class SinksSettings(Settings):
     back_off: BackOffSettings = Field(
         default_factory=BackOffSettings, description="Waits between requests that failed"
     )
+    http: SinksHttpSettings = Field(
+        default_factory=SinksHttpSettings,
+        description="Its HTTP server: status, metrics, pause, skip",
+    )
     sinks: tuple[SinkSettings, ...] = Field(min_length=1, description="The sinks")
 
     @field_validator("relays", "bootstrap_servers")
@@ -235,6 +253,11 @@ class SinksSettings(Settings):
     @field_validator("sinks")
     @classmethod
     def _each_name_once(cls, sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
-        if twice := doubles(one.name for one in sinks):
-            raise ValueError(f"sink {twice[0]} is listed more than once")
-        return sinks
+        return check_sink_names(sinks)
+
+
+def check_sink_names(sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
+    """Return sinks whose names differ; raise ValueError."""
+    if twice := doubles(one.name for one in sinks):
+        raise ValueError(f"sink {twice[0]} is listed more than once")
+    return sinks

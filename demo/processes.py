@@ -22,6 +22,7 @@ from databus.schemas.errors import DatabusError
 
 LOG_LINES_SHOWN = 15
 SIGNAL_POLL_S = 0.05
+_LONGEST_PAUSE_S = 0.25
 
 
 class ChildError(DatabusError):
@@ -133,13 +134,17 @@ def port_or_free(wanted: int) -> int:
 def wait_until(
     condition: Callable[[], object], timeout_s: float, what: str, interval_s: float = 0.02
 ) -> None:
-    """Poll a condition until it is true; raises TimeoutError naming `what`."""
-    deadline = time.monotonic() + timeout_s
+    """Poll a condition until it is true; raises TimeoutError naming `what`.
+
+    The longer it takes, the longer are the pauses: who looks takes time from what is waited for.
+    """
+    began_s = time.monotonic()
     while not condition():
         check_signals()
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - began_s
+        if waited_s > timeout_s:
             raise TimeoutError(f"waited {timeout_s:g} s in vain for {what}")
-        time.sleep(interval_s)
+        time.sleep(max(interval_s, min(waited_s / 20, _LONGEST_PAUSE_S)))
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

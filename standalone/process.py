@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,9 +17,12 @@ from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
 from databus.bootstrap.service import make_service as make_pair_service
+from databus.client.sinks.running.feed import SinkState
+from databus.client.sinks.serving.process import make_plans
 from databus.conf.addresses import EVERYWHERE
 from databus.conf.loading import build_settings
 from databus.conf.settings import BootstrapSettings, HttpSettings, PairSettings, RelaySettings
+from databus.conf.sinks_beside import sinks_beside
 from databus.daemon.http.server import BoundedServer, bind, url_of
 from databus.daemon.service import Health, Service
 from databus.daemon.tokens import has_whole_reader
@@ -28,6 +32,7 @@ from databus.relay.service import make_service as make_relay_service
 from databus.relay.sources.kind import kind_of
 from databus.schemas.errors import SettingsError
 from databus.standalone.pair_view import pairs_of
+from databus.standalone.sinks_beside import SinksBeside
 from databus.standalone.together import run_together
 
 PORT_SETTING = "bootstrap.port"
@@ -58,14 +63,20 @@ def pair_settings(
     return build_settings(raw, BootstrapSettings, "[bootstrap]")
 
 
-def run_both(settings: RelaySettings, started: Callable[[str, str], object]) -> None:
+def run_both(
+    settings: RelaySettings, started: Callable[[str, str], object], file: Path | None = None
+) -> None:
     """Run a relay and its pair until SIGTERM or Ctrl-C; `started` gets the URLs of both.
+
+    Sinks of the settings run beside them; paths in their options are relative to `file`.
 
     Raises SettingsError, and other errors of the relay's or the pair's start.
     """
     _check_kinds(settings)
     http = pair_settings(settings).http
     with ExitStack() as opened:
+        sinks = _make_sinks(settings, file)
+        opened.callback(sinks.close)
         # Both ports are bound before anything is started: a second copy changes nothing.
         pair_socket = opened.enter_context(bind(http, PORT_SETTING))
         relay = Relay(settings)
@@ -87,7 +98,18 @@ def run_both(settings: RelaySettings, started: Callable[[str, str], object]) -> 
             server.add_socket(pair_socket)
             return url_of(pair_socket, settings)
 
-        run_together(_with_pair(relay, pairs, beside), make_second, started)
+        def make_third(relay_url: str, pair_url: str) -> Service:
+            access = _own_access(relay.settings.http, relay.settings.bootstrap)
+            urls = _own_url(relay.settings, relay_url), _pair_url(relay.settings, pair_url)
+            return sinks.service(sinks_beside(settings, *urls, access))
+
+        first = _with_pair(relay, pairs, beside, sinks)
+        run_together(first, make_second, started, make_third if settings.sinks else None)
+
+
+def _make_sinks(settings: RelaySettings, file: Path | None) -> SinksBeside:
+    """Return the sinks, which start later; raise SettingsError for what they cannot start with."""
+    return SinksBeside(make_plans(sinks_beside(settings), file) if settings.sinks else [])
 
 
 def _check_kinds(settings: RelaySettings) -> None:
@@ -115,6 +137,18 @@ def _own_url(settings: RelaySettings, url: str) -> str:
     """Return the URL at which the pair reads the relay: one that its certificate is for."""
     if settings.http.tls_cert and settings.public_url:
         return settings.public_url
+    return _reachable(url)
+
+
+def _pair_url(settings: RelaySettings, url: str) -> str:
+    """Return the URL at which sinks read the pair: one that its certificate is for."""
+    if settings.http.tls_cert and settings.bootstrap.public_url:
+        return settings.bootstrap.public_url
+    return _reachable(url)
+
+
+def _reachable(url: str) -> str:
+    """Return the URL at which this machine reaches a server."""
     parts = urlsplit(url)
     if parts.hostname in EVERYWHERE:
         host = "[::1]" if ":" in parts.hostname else "127.0.0.1"
@@ -132,8 +166,10 @@ def _own_access(http: HttpSettings, own: PairSettings) -> dict[str, Any]:
     return token | {"tls_ca": own.relay_tls_ca}
 
 
-def _with_pair(relay: Relay, pairs: list[Pair], beside: BootstrapBeside) -> Service:
-    """Return the relay's service, whose `/health` has the pair's problems, too."""
+def _with_pair(
+    relay: Relay, pairs: list[Pair], beside: BootstrapBeside, sinks: SinksBeside
+) -> Service:
+    """Return the relay's service, whose `/health` has the problems of pair and sinks, too."""
     service = make_relay_service(relay, beside)
 
     def health() -> Health:
@@ -141,7 +177,11 @@ def _with_pair(relay: Relay, pairs: list[Pair], beside: BootstrapBeside) -> Serv
         problems = {name: of for pair in pairs for name, of in pair.problems().items()}
         warnings = [text for pair in pairs for text in _not_kept(relay, pair)]
         details = found.details | {"bootstrap": {"problems": problems, "warnings": warnings}}
-        return Health(found.is_ok and not problems, details, found.word or "error")
+        states = sinks.states
+        if states:
+            details |= {"sinks": states}
+        is_well = not problems and SinkState.STOPPED not in states.values()
+        return Health(found.is_ok and is_well, details, found.word or "error")
 
     return replace(service, health=health)
 

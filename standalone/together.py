@@ -1,4 +1,4 @@
-"""Two services in one process and on one event loop: the second one reads the first.
+"""Services in one process and on one event loop: the second reads the first, a third both.
 
 The second starts once the first is ready, and ends before it. If one cannot start, or a thread
 or a task of either dies, both end and the process exits with an error: never does half of it go
@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from databus.daemon.http.server import BoundedServer
@@ -46,20 +46,23 @@ def run_together(
     first: Service,
     make_second: Callable[[str], Service],
     started: Callable[[str, str], object],
+    make_third: Callable[[str, str], Service] | None = None,
 ) -> None:
     """Run two services in this process until SIGTERM or SIGINT; a second signal kills.
 
-    `make_second` gets the URL of the first, and `started` both URLs. SIGHUP reads tokens and
+    `make_second` gets the URL of the first, and `started` both URLs. A third one, which reads both,
+    starts last and ends first. SIGHUP reads tokens and
     certificates again, unless stdin is a terminal. Raises SettingsError if a port cannot be bound,
     and SystemExit(1) when a thread or a task has died.
     """
-    asyncio.run(_run(first, make_second, started))
+    asyncio.run(_run(first, make_second, started, make_third))
 
 
 async def _run(
     first: Service,
     make_second: Callable[[str], Service],
     started: Callable[[str, str], object],
+    make_third: Callable[[str, str], Service] | None,
 ) -> None:
     ended, dead = asyncio.Event(), list[str]()
     _end_at_signals(ended)
@@ -76,8 +79,12 @@ async def _run(
     with _watched_threads(died):
         async with _served(first) as one:
             await _until_ready(first, ended)
-            async with _served(make_second(one.url)) as two:
-                _renew_at_signal((one, two))
+            async with _served(make_second(one.url)) as two, AsyncExitStack() as more:
+                served = [one, two]
+                if make_third is not None:
+                    third = make_third(one.url, two.url)
+                    served.append(await more.enter_async_context(_served(third)))
+                _renew_at_signal(served)
                 settle()
                 started(one.url, two.url)
                 await ended.wait()
@@ -142,9 +149,9 @@ async def _until_ready(service: Service, ended: asyncio.Event) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
-def _renew_at_signal(both: Sequence[Serving]) -> None:
+def _renew_at_signal(served: Sequence[Serving]) -> None:
     def renew() -> None:
-        for one in both:
+        for one in served:
             renew_or_say_why(one.server, one.service)
 
     if sys.stdin is None or not sys.stdin.isatty():

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.mysql_server import mysql_basedir
-from tools import fetch_avro, fetch_canal, fetch_canal_clients, fetch_kafka, fetch_ptubes
+from tools import fetch_avro, fetch_canal, fetch_canal_clients, fetch_ptubes
+from tools.fetch_archives import KAFKA, OPENSEARCH, REGISTRY
 from tools.fetch_test_servers import MYSQL, NEWER_MARIADB, POSTGRES, ArchivedServer, is_required
 
 COMMAND = "python -m tools.fetch_test_servers"
@@ -63,8 +64,14 @@ def _absent() -> Iterator[tuple[str, str]]:
         yield "avro_java", "Avro 1.4.0 or Java is not there; python -m tools.fetch_avro says why"
     if fetch_canal.find() is None:
         yield "canal_java", "Canal or Java is not there; python -m tools.fetch_canal says why"
-    if fetch_kafka.find() is None:
-        yield "kafka", "Apache Kafka or Java is not there; python -m tools.fetch_kafka says why"
+    if KAFKA.find() is None or REGISTRY.find() is None:
+        why = (
+            "Apache Kafka, a registry or Java is not there; python -m tools.fetch_archives says why"
+        )
+        yield "kafka", why
+    if OPENSEARCH.find() is None:
+        why = "OpenSearch or a JDK is not there; python -m tools.fetch_archives says why"
+        yield "opensearch", why
     if fetch_ptubes.find() is None:
         why = "Ptubes' client or a JDK is not there; python -m tools.fetch_ptubes says why"
         yield "ptubes_sdk", why

@@ -8,16 +8,18 @@ from typing import Any, cast
 from databus.bootstrap.admin.api import PairApi
 from databus.client import DatabusClient
 from databus.client.monitoring.api import endpoints as client_endpoints
+from databus.client.sinks.serving.api import endpoints as sink_endpoints
+from databus.client.sinks.serving.process import SinkProcess
 from databus.daemon.http.openapi import Endpoint, openapi
 from databus.relay.admin.api import RelayApi
 
 _INTRODUCTION = """\
 # JSON API
 
-Under `/api/v1` of a relay, a bootstrap server and a client with an HTTP server. SCNs are strings
-of digits, as they may be beyond 2**53, where numbers of JavaScript end. Times are seconds since
-1970, ages and lags seconds, sizes bytes, rates per second over the last few seconds; `null` is
-what is not known. Each has its OpenAPI document at `/api/v1/openapi.json`.
+Under `/api/v1` of a relay, a bootstrap server, a client with an HTTP server and a process of
+sinks. SCNs are strings of digits, as they may be beyond 2**53, where numbers of JavaScript end.
+Times are seconds since 1970, ages and lags seconds, sizes bytes, rates per second over the last
+few seconds; `null` is what is not known. Each has its OpenAPI document at `/api/v1/openapi.json`.
 
 With [tokens](settings.md) a request has `Authorization: Bearer …`; the role that it needs
 stands beside each path. What an admin does is a POST. Refusals have the form of
@@ -36,6 +38,7 @@ def api_reference() -> str:
         "Relay": RelayApi(_NOBODY).endpoints(),
         "Bootstrap server": list(PairApi(_NOBODY).endpoints()),
         "Client": list(client_endpoints(DatabusClient.__new__(DatabusClient))),
+        "Sinks": list(sink_endpoints(SinkProcess.__new__(SinkProcess))),
     }
     parts = [_INTRODUCTION]
     for title, endpoints in tables.items():

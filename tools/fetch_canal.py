@@ -36,7 +36,7 @@ def fetch() -> None:
     folder = cache_folder() / "-".join(ARTIFACT.split(":")[1:])
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as work:
-        archives = copy_dependencies(ARTIFACT, Path(work))
+        archives = copy_dependencies([ARTIFACT], Path(work))
         # Atomic, because another process may be fetching it too.
         if not folder.is_dir():
             archives.rename(folder)

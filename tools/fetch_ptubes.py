@@ -44,7 +44,7 @@ def fetch() -> None:
         return
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="unpacking-") as name:
-        archives = copy_dependencies(_ARTIFACT, Path(name))
+        archives = copy_dependencies([_ARTIFACT], Path(name))
         with (archives / _SDK).open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != _SHA256:

@@ -29,6 +29,7 @@ import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -47,13 +48,15 @@ _PROJECT = """\
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
+{}  </dependencies>
+</project>
+"""
+_DEPENDENCY = """\
     <dependency>
       <groupId>{}</groupId>
       <artifactId>{}</artifactId>
       <version>{}</version>
     </dependency>
-  </dependencies>
-</project>
 """
 
 
@@ -158,7 +161,7 @@ def download(artifact: str, sha256: str, folder: Path) -> Path:
     found = list(folder.glob("*.jar"))
     if len(found) != 1:
         raise FetchError(f"{artifact} did not arrive as one file")
-    _check_sum(artifact, sha256, found[0])
+    check_sum(artifact, sha256, found[0])
     return found[0]
 
 
@@ -167,14 +170,15 @@ def _download_with_maven(artifact: str, folder: Path) -> None:
     run_maven(folder, "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
 
 
-def copy_dependencies(artifact: str, folder: Path) -> Path:
-    """Fetch an artifact and all that it needs; return the folder in `folder` with the archives.
+def copy_dependencies(artifacts: Sequence[str], folder: Path) -> Path:
+    """Fetch artifacts and all that they need; return the folder in `folder` with the archives.
 
     Raises FetchError.
     """
     if not shutil.which("mvn"):
         raise FetchError("there is no mvn (apt install maven)")
-    (folder / "pom.xml").write_text(_PROJECT.format(*artifact.split(":")), encoding="utf-8")
+    needed = "".join(_DEPENDENCY.format(*one.split(":")) for one in artifacts)
+    (folder / "pom.xml").write_text(_PROJECT.format(needed), encoding="utf-8")
     run_maven(folder, "dependency:copy-dependencies", "-DoutputDirectory=archives")
     return folder / "archives"
 
@@ -228,7 +232,8 @@ def _mirror() -> str:
     return ""
 
 
-def _check_sum(artifact: str, sha256: str, archive: Path) -> None:
+def check_sum(artifact: str, sha256: str, archive: Path) -> None:
+    """Raise FetchError for an archive that is not the one that is known."""
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:

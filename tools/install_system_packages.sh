@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install what Python's packages cannot bring: the programs of a MariaDB server for
 # the tests, a C compiler and Python's headers for the compiled modules, a Java for Spark,
-# a Chromium for the relay's page, a ZooKeeper (its library, which starts nothing).
+# a Chromium for the relay's page, a ZooKeeper (its library, which starts nothing), a Redis.
 #
 # Of MariaDB only the -core packages: they have mariadbd and mariadb-install-db, but
 # no service, so nothing is started now or at the next boot, with systemd or
@@ -22,6 +22,8 @@ command -v cc >/dev/null || packages="$packages gcc libc6-dev"
 command -v chromium >/dev/null || packages="$packages chromium fonts-dejavu-core"
 [ -f /usr/share/java/zookeeper.jar ] || packages="$packages libzookeeper-java"
 command -v java >/dev/null || packages="$packages openjdk-17-jre-headless"
+# redis-tools has the whole server, under another name; redis-server would start a service.
+command -v redis-server >/dev/null || command -v redis-check-rdb >/dev/null || packages="$packages redis-tools"
 [ -n "$packages" ] || exit 0
 
 if ! command -v apt-get >/dev/null; then

@@ -111,6 +111,8 @@ client/sinks: the contract of sinks
 client/sinks/formats: changes as messages of other systems
 client/sinks/rules: what sinks do with changes: order, positions, failures
 client/sinks/ready: the sinks that are there
+client/sinks/ready/redis: the sink of Redis
+client/sinks/ready/search: the sink of Elasticsearch and OpenSearch
 client/sinks/running: sinks that run
 client/finding.py: its servers, named or found
 client/registration.py: one registration

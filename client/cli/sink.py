@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,16 @@ import click
 
 from databus.cli.daemon_options import config_option, log_format_option
 from databus.cli.signals import handling
-from databus.client.sinks.serving.positions import LOCK, NAME, StoredPosition, read_positions
+from databus.client.cli.sink_letters import replay_dead_letters
+from databus.client.cli.sink_steering import list_, pause, resume, retry, show, skip
+from databus.client.cli.sink_transfer import export, import_
+from databus.client.sinks.serving.positions import NAME, StoredPosition, read_positions
 from databus.client.sinks.serving.process import SinkProcess, make_plans
+from databus.client.sinks.serving.service import served
 from databus.conf.loading import load_settings
 from databus.conf.sink_settings import SinksSettings
+from databus.conf.sinks_beside import load_sinks
 from databus.daemon.descriptors import raise_limit
-from databus.daemon.files import holder_of
 from databus.daemon.log_setup import LogFormat, set_up_logs
 
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -28,8 +32,12 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON."
 def sink() -> None:
     """Write changes to other systems.
 
-    Example: `databus sink run -c sink.toml`, then `databus sink positions -c sink.toml`
+    Example: `databus sink run -c sink.toml`, then `databus sink list -c sink.toml`
     """
+
+
+for command in (list_, show, pause, resume, retry, skip, replay_dead_letters, export, import_):
+    sink.add_command(command)
 
 
 @sink.command()
@@ -40,8 +48,9 @@ def sink() -> None:
 def run(config: Path, only: tuple[str, ...], verbose: bool, log_format: LogFormat | None) -> None:
     """Run the sinks until SIGTERM or Ctrl-C, or until all are done.
 
-    Exits with 0 once every sink with `until` is done, and none was stopped by an error; with 1
-    if no sink goes on and an error has stopped one. Each sink goes on behind its position.
+    Exits with 0 once all sinks are done, which those with `until` are at their end; with 1 if an
+    error has stopped one of them. Without `until` a stopped sink waits for `retry` or `skip`.
+    Each sink goes on behind its position.
 
     Example: `databus sink run -c sink.toml --only archive`
     """
@@ -49,34 +58,10 @@ def run(config: Path, only: tuple[str, ...], verbose: bool, log_format: LogForma
     set_up_logs(log_format or settings.log_format, is_verbose=verbose)
     raise_limit()
     process = SinkProcess(settings, make_plans(settings, config.absolute(), only))
-    with _ends_at_a_signal(process):
+    with _ends_at_a_signal(process), closing(process), served(process, settings):
         is_well = process.run()
     if not is_well:
         sys.exit(1)
-
-
-@sink.command("list")
-@config_option("sink")
-@json_option
-def list_(config: Path, is_json: bool) -> None:
-    """List the sinks of a settings file, and whether they run.
-
-    Example: `databus sink list -c sink.toml`
-    """
-    settings = load_settings(config, SinksSettings)
-    make_plans(settings, config.absolute())
-    process = holder_of(settings.data_dir / LOCK)
-    if is_json:
-        found = [
-            one.model_dump(include={"name", "kind", "sources", "order", "lanes"})
-            | {"process": process or None}
-            for one in settings.sinks
-        ]
-        click.echo(json.dumps(found, indent=1))
-        return
-    runs = f"process {process}" if process else "does not run"
-    for one in settings.sinks:
-        click.echo(f"{one.name}  {one.kind}  {' '.join(one.sources)}  {one.order}  {runs}")
 
 
 @sink.command()
@@ -87,7 +72,7 @@ def positions(config: Path, is_json: bool) -> None:
 
     Example: `databus sink positions -c sink.toml --json`
     """
-    settings = load_settings(config, SinksSettings)
+    settings = load_sinks(config)
     found = read_positions(settings.data_dir / NAME)
     rows = [_shown(found[key]) for key in sorted(found)]
     if is_json:

@@ -6,9 +6,6 @@ ends with the client.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import threading
 from typing import Any
 
 from databus.client.machines.reachability import Silence
@@ -16,17 +13,12 @@ from databus.client.machines.states import Connection, Lifecycle
 from databus.client.monitoring.api import endpoints
 from databus.client.monitoring.metrics import make_metrics
 from databus.client.monitoring.watched import WatchedClient
-from databus.client.puller.loop_thread import LoopThread
 from databus.client.registration import Registration
 from databus.conf.settings import ClientHttpSettings
 from databus.daemon.http.handlers import ApiHandler, CommandHandler
 from databus.daemon.http.openapi import api_routes
-from databus.daemon.http.server import BoundedServer
-from databus.daemon.service import Health, Service, serve
+from databus.daemon.service import Health, Service
 
-log = logging.getLogger(__name__)
-
-START_S = 10.0
 _BY_SOMEBODY = ("paused", "stopped")  # states of a source that are no alarm at the relay either
 
 
@@ -36,39 +28,6 @@ class AdminHandler(CommandHandler):
     async def answer(self, *_path: str) -> None:
         """Answer GOOD."""
         await self.send(b"GOOD", "text/plain; charset=UTF-8")
-
-
-class ClientServer:
-    """Serves one client, as a task on its loop. `url` is set once it has started."""
-
-    def __init__(self, client: WatchedClient, http: ClientHttpSettings, loop: LoopThread) -> None:
-        self.url = ""
-        self._service = make_service(client, http)
-        self._loop = loop
-        self._began = threading.Event()
-        self._failed: BaseException | None = None
-
-    def start(self) -> None:
-        """Listen until the loop ends; raise SettingsError if that fails."""
-        self._loop.spawn(self._serve, lambda _error: None)
-        self._began.wait(START_S)
-        if self._failed is not None:
-            raise self._failed
-
-    async def _serve(self) -> None:
-        try:
-            # The event is never set: the end of the loop cancels this task.
-            await serve(self._service, asyncio.Event(), self._listening)
-        except BaseException as error:
-            self._failed = error
-            raise
-        finally:
-            self._began.set()  # also after a failure: `start` waits for this
-
-    def _listening(self, url: str, _server: BoundedServer) -> None:
-        self.url = url
-        log.info("listening on %s", url)
-        self._began.set()
 
 
 def make_service(client: WatchedClient, http: ClientHttpSettings) -> Service:

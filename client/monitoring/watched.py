@@ -15,7 +15,7 @@ from databus.conf.settings import ClientSettings
 from databus.daemon.client_report import ClientReport
 
 if TYPE_CHECKING:
-    from databus.client.monitoring.http import ClientServer
+    from databus.client.monitoring.loop_server import LoopServer
 
 
 class WatchedClient(Protocol):
@@ -70,14 +70,15 @@ class WatchedClient(Protocol):
 
 def make_server(
     client: WatchedClient, settings: ClientSettings, loop: LoopThread
-) -> ClientServer | None:
+) -> LoopServer | None:
     """Return the client's own HTTP server, if the settings have one."""
     if settings.http is None:
         return None
     # Imported only here: most clients have no server, and its modules load slowly.
-    from databus.client.monitoring.http import ClientServer
+    from databus.client.monitoring.http import make_service
+    from databus.client.monitoring.loop_server import LoopServer
 
-    return ClientServer(client, settings.http, loop)
+    return LoopServer(make_service(client, settings.http), loop)
 
 
 def make_reporter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from databus.schemas.errors import DatabusError
+from databus.schemas.errors import DatabusError, RequestError
 
 if TYPE_CHECKING:
     from databus.client.sinks.contract import Change
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 
 class SinkError(DatabusError):
     """A sink cannot do its work."""
+
+
+class UnknownSinkError(RequestError):
+    """There is no such sink in this process, or it does not read such a physical source."""
+
+    status = 404
 
 
 class SinkUnavailableError(SinkError):

@@ -28,10 +28,13 @@ GROUP = "databus.sinks"
 _READY = "databus.client.sinks.ready"
 # Loaded when they are named: not everybody has what each needs.
 BUILT_IN = (
+    EntryPoint("elasticsearch", f"{_READY}.search.sink:SearchSink", GROUP),
     EntryPoint("files", f"{_READY}.files:FilesSink", GROUP),
     EntryPoint("kafka", f"{_READY}.kafka:KafkaSink", GROUP),
+    EntryPoint("opensearch", f"{_READY}.search.sink:SearchSink", GROUP),
     EntryPoint("print", f"{_READY}.printing:PrintSink", GROUP),
     EntryPoint("sql", f"{_READY}.sql.sink:SqlSink", GROUP),
+    EntryPoint("redis", f"{_READY}.redis.sink:RedisSink", GROUP),
     EntryPoint("webhook", f"{_READY}.webhook:WebhookSink", GROUP),
 )
 _METHODS = ("open", "write", "flush", "close")

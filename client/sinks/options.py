@@ -25,5 +25,5 @@ class SinkOptions(TypedDict, total=False):
     positions_every_s: float
     flush: FlushSettings | Table
     failures: FailureSettings | Table
-    mask_secret_file: str | Path
+    mask_key_file: str | Path
     tables: Sequence[SinkTableSettings | Table]

@@ -150,7 +150,7 @@ def quickstart(
         return
     if not (no_run or only_prints):
         settings = prepare_daemon(file, RelaySettings, None, port, False, None)
-        run_both(_on_port(settings, bootstrap_port), _tell(settings))
+        run_both(_on_port(settings, bootstrap_port), _tell(settings), file.absolute())
 
 
 def _password(asks: bool, file: Path | None, variable: str | None) -> str:

@@ -1,4 +1,4 @@
-"""`databus run`: a relay and its bootstrap pair as one process."""
+"""`databus run`: a relay, its bootstrap pair and sinks as one process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def run(
 
     The settings are those of a relay; `[bootstrap]` in them is for the pair, and may be left out.
     Rows that are there at the first start are read by the pair, and clients with the bootstrap
-    server's URL get them first, then the changes. SIGTERM and Ctrl-C end both.
+    server's URL get them first, then the changes. `[[sinks]]` in the settings run in this process,
+    too. SIGTERM and Ctrl-C end all.
 
     Example: `databus run -c relay.toml --port 11115`, then
     `databus tail shop.orders --from earliest`.
@@ -41,7 +42,7 @@ def run(
     if bootstrap_port is not None:
         pair = settings.bootstrap.model_copy(update={"port": bootstrap_port})
         settings = settings.model_copy(update={"bootstrap": pair})
-    run_both(settings, tell_urls)
+    run_both(settings, tell_urls, config.absolute())
 
 
 def tell_urls(relay_url: str, bootstrap_url: str) -> None:

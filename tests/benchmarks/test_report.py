@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks.__main__ import MODULES, main
+from benchmarks.__main__ import MODULES, main, module_of
 from benchmarks.shared.report import (
     Figure,
     as_json,
@@ -95,6 +95,11 @@ def test_a_modules_command_prints_the_table_and_writes_the_file(tmp_path: Path) 
     assert result.exit_code == 0
     assert "asked for the short form" in result.output
     assert json.loads(file.read_text())["figures"][0]["value"] == 1.0
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_benchmark_has_figures(name: str) -> None:
+    assert callable(module_of(name).figures)
 
 
 def test_all_benchmarks_are_asked_for_their_short_form_in_one_table(

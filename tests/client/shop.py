@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from databus.client.machines.position import Position
 from databus.client.puller.buffer_items import ReadWindow
 from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.subscription import Bindings, RegisteredSchema, Subscription, bind
+from databus.demo import processes
 from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.control import end_of_period
@@ -110,10 +110,10 @@ def shop_bindings() -> Bindings:
 
 def wait_until(condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
     """Wait for a condition that other threads bring about; fails when it does not come."""
-    end = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < end, "what was waited for did not come"
-        time.sleep(0.002)
+    try:
+        processes.wait_until(condition, patience_s, "it", 0.002)
+    except TimeoutError as error:
+        raise AssertionError(str(error)) from None
 
 
 class FakeClock:

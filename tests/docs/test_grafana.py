@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ from prometheus_client import CollectorRegistry
 from databus.bootstrap.service import make_service as make_pair
 from databus.client import DatabusClient
 from databus.client.monitoring.metrics import make_metrics as client_metrics
+from databus.client.sinks.serving.metrics import make_metrics as sink_metrics
+from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.spark.monitoring.metrics import QueryStats, make_metrics as spark_metrics
+from databus.conf.loading import build_settings
 from databus.conf.settings import BootstrapHttpSettings, ClientHttpSettings, HttpSettings
+from databus.conf.sink_settings import SinksSettings
 from databus.relay.service import make_service as make_relay
 from tests.bootstrap.serving import FakeWorker, ServedStore
 from tests.docs.markdown import (
@@ -93,7 +98,8 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
     """What a relay, a client, a bootstrap pair and a Spark driver really show."""
     folder = tmp_path_factory.mktemp("daemons")
     relay_and_client = _of_relay_and_client(folder / "relay")
-    return {**relay_and_client, **_of_bootstrap(folder), **_of_spark(), **OF_PROMETHEUS}
+    others = {**_of_bootstrap(folder), **_of_spark(), **_of_sinks(folder / "sinks")}
+    return {**relay_and_client, **others, **OF_PROMETHEUS}
 
 
 def _of_relay_and_client(folder: Path) -> Exposed:
@@ -119,6 +125,14 @@ def _of_bootstrap(folder: Path) -> Exposed:
         return shown_by(make_pair(served.pair).metrics)
     finally:
         served.close()
+
+
+def _of_sinks(folder: Path) -> Exposed:
+    sinks = [{"name": "a", "kind": "print", "sources": ["shop.orders"]}]
+    raw = {"data_dir": folder, "relays": ["http://127.0.0.1:1"], "sinks": sinks}
+    settings = build_settings(raw, SinksSettings)
+    with closing(SinkProcess(settings, make_plans(settings))) as process:
+        return shown_by(sink_metrics(process))
 
 
 def _of_spark() -> Exposed:
@@ -199,7 +213,7 @@ def test_no_panel_lies_on_another() -> None:
 
 def test_every_part_of_the_system_has_a_row() -> None:
     rows = " ".join(panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row")
-    assert all(part in rows for part in ("Relay", "Client", "Bootstrap", "Spark"))
+    assert all(part in rows for part in ("Relay", "Client", "Bootstrap", "Spark", "Sinks"))
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: str(rule["alert"]))

@@ -43,8 +43,18 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "schema repair": ("tests/relay/sources/mysql/tables/test_history.py", '"repair"'),
     "schema show": ("tests/registry/test_cli.py", '"show"'),
     "servers list": ("tests/databus/cli/test_servers.py", '["servers", "list", *words]'),
+    **{
+        f"sink {name}": ("tests/client/sinks/serving/test_steering.py", f'"{name}", "a"')
+        for name in ("pause", "resume", "retry", "show", "skip")
+    },
+    "sink export": ("tests/client/sinks/serving/test_transfer.py", '"export", '),
+    "sink import": ("tests/client/sinks/serving/test_transfer.py", '"import", '),
     "sink list": ("docs/sinks.md", "databus sink list -c sink.toml"),
     "sink positions": ("docs/sinks.md", "databus sink positions -c sink.toml"),
+    "sink replay-dead-letters": (
+        "tests/client/sinks/serving/test_replay.py",
+        '"replay-dead-letters", "a"',
+    ),
     "sink run": ("docs/sinks.md", "databus sink run -c sink.toml"),
     "source add": ("tests/relay/test_source_changes.py", 'place.order("add", "crm"'),
     "source change": ("tests/relay/test_source_changes.py", 'place.order("change", "shop"'),

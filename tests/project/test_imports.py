@@ -22,7 +22,7 @@ MOST_CODE_FILES = 16
 HOMES = {
     "avro": ["registry/compatibility.py"],
     "deltalake": ["client/spark/targets/delta.py"],
-    "fastavro": ["schemas/*.py"],
+    "fastavro": ["client/sinks/formats/debezium/converters.py", "schemas/*.py"],
     "h11": ["client/puller/response_parser.py", "client/puller/transport.py"],
     "http.client": ["databus/daemon/http/client.py"],
     "kazoo": [

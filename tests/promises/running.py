@@ -7,7 +7,6 @@ import http.client
 import json
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from urllib.parse import urlencode
 from databus.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 from databus.daemon.tls import client_context
+from databus.demo import processes
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint
@@ -441,7 +441,7 @@ def wait_until(
     patience_s: float = PATIENCE_S,
 ) -> None:
     """Look until something is so; fails, telling what it knows, when it does not become so."""
-    end = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < end, f"waited in vain for {what}: {tell()}"
-        time.sleep(POLL_S)
+    try:
+        processes.wait_until(is_so, patience_s, what, POLL_S)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}: {tell()}") from None

@@ -17,6 +17,7 @@ from databus.conf.loading import build_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.daemon.http.server import BoundedServer
 from databus.daemon.service import Service, serve
+from databus.demo import processes
 from databus.relay.catch_up.catch_up import Reread
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
@@ -380,11 +381,9 @@ def post(url: str, target: str, headers: dict[str, str] | None = None) -> Answer
     return get(url, target, given, "POST")
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 30) -> None:
     """Look until something is so; fails when it does not become so."""
-    pause = threading.Event()
-    for _ in range(int(timeout_s / 0.002)):
-        if is_so():
-            return
-        pause.wait(0.002)
-    raise AssertionError("it did not become so in time")
+    try:
+        processes.wait_until(is_so, timeout_s, "it", 0.002)
+    except TimeoutError as error:
+        raise AssertionError(str(error)) from None

@@ -10,16 +10,24 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field, field_validator
 
 from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
 from databus.client.sinks.errors import SinkError, SinkUnavailableError
-from databus.client.sinks.formats.choosing import DebeziumSettings, FormatName, chosen_format
+from databus.client.sinks.formats.choosing import (
+    DebeziumSettings,
+    FormatName,
+    chosen_format,
+    needs_registry,
+)
+from databus.client.sinks.formats.message import AvroMessage, Message as FormMessage
+from databus.client.sinks.ready.kafka_registry import RegistrySettings, SchemaRegistry
 from databus.client.sinks.ready.templates import Template
 from databus.conf.extras import how_to_install
 from databus.conf.model import Settings
@@ -39,6 +47,12 @@ log = logging.getLogger(__name__)
 _OWN = frozenset({"bootstrap.servers", "transactional.id", "enable.idempotence", "sasl.password"})
 _NOT_IN_A_TOPIC = re.compile(r"[^A-Za-z0-9._-]")
 _ABORT_S = 2.0
+
+
+class _Framed(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
 
 
 class KafkaSink:
@@ -61,6 +75,9 @@ class KafkaSink:
         format: FormatName = Field(default="plain", description="Format of keys and values")
         debezium: DebeziumSettings = Field(
             default_factory=DebeziumSettings, description="Settings of the format `debezium`"
+        )
+        registry: RegistrySettings | None = Field(
+            default=None, description="Where the schemas of messages in Avro are kept"
         )
         tombstones: bool = Field(
             default=True, description="A delete is followed by a message without a value"
@@ -95,6 +112,7 @@ class KafkaSink:
         """Raises SettingsError for the password file."""
         self._options = options
         self._format = chosen_format(options.format, options.debezium)
+        self._registry = _registry(options)
         self._topic = Template(options.topic)
         self._key = Template(options.key) if options.key else None
         self._client = _client(options, self._failed)
@@ -158,6 +176,8 @@ class KafkaSink:
     def close(self) -> None:
         """Abort what was not committed."""
         producer, self._producer = self._producer, None
+        if self._registry is not None:
+            self._registry.close()
         if producer is None:
             return
         # If it cannot be aborted now, the next process does it.
@@ -175,13 +195,28 @@ class KafkaSink:
         if message is None:
             return
         topic = _NOT_IN_A_TOPIC.sub("_", self._topic.fill(change))
-        key = message.key
+        framed = self._framed(topic, message, change)
+        key, value = framed.key, framed.value
         if key is not None and self._key is not None:
             key = self._key.fill(change).encode()
-        headers = {**message.headers, **_headers(change)}
-        self._send(topic, key, message.value, change=change, headers=headers)
-        if change.op is ChangeOp.DELETE and self._options.tombstones and key is not None:
+        headers = {**framed.headers, **_headers(change)}
+        self._send(topic, key, value, change=change, headers=headers)
+        is_gone = change.op is ChangeOp.DELETE and value is not None
+        if is_gone and self._options.tombstones and key is not None:
             self._send(topic, key, None, change=change, headers=headers)
+
+    def _framed(self, topic: str, message: FormMessage | AvroMessage, change: Change) -> _Framed:
+        """Return the bytes of a message; the schemas of one in Avro are registered."""
+        if not isinstance(message, AvroMessage):
+            return _Framed(message.key, message.value, message.headers)
+        assert self._registry is not None
+        frame = partial(self._registry.frame, change=change)
+        key, value = message
+        return _Framed(
+            None if key is None else frame(f"{topic}-key", key),
+            None if value is None else frame(f"{topic}-value", value),
+            {},
+        )
 
     def _send(
         self,
@@ -258,6 +293,14 @@ def _client(options: KafkaSink.Options, on_error: object) -> dict[str, object]:
             raise SettingsError(f"password_file {options.password_file}: it is empty")
         found["sasl.password"] = lines[0]
     return found
+
+
+def _registry(options: KafkaSink.Options) -> SchemaRegistry | None:
+    if not needs_registry(options.format, options.debezium):
+        return None
+    if options.registry is None:
+        raise SettingsError("messages in Avro need a registry of schemas: set registry.url")
+    return SchemaRegistry(options.registry, options.timeout_s)
 
 
 def _producer_settings(

@@ -34,6 +34,10 @@ class Alerts:
         """Take note that a part works."""
         self._problems.pop(part, None)
 
+    def raised_s(self, now_s: float) -> float | None:
+        """Return for how long it has failed, if an alert tells of it and was not taken back."""
+        return None if self._told_s is None else now_s - self._since_s
+
     def due(self, now_s: float) -> Alert | None:
         """Return what is to be told now, once."""
         for_s = now_s - self._since_s

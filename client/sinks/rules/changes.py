@@ -19,6 +19,7 @@ from databus.client.events.row_condition import RowCondition
 from databus.client.puller.buffer_items import BootstrapPage
 from databus.client.sinks.contract import Change, ChangeOp, Position, Row, TransactionInfo
 from databus.client.sinks.rules.masks import Mask
+from databus.client.sinks.rules.moves import split_move
 from databus.schemas.avro_meta import column_of
 from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.columns.taken_columns import taken_schema
@@ -140,20 +141,9 @@ def _split(event: DataEvent, info: TransactionInfo) -> Iterator[Change]:
         )
         return
     before = event.before if op is ChangeOp.UPDATE else None
-    if before is not None and (old := _old_key(key, before)) is not None:
-        delete, insert = ChangeOp.DELETE, ChangeOp.INSERT
-        half = Change(delete, source, old, before, None, info, scn, at_ns, index, schema=schema)
-        yield replace(half, is_move=True)
-        yield replace(half, op=insert, key=key, before=None, after=row, is_move=True)
-        return
-    yield Change(op, source, key, before, row, info, scn, at_ns, index, schema=schema)
-
-
-def _old_key(key: Row, before: Row) -> Row | None:
-    """Return the key before an update, None if it is the same, or not known."""
-    if all(before.get(column, value) == value for column, value in key.items()):
-        return None
-    return {column: before.get(column, value) for column, value in key.items()}
+    yield from split_move(
+        Change(op, source, key, before, row, info, scn, at_ns, index, schema=schema)
+    )
 
 
 def _passed(

@@ -35,6 +35,7 @@ class CommitRing(Generic[Place]):
         self._entries: deque[_Entry[Place]] = deque()
         self._first = 0  # number of the oldest entry
         self._held = 0
+        self._places = 0
         self._passed = 0  # since a position was given
         self._newest: Place | None = None  # that may be stored, and was not given
 
@@ -42,6 +43,16 @@ class CommitRing(Generic[Place]):
     def is_empty(self) -> bool:
         """Whether everything that was begun is done."""
         return not self._entries
+
+    @property
+    def places(self) -> int:
+        """How many positions are begun and not passed."""
+        return self._places
+
+    @property
+    def oldest(self) -> Place | None:
+        """The oldest position that is begun and not passed; None if there is none."""
+        return next((one.position for one in self._entries if one.position is not None), None)
 
     @property
     def held(self) -> int:
@@ -58,6 +69,7 @@ class CommitRing(Generic[Place]):
             raise IllegalTransitionError("full", "begin")
         self._entries.append(_Entry(position, size))
         self._held += size
+        self._places += position is not None
         return self._first + len(self._entries) - 1
 
     def done(self, number: int) -> Place | None:
@@ -85,4 +97,5 @@ class CommitRing(Generic[Place]):
         self._held -= entry.size
         self._passed += 1
         if entry.position is not None:
+            self._places -= 1
             self._newest = entry.position

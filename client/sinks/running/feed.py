@@ -10,23 +10,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from databus.client.dead_letters import trace_text
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import SinkError
 from databus.client.sinks.rules.alerts import Alert, Alerts
 from databus.client.sinks.rules.failures import Then
+from databus.client.sinks.rules.rate import Rate
+from databus.client.sinks.running.dead_letters import DeadLetters
 from databus.client.sinks.running.lane import Clock, Lane, Trouble
 from databus.client.sinks.running.plan import SinkPlan
 from databus.client.sinks.running.session import Ended, Session
 from databus.client.sinks.running.stream import SinkStream
 from databus.daemon.faults import is_transient
 from databus.schemas.errors import DatabusError
-from databus.schemas.event.json import json_value
 
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.05
-_STOP_S = 20.0
+STOP_S = 20.0
 _PAUSE_S = 1.0
 _READING = "reading"  # the part of a sink that is no lane
 
@@ -58,6 +58,10 @@ class FeedStatus:
     committed_ns: int  # commit time of the newest row that is written, 0 = none
     trouble: Trouble | None
     problem: str  # of reading, or of storing positions; "" without one
+    rows_per_s: float | None = None  # written, over the last few seconds; None = not known yet
+    held_windows: int = 0  # read, and not written yet
+    held_since_ns: int = 0  # commit time of the oldest of them, 0 = not known, or none
+    alert_s: float | None = None  # an alert tells that it has failed for so long
 
 
 OnAlert = Callable[[str, Alert], None]
@@ -73,7 +77,9 @@ class Feed:
         clock: Clock = time.monotonic,
         on_alert: OnAlert | None = None,
     ) -> None:
+        """Raises CheckpointError for a file of dead letters that cannot be read."""
         self._plan, self._stream, self._clock = plan, stream, clock
+        self._dead_letters = DeadLetters(plan.dead_letters, plan.name, stream.source)
         self._on_alert = on_alert or _log_alert
         failures = plan.settings.failures
         self._alerts = Alerts(failures.alert_after_s, failures.alert_every_s)
@@ -84,6 +90,7 @@ class Feed:
         self._reading_error: Exception | None = None
         self._unstored = ""
         self._rows = self._skipped = self._letters = self._committed_ns = 0
+        self._rate = Rate(clock())
         self._go = threading.Event()
         self._go.set()
         self._again = threading.Event()  # after an error of reading
@@ -98,7 +105,7 @@ class Feed:
         self._thread.start()
         self._ticker.start()
 
-    def stop(self, timeout_s: float = _STOP_S) -> None:
+    def stop(self, timeout_s: float = STOP_S) -> None:
         """End, after a last attempt to write what is held; wait for the threads.
 
         A sink that calls it only asks for it. A sink that does not return is abandoned on its
@@ -143,17 +150,19 @@ class Feed:
         for lane in self._lanes():
             lane.retry()
 
-    def skip_row(self) -> Change | None:
+    def skip_row(self, id: str = "") -> Change | None:
         """Drop the row that fails and is shown; None: it is not known, and is looked for now.
 
-        Raises SinkError if nothing fails.
+        With the `id` of a change it drops no other. Raises SinkError if nothing fails, or another
+        row does.
         """
         with self._lock:
             troubles = list(self._troubles.values())
         session = self._session
         if not troubles or session is None:
             raise SinkError(f"{self._plan.name}: no row fails")
-        return session.lanes[troubles[0].lane].skip_row()
+        failing = (one.lane for one in troubles if one.change is not None and one.change.id == id)
+        return session.lanes[next(failing, troubles[0].lane)].skip_row(id)
 
     @property
     def state(self) -> SinkState:
@@ -187,6 +196,8 @@ class Feed:
         """How it is now."""
         session, state = self._session, self.state
         stored: Position | None = None if session is None else session.stored
+        held_windows, held_since_ns = (0, 0) if session is None else session.held_windows
+        now_s = self._clock()
         with self._lock:
             problem = "" if self._reading_error is None else str(self._reading_error)
             return FeedStatus(
@@ -201,6 +212,10 @@ class Feed:
                 self._committed_ns,
                 next(iter(self._troubles.values()), None),
                 problem or self._unstored,
+                self._rate.per_s(self._rows, now_s),
+                held_windows,
+                held_since_ns,
+                self._alerts.raised_s(now_s),
             )
 
     def _run(self) -> None:
@@ -260,7 +275,9 @@ class Feed:
     def raise_alert(self) -> None:
         """Tell of a failure that lasts, or that it is over, if that is due."""
         with self._lock:
-            alert = self._alerts.due(self._clock())
+            now_s = self._clock()
+            self._rate.sample(self._rows, now_s)
+            alert = self._alerts.due(now_s)
         if alert is not None:
             with suppress(Exception):
                 self._on_alert(self._plan.name, alert)
@@ -278,6 +295,10 @@ class Feed:
     def wait_while_held(self) -> None:
         """Return when it is not paused."""
         self._go.wait()
+
+    def coming(self, changes: Sequence[Change]) -> None:
+        """Note what is newer than a dead letter; raise OSError."""
+        self._dead_letters.coming(changes)
 
     def wrote(self, changes: Sequence[Change]) -> None:
         """Count changes that are durable."""
@@ -303,10 +324,7 @@ class Feed:
 
     def set_aside(self, change: Change, trouble: Trouble, then: Then) -> None:
         """Skip a row, or keep it as a dead letter; raise OSError."""
-        letters = self._plan.dead_letters
-        is_kept = then is Then.DEAD_LETTER and letters is not None
-        if is_kept and letters is not None:
-            letters.append(letter_of(self._plan.name, change, trouble))
+        is_kept = then is Then.DEAD_LETTER and self._dead_letters.keep(change, trouble)
         log.warning(
             "%s: %s %s %s (%s) is %s: %s",
             self._plan.name,
@@ -333,28 +351,6 @@ def describe(trouble: Trouble) -> str:
     tries = f"{trouble.attempts} tries" if trouble.attempts > 1 else "the first try"
     what = "stopped" if trouble.is_final else "failing"
     return f"{what}: {row}: {trouble.problem} ({tries})"
-
-
-def letter_of(sink: str, change: Change, trouble: Trouble) -> dict[str, object]:
-    """Return a row that was set aside as JSON."""
-    cause = trouble.error.__cause__ if trouble.error is not None else None
-    return {
-        "at": time.time(),
-        "sink": sink,
-        "source": change.source,
-        "op": change.op.value,
-        "scn": change.scn,
-        "index": change.index,
-        "id": change.id,
-        "committedNs": change.timestamp_ns,
-        "key": json_value(dict(change.key)),
-        "row": json_value(None if change.after is None else dict(change.after)),
-        "before": json_value(None if change.before is None else dict(change.before)),
-        "statement": change.statement,
-        "error": trouble.problem,
-        "attempts": trouble.attempts,
-        "trace": "" if cause is None else trace_text(cause),
-    }
 
 
 def _log_alert(name: str, alert: Alert) -> None:

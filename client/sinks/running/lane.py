@@ -65,6 +65,9 @@ class LaneOwner(Protocol):
     def opened(self, sink: Sink) -> None:
         """Take note that the sink is open for the first time."""
 
+    def coming(self, changes: Sequence[Change]) -> None:
+        """Take note of changes that are written next; may raise."""
+
     def wrote(self, changes: Sequence[Change]) -> None:
         """Take note of changes that are durable."""
 
@@ -136,14 +139,16 @@ class Lane:
         self._failures.reset()
         self._woken.set()
 
-    def skip_row(self) -> Change | None:
-        """Drop the row that fails; None: it is not known, and is looked for.
+    def skip_row(self, id: str = "") -> Change | None:
+        """Drop the row that fails, if it has this `id`; None: it is not known, and is looked for.
 
-        Raises SinkError if nothing fails.
+        Raises SinkError if nothing fails, or another row.
         """
         shown = self._shown
         if shown is None:
             raise SinkError("no row fails")
+        if id and (shown.change is None or shown.change.id != id):
+            raise SinkError(f"{id} is not the row that fails now: look again")
         self._is_alone, self._to_skip = True, shown.change
         self.retry()
         return shown.change
@@ -232,6 +237,7 @@ class Lane:
 
     def _write(self, changes: Sequence[Change]) -> Position | None:
         assert self._sink is not None
+        self._owner.coming(changes)
         self._sink.write(changes)
         durable = self._sink.flush()
         self._failures.reset()

@@ -15,7 +15,7 @@ from databus.client.sinks.rules.failures import FailureKind, FailureRule, Then
 from databus.client.sinks.rules.masks import keeps_keys_apart, leaves_text, make_mask
 from databus.conf.patterns import NamePatterns, is_pattern
 from databus.conf.sink_settings import FailureRuleSettings, SinkSettings, SinkTableSettings
-from databus.daemon.tokens import private_lines
+from databus.relay.sources.masks import MaskKey
 from databus.schemas.errors import SettingsError
 
 _ALL = TableRule()
@@ -63,8 +63,9 @@ def make_plan(
     settings: SinkSettings, make: Callable[[], Sink], dead_letters: Path | None = None
 ) -> SinkPlan:
     """Return the plan of a sink; raise SettingsError for conditions, masks and files."""
-    secret = _secret(settings)
-    rules = [_table_rule(table, secret) for table in settings.tables]
+    path = settings.mask_key_file
+    key = None if path is None else MaskKey.read(path)
+    rules = [_table_rule(table, key) for table in settings.tables]
 
     @lru_cache(maxsize=10_000)
     def rule_of(source: str) -> TableRule:
@@ -99,16 +100,7 @@ def _rule(given: FailureRuleSettings) -> FailureRule:
     return FailureRule(None if given.retries < 0 else given.retries, Then(given.then))
 
 
-def _secret(settings: SinkSettings) -> bytes:
-    if settings.mask_secret_file is None:
-        return b""
-    lines = private_lines("mask_secret_file", settings.mask_secret_file)
-    if not lines:
-        raise SettingsError(f"mask_secret_file {settings.mask_secret_file}: it is empty")
-    return lines[0].encode()
-
-
-def _table_rule(table: SinkTableSettings, secret: bytes) -> TableRule:
+def _table_rule(table: SinkTableSettings, key: MaskKey | None) -> TableRule:
     # Tables that a pattern matches need not all have the same columns.
     is_exact = not any(map(is_pattern, table.sources))
     named = {*table.columns, *table.without, *table.mask, *table.rename}
@@ -117,7 +109,7 @@ def _table_rule(table: SinkTableSettings, secret: bytes) -> TableRule:
         where=row_condition(table.where) if table.where else None,
         columns=frozenset(table.columns) or None,
         without=frozenset(table.without),
-        masks={column: make_mask(text, secret) for column, text in table.mask.items()},
+        masks={column: make_mask(text, key) for column, text in table.mask.items()},
         names=table.rename,
         texts=frozenset(column for column, text in table.mask.items() if leaves_text(text)),
         blurred=frozenset(

@@ -48,6 +48,7 @@ class Place:
 
     position: Position
     commit: Callable[[], None]
+    committed_ns: int  # of the window, 0 = not known
 
 
 class Watch(Protocol):
@@ -59,6 +60,9 @@ class Watch(Protocol):
 
     def wait_while_held(self) -> None:
         """Return when the sink is not paused."""
+
+    def coming(self, changes: Sequence[Change]) -> None:
+        """Take note of changes that are written next; may raise."""
 
     def wrote(self, changes: Sequence[Change]) -> None:
         """Take note of changes that are durable."""
@@ -149,6 +153,12 @@ class Session:
         """The rows that are read and not durable yet."""
         return self._ring.held
 
+    @property
+    def held_windows(self) -> tuple[int, int]:
+        """How many windows are read and not durable, and when the oldest was committed; 0 = ?."""
+        count, oldest = self._ring.oldest
+        return count, 0 if oldest is None else oldest.committed_ns
+
     def _begin(self, own: Position | None) -> None:
         begin = beginning(self._stored, own if len(self.lanes) == 1 else None)
         if begin is not None and begin != self._stored:
@@ -192,7 +202,7 @@ class Session:
         if window.statements and not settings.ddl:
             self._warn_of_unlogged_rows(window)
         position = Position(self._stream.source, read_of(window).checkpoint())
-        place = Place(position, window.committer())
+        place = Place(position, window.committer(), window.timestamp_ns)
         if len(self.lanes) == 1:
             changes = placed(changes, position)
         parts = [
@@ -260,6 +270,10 @@ class Session:
         if settings.order == "row" or settings.flush.compact:
             names = self._stream.sources
             self._unique_keys = {name: self._plan.unique_keys(sink, name) for name in names}
+
+    def coming(self, changes: Sequence[Change]) -> None:
+        """Take note of changes that are written next; may raise."""
+        self._watch.coming(changes)
 
     def wrote(self, changes: Sequence[Change]) -> None:
         """Take note of changes that are durable."""

@@ -28,6 +28,12 @@ class SharedRing(Generic[Place]):
         with self._changed:
             return self._ring.held
 
+    @property
+    def oldest(self) -> tuple[int, Place | None]:
+        """How many positions are begun and not passed, and the oldest of them."""
+        with self._changed:
+            return self._ring.places, self._ring.oldest
+
     def has_room(self, size: int) -> bool:
         """Whether `begin` would not wait now."""
         with self._changed:

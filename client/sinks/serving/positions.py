@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -63,13 +63,21 @@ class PositionFile:
     def save(self, position: StoredPosition) -> None:
         """Write the record with another position, durably; raise CheckpointError."""
         with self._lock:
-            positions = {**self._positions, (position.sink, position.source): position}
-            try:
-                make_folder(self.path.parent)
-                replace_file(self.path, _encoded(positions))
-            except OSError as error:
-                raise CheckpointError(f"{self.path} cannot be written: {error}") from error
-            self._positions = positions
+            self._write({**self._positions, (position.sink, position.source): position})
+
+    def replace(self, sinks: Collection[str], positions: Mapping[_Key, StoredPosition]) -> None:
+        """Write the record with other positions of some sinks; raise CheckpointError."""
+        with self._lock:
+            kept = {key: one for key, one in self._positions.items() if one.sink not in sinks}
+            self._write({**kept, **positions})
+
+    def _write(self, positions: Mapping[_Key, StoredPosition]) -> None:
+        try:
+            make_folder(self.path.parent)
+            replace_file(self.path, encoded(positions))
+        except OSError as error:
+            raise CheckpointError(f"{self.path} cannot be written: {error}") from error
+        self._positions = positions
 
 
 class SinkCheckpoints:
@@ -113,7 +121,7 @@ def read_positions(path: Path) -> Mapping[_Key, StoredPosition]:
     """Return the positions in a file, none if there is none; raise CheckpointError if damaged."""
     try:
         data = content_of(path)
-        return {} if data is None else _decoded(data)
+        return {} if data is None else decoded(data)
     except (OSError, ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
         raise CheckpointError(
             f"{path} cannot be read: {error}; restore it from a copy, or remove it: then every "
@@ -141,7 +149,8 @@ def hold(folder: Path) -> Callable[[], None]:
     return lambda: os.close(fd)
 
 
-def _encoded(positions: Mapping[_Key, StoredPosition]) -> bytes:
+def encoded(positions: Mapping[_Key, StoredPosition]) -> bytes:
+    """Return the content of the file."""
     kept: dict[str, dict[str, Any]] = {}
     for (sink, source), one in sorted(positions.items()):
         checkpoint = json.loads(one.checkpoint.to_json())
@@ -153,7 +162,8 @@ def _encoded(positions: Mapping[_Key, StoredPosition]) -> bytes:
     return (json.dumps(values, indent=1) + "\n").encode()
 
 
-def _decoded(data: bytes) -> Mapping[_Key, StoredPosition]:
+def decoded(data: bytes) -> Mapping[_Key, StoredPosition]:
+    """Read the content of the file; raise ValueError, TypeError, KeyError and CheckpointError."""
     values = json.loads(data.decode("utf-8"))
     kept = values["positions"]
     if values["version"] != _VERSION:

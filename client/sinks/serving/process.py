@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from databus.client.sinks.errors import UnknownSinkError
 from databus.client.sinks.loading import sink_maker
-from databus.client.sinks.running.feed import OnAlert, SinkState
+from databus.client.sinks.running.feed import STOP_S, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan, make_plan
+from databus.client.sinks.serving.pauses import PauseFile
 from databus.client.sinks.serving.positions import PositionFile, hold
 from databus.client.sinks.serving.running_sink import RunningSink
 from databus.conf.sink_settings import SinksSettings
@@ -19,7 +21,6 @@ from databus.schemas.errors import SettingsError
 log = logging.getLogger(__name__)
 
 _LOOK_S = 0.1
-_OVER = frozenset({SinkState.DONE, SinkState.ENDED, SinkState.STOPPED})
 
 
 class SinkProcess:
@@ -36,22 +37,50 @@ class SinkProcess:
         self._let_go: Callable[[], None] = hold(settings.data_dir)
         try:
             self.positions = PositionFile(settings.data_dir)
-            self.sinks = [RunningSink(plan, settings, self.positions, on_alert) for plan in plans]
+            self._pauses = PauseFile(settings.data_dir)
+            self.sinks = [
+                RunningSink(
+                    *(plan, settings, self.positions, on_alert),
+                    is_paused=plan.name in self._pauses,
+                )
+                for plan in plans
+            ]
         except BaseException:
             self._let_go()
             raise
         self._asked = threading.Event()
+        self._is_closed = False
+
+    def sink(self, name: str) -> RunningSink:
+        """Return a sink; raise UnknownSinkError."""
+        for one in self.sinks:
+            if one.plan.name == name:
+                return one
+        names = ", ".join(one.plan.name for one in self.sinks)
+        raise UnknownSinkError(f"this process runs no sink {name}; it runs {names}")
+
+    def pause(self, name: str) -> None:
+        """Pause a sink, also for later processes; raise UnknownSinkError and CheckpointError."""
+        sink = self.sink(name)
+        self._pauses.set(name, is_paused=True)
+        sink.pause()
+
+    def resume(self, name: str) -> None:
+        """End a pause, also for later processes; raise UnknownSinkError and CheckpointError."""
+        sink = self.sink(name)
+        self._pauses.set(name, is_paused=False)
+        sink.resume()
 
     def run(self) -> bool:
         """Run until `end`, or until no sink goes on; return whether none was stopped by an error.
 
-        Idle sinks go on: only `until` and errors end one.
+        Idle sinks go on, and one that an error has stopped waits for `retry` or `skip`. But a sink
+        with `until` is a job, and nobody waits beside it: an error ends it.
         """
         try:
-            for sink in self.sinks:
-                sink.start()
+            self.start()
             while not self._asked.wait(_LOOK_S):
-                if all(sink.state in _OVER for sink in self.sinks):
+                if all(map(_is_over, self.sinks)):
                     break
             is_well = all(sink.state is not SinkState.STOPPED for sink in self.sinks)
             for sink in self.sinks:
@@ -59,20 +88,38 @@ class SinkProcess:
                     log.info("%s: done", sink.plan.name)
             return is_well
         finally:
-            self.stop()
+            self.close()
 
     def end(self) -> None:
         """Ask `run` to end. Thread-safe, also in a signal handler."""
         self._asked.set()
 
-    def stop(self) -> None:
-        """End all sinks at the same time, and let the positions go."""
-        threads = [threading.Thread(target=sink.stop) for sink in self.sinks]
+    def start(self) -> None:
+        """Start all sinks."""
+        for sink in self.sinks:
+            sink.start()
+
+    def close(self, timeout_s: float = STOP_S) -> None:
+        """End all sinks at the same time, and let the positions go. Idempotent.
+
+        One that has not ended after `timeout_s` is abandoned.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        threads = [threading.Thread(target=sink.stop, args=(timeout_s,)) for sink in self.sinks]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         self._let_go()
+
+
+def _is_over(sink: RunningSink) -> bool:
+    state = sink.state
+    if state is SinkState.STOPPED:
+        return sink.plan.settings.until is not None
+    return state in (SinkState.DONE, SinkState.ENDED)
 
 
 def make_plans(

@@ -9,18 +9,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from databus.client.client import DatabusClient
-from databus.client.sinks.contract import Position
+from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.errors import UnknownSinkError
 from databus.client.sinks.rules.beginnings import known_scn, with_known
-from databus.client.sinks.running.feed import Feed, FeedStatus, OnAlert, SinkState
+from databus.client.sinks.running.feed import STOP_S, Feed, FeedStatus, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan
 from databus.client.sinks.running.stream import ClientStream
 from databus.client.sinks.serving.discovery import RelayLook, chosen
+from databus.client.sinks.serving.letter_count import LetterCount
 from databus.client.sinks.serving.positions import PositionFile, SinkCheckpoints
+from databus.client.sinks.serving.reading import Reading, reading_of
+from databus.client.sinks.serving.reporting import with_sink
 from databus.client.sinks.serving.sink_settings import client_settings
 from databus.conf.sink_settings import SinksSettings
+from databus.daemon.client_report import ClientReport
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError
 
@@ -49,14 +55,19 @@ class RunningSink:
         positions: PositionFile,
         on_alert: OnAlert | None = None,
         look_every_s: float = LOOK_EVERY_S,
+        *,
+        is_paused: bool = False,
     ) -> None:
         """Raises SettingsError."""
         self.plan = plan
         self.problem = ""  # why it is not known what it reads
+        self.is_paused = is_paused
+        letters = plan.dead_letters
+        self.dead_letters = LetterCount(None if letters is None else letters.path, plan.name)
         own = client_settings(settings, plan.settings)
         self._positions = positions
         self._store = SinkCheckpoints(positions, plan.name, self._own)
-        self._client = DatabusClient(settings=own, checkpoints=self._store)
+        self._client = _SinkClient(self._told, settings=own, checkpoints=self._store)
         self._look = RelayLook(own)
         self._on_alert, self._look_every_s = on_alert, look_every_s
         self._lock = threading.Lock()
@@ -74,13 +85,13 @@ class RunningSink:
         self._look.start()
         self._watcher.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = STOP_S) -> None:
         """End, after a last attempt to write what is held."""
         self._ending.set()
         if self._watcher.is_alive():
             self._watcher.join()
         for feed in self.feeds:
-            feed.stop()
+            feed.stop(timeout_s)
         self._look.stop()
         self._client.stop()
 
@@ -97,6 +108,8 @@ class RunningSink:
         if self._is_refused:
             return SinkState.STOPPED
         if not states:
+            if self.is_paused:
+                return SinkState.PAUSED
             return SinkState.FAILING if self.problem else SinkState.STARTING
         return next(one for one in _WORST_FIRST if one in states)
 
@@ -104,6 +117,43 @@ class RunningSink:
     def status(self) -> list[FeedStatus]:
         """How each of its feeds is."""
         return [feed.status for feed in self.feeds]
+
+    def reading(self, physical: str) -> Reading:
+        """How it reads a physical source."""
+        return reading_of(self._client, physical)
+
+    def pause(self) -> None:
+        """Read and write nothing more, until `resume`."""
+        with self._lock:
+            self.is_paused = True
+            for feed in self._feeds.values():
+                feed.pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        with self._lock:
+            self.is_paused = False
+            for feed in self._feeds.values():
+                feed.resume()
+
+    def retry(self) -> None:
+        """Try again now what fails, also after the last retry."""
+        for feed in self.feeds:
+            feed.retry()
+
+    def skip_row(self, physical: str, id: str) -> Change | None:
+        """Drop the row of this `id`, which fails; as `Feed.skip_row` does it.
+
+        Raises UnknownSinkError, and SinkError if this row does not fail.
+        """
+        with self._lock:
+            feed = self._feeds.get(physical)
+        if feed is None:
+            raise UnknownSinkError(f"{self.plan.name} reads no physical source {physical}")
+        return feed.skip_row(id)
+
+    def _told(self, report: ClientReport) -> ClientReport:
+        return with_sink(report, self.state, self.status, self.problem)
 
     def _own(self, physical: str) -> Position | None:
         with self._lock:
@@ -189,7 +239,21 @@ class RunningSink:
         feed = Feed(self.plan, stream, time.monotonic, self._on_alert)
         with self._lock:
             self._streams[physical], self._feeds[physical] = stream, feed
+            if self.is_paused:
+                feed.pause()
         feed.start()
+
+
+class _SinkClient(DatabusClient):
+    """A client whose relays are told how its sink is."""
+
+    def __init__(self, told: Callable[[ClientReport], ClientReport], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._told = told
+
+    def report(self) -> ClientReport:
+        """Return the report, with the state of the sink."""
+        return self._told(super().report())
 
 
 def _is_behind(stream: ClientStream, oldest: int) -> bool:

@@ -13,7 +13,10 @@ from databus.client.sinks.running.plan import SinkPlan, make_plan
 from databus.conf.loading import build_settings
 from databus.conf.sink_settings import SinkSettings
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import CheckpointError
+from databus.schemas.table import Column, Table
+from databus.schemas.table_schema import avro_schema
 from databus.testing import change, make_window
 from databus.testing.recorder import Recorder
 
@@ -135,3 +138,15 @@ def plan_of(recorder: Recorder, **settings: Any) -> SinkPlan:
 
 def wait_for(event: threading.Event) -> None:
     assert event.wait(10), "it did not happen"
+
+
+def mysql_schema(source: str = "shop.orders", **sql_types: str) -> WriterSchema:
+    """Return the schema of a MySQL table with these columns; `id` is an INT and its key.
+
+    A type that ends with `not null` is of a column that is never NULL.
+    """
+    columns = [Column("id", "int(11)", 0, nullable=False, key_position=0)]
+    for position, (name, sql_type) in enumerate(sql_types.items(), 1):
+        kind = sql_type.removesuffix(" not null")
+        columns.append(Column(name, kind, position, nullable=kind == sql_type))
+    return WriterSchema(source, 1, 1, avro_schema(Table(source, tuple(columns))))

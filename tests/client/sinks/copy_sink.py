@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 
 from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
+from databus.client.sinks.errors import SinkRefusedError
 
 _ROWS = "CREATE TABLE IF NOT EXISTS copy (source, id, row, PRIMARY KEY (source, id))"
 
@@ -66,3 +68,12 @@ class ExactCopy(UpsertCopy):
         if change.position is not None:
             at = change.position.to_json()
             self._copy.execute("INSERT OR REPLACE INTO position VALUES (1, ?)", [at])
+
+
+class PickyCopy(UpsertCopy):
+    """Refuses rows whose `id` is in the file beside it, `PATH.refused`, as JSON."""
+
+    def _apply(self, change: Change) -> None:
+        if change.key["id"] in json.loads(Path(f"{self._path}.refused").read_text()):
+            raise SinkRefusedError("not wanted", change)
+        super()._apply(change)

@@ -129,6 +129,7 @@ class PrivateKafka:
                     continue
                 error = message.error()
                 if error is None:
+                    deadline = time.monotonic() + _READ_S
                     found.append(message)
                     ended.discard(message.partition())
                 else:

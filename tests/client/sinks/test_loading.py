@@ -38,7 +38,7 @@ def test_a_class_of_an_application_gets_its_options() -> None:
 @pytest.mark.parametrize(
     ("kind", "problem"),
     [
-        ("kafkaa", "known are files, kafka, print, sql, webhook, and module:Class"),
+        ("kafkaa", "known are .*kafka.* and module:Class"),
         ("no.such.module:Sink", "No module named 'no"),
         ("databus.testing.recorder:Nothing", "has no attribute 'Nothing'"),
         ("databus.testing.recorder:Recorder", "lacks open, write, flush, close"),
@@ -68,9 +68,8 @@ def test_another_package_publishes_a_sink_by_an_entry_point(
 
     monkeypatch.setattr(loading, "entry_points", found)
     assert isinstance(sink_maker("recorder", {"recorder": Recorder()})(), RecorderSink)
-    with pytest.raises(
-        SettingsError, match="known are files, kafka, print, recorder, sql, webhook"
-    ):
+    known = ", ".join(sorted([*(one.name for one in loading.BUILT_IN), "recorder"]))
+    with pytest.raises(SettingsError, match=f"known are {known}"):
         sink_maker("other", {})
     monkeypatch.setattr(loading, "entry_points", lambda **_keys: [entry, entry])
     with pytest.raises(SettingsError, match="several packages publish it"):

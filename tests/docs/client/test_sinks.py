@@ -58,7 +58,7 @@ def test_the_first_sinks_print_and_archive_every_change(reader: Reader) -> None:
         with reader.opened("looking") as other:
             shown = other.run(reader.localized(BLOCKS["look"].text))
     assert "valid settings for a sink" in terminal.output
-    assert "archive  files  shop.*  transaction  process " in shown
+    assert "archive  files  shop.*  running, lag " in shown
     assert "shown  shop  scn " in shown
 
 

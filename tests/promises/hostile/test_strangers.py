@@ -136,6 +136,8 @@ def test_clients_that_stop_reading_cost_a_bounded_amount_and_are_dropped(
             # Many requests on one connection: none is looked at before the last is answered.
             sock.sendall(f"{asked}\r\n".encode() * 50)
         begin = time.monotonic()
+        # Before the relay has taken them it has no connections either.
+        wait_until(lambda: stream_requests(relay) >= requests + 8, "their beginning")
         wait_until(lambda: connections(process) == 0, "their end")
         assert time.monotonic() - begin < 10 * IDLE_S
         # Neither their bodies are kept, nor are the requests behind the first one answered.

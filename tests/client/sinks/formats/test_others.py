@@ -16,9 +16,10 @@ from databus.client.sinks.formats.canal import canal_message
 from databus.client.sinks.formats.choosing import DebeziumSettings, chosen_format
 from databus.client.sinks.formats.cloud_events import cloud_event
 from databus.client.sinks.formats.maxwell import maxwell_message
+from databus.client.sinks.formats.message import AvroMessage, Message
 from databus.client.sinks.formats.plain import plain_json
 from databus.schemas.checkpoint import Checkpoint
-from tests.client.sinks.changes import made
+from tests.client.sinks.changes import made, mysql_schema
 
 AT_NS = 1_477_053_217_523_000_000
 POSITION = Position("shop", Checkpoint.at(23396))
@@ -178,10 +179,12 @@ def test_a_cloud_event_has_what_version_1_requires() -> None:
 
 
 def test_each_format_is_chosen_by_its_name() -> None:
-    one = change("insert", None, ROW)
-    messages = [
-        chosen_format(name, DebeziumSettings())(one, 5)
-        for name in ("plain", "debezium", "maxwell", "canal", "cloudevents")
-    ]
-    firsts = [next(iter(json.loads(message.value))) for message in messages if message]
+    row = {"id": 1, "v": "x"}
+    one = replace(change("insert", None, row), schema=mysql_schema("test.e", v="text"))
+    firsts = []
+    for name in ("plain", "debezium", "maxwell", "canal", "cloudevents"):
+        message = chosen_format(name, DebeziumSettings())(one, 5)
+        assert isinstance(message, Message)
+        firsts.append(next(iter(json.loads(message.value))))
     assert firsts == ["op", "before", "database", "data", "specversion"]
+    assert isinstance(chosen_format("avro", DebeziumSettings())(one, 5), AvroMessage)

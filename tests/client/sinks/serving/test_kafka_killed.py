@@ -50,6 +50,8 @@ class Copy:
         table = f"{payload['source']['db']}.{payload['source']['table']}"
         if payload["op"] in ("c", "u", "r"):
             self.rows[table, payload["after"]["id"]] = payload["after"]
+        elif payload["op"] == "t":
+            self.rows = {place: row for place, row in self.rows.items() if place[0] != table}
         elif payload["op"] == "d":
             self.rows.pop((table, payload["before"]["id"]), None)
 

@@ -108,8 +108,11 @@ def archived(folder: Path) -> tuple[dict[tuple[str, int], dict[str, Any]], list[
             lines = (folder / file["path"]).read_text().splitlines()
             changes += [json.loads(line) for line in lines]
     for one in sorted(changes, key=lambda one: (one["scn"], one["index"], one["op"] != "delete")):
-        place = (one["source"], one["key"]["id"])
         ids.append(f"{one['scn']}:{one['index']}:{one['op']}")
+        if one["op"] == "truncate":
+            found = {place: row for place, row in found.items() if place[0] != one["source"]}
+            continue
+        place = (one["source"], one["key"]["id"])
         if one["after"] is None:
             found.pop(place, None)
         else:

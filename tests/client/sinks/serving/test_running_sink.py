@@ -191,8 +191,8 @@ def test_a_target_with_one_position_takes_one_physical_source_alone(
     process = SinkProcess(settings, [plan])
     with running(process):
         (sink,) = process.sinks
-        wait_until(lambda: sink.state is SinkState.STOPPED)
-        assert "2 physical sources, crm, shop" in sink.problem
+        wait_until(lambda: "2 physical sources, crm, shop" in sink.problem)
+        assert sink.state is SinkState.STOPPED
         assert sink.feeds == []
 
 
@@ -207,7 +207,7 @@ def test_with_until_the_process_ends_by_itself(relay: RelayForTests, tmp_path: P
     assert {one.scn for one in recorder.changes} == {scn}
 
 
-def test_a_process_whose_only_sink_was_stopped_by_an_error_says_so(
+def test_a_job_whose_only_sink_was_stopped_by_an_error_says_so(
     relay: RelayForTests, tmp_path: Path
 ) -> None:
     def fail(_changes: Sequence[Change]) -> None:
@@ -216,7 +216,7 @@ def test_a_process_whose_only_sink_was_stopped_by_an_error_says_so(
     relay.execute("INSERT INTO orders VALUES (1, 'tea')")
     failures = {"other": {"retries": 0}}
     recorder = Recorder(fails=fail)
-    process = process_of(tmp_path, relay.url, {"a": recorder}, failures=failures)
+    process = process_of(tmp_path, relay.url, {"a": recorder}, failures=failures, until=1 << 50)
     with running(process) as ended:
         wait_until(lambda: ended == [False])
 
@@ -225,7 +225,7 @@ def test_two_processes_do_not_share_positions(relay: RelayForTests, tmp_path: Pa
     first = process_of(tmp_path, relay.url, {"a": Recorder()})
     with pytest.raises(CheckpointError, match="in use by process"):
         process_of(tmp_path, relay.url, {"a": Recorder()})
-    first.stop()
+    first.close()
 
 
 # In an application
@@ -335,7 +335,8 @@ def test_a_run_that_an_error_stops_exits_with_1_and_says_why(
     relay.execute("INSERT INTO orders VALUES (1, 'tea')")
     (tmp_path / "sink.toml").write_text(
         f'data_dir = "state"\nrelays = ["{relay.url}"]\n[[sinks]]\nname = "a"\nkind = "print"\n'
-        'sources = ["shop.orders"]\ntables = [{ sources = ["*"], where = "no_column = 1" }]\n'
+        'until = 1125899906842624\nsources = ["shop.orders"]\n'
+        'tables = [{ sources = ["*"], where = "no_column = 1" }]\n'
     )
     ended = subprocess.run(
         python_module("databus.cli.main", "sink", "run", "-c", tmp_path / "sink.toml"),

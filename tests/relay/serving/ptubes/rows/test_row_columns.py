@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -66,20 +67,25 @@ TEXT = avro_schema(TABLE)
 ROWS = st.fixed_dictionaries(
     {name: st.none() | VALUES[sql_type] for name, sql_type in NAMES.items()}
 )
-WRITERS: dict[tzinfo | None, RowColumns] = {zone: RowColumns(TEXT, zone) for zone in ZONES}
+
+
+@cache
+def writer(zone: tzinfo | None) -> RowColumns:
+    """Return a zone's, made when a test asks: every process of a run collects all tests."""
+    return RowColumns(TEXT, zone)
 
 
 @settings(max_examples=400)
 @given(row=ROWS, zone=st.sampled_from(ZONES), tag=st.sampled_from([1, 2]))
 def test_any_row_is_written_alike(row: dict[str, Any], zone: tzinfo | None, tag: int) -> None:
-    columns = WRITERS[zone]
+    columns = writer(zone)
     data = columns.codec.encode(row)
     expected = columns.map_fields(tag, columns.codec.decode(data))
     assert columns.row_fields(tag, data, (), {}) == expected
 
 
 def test_rows_are_written_by_compiled_code_but_for_dates_beyond_the_known_ones() -> None:
-    columns = WRITERS[None]
+    columns = writer(None)
     row: dict[str, Any] = dict.fromkeys(NAMES)
     at = next(name for name, sql_type in NAMES.items() if sql_type == "date")
     for day, is_known in ((date(1902, 1, 1), True), (date(1901, 12, 31), False)):
@@ -101,7 +107,7 @@ def test_notes_on_a_row_are_pythons_to_write() -> None:
 def test_bytes_that_end_early_or_go_on_are_pythons_to_refuse(
     row: dict[str, Any], end: int, goes_on: bool
 ) -> None:
-    columns = WRITERS[UTC]
+    columns = writer(UTC)
     data = columns.codec.encode(row)
     damaged = data + b"\0" if goes_on else data[: min(end, len(data) - 1)]
     assert columns._compiled.map_fields(2, damaged) is None

@@ -1,0 +1,1 @@
+"""The sink `redis`. Imports the contract, formats, and the library `redis`."""

@@ -1,0 +1,1 @@
+"""The sink `elasticsearch`, which is `opensearch`, too. Imports the contract and HTTP."""

@@ -1,0 +1,93 @@
+"""The JSON API of a process that runs sinks: how they are, pause, resume, skip, retry."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from pydantic import Field
+
+from databus.client.sinks.errors import SinkError
+from databus.client.sinks.serving.process import SinkProcess
+from databus.client.sinks.serving.views import (
+    RowView,
+    SinksView,
+    SinkView,
+    row_view,
+    sink_view,
+    sinks_view,
+)
+from databus.daemon.access import Role
+from databus.daemon.http.openapi import ApiModel, Call, Endpoint, with_document
+from databus.schemas.errors import ControlRefusedError
+
+ROOT = "/api/v1/sinks"
+TITLE = "Databus sinks"
+DESCRIPTION = "The sinks of one process. SCNs are strings of digits. null = not known."
+_ONE = f"{ROOT}/{{name}}"
+_NO_SUCH = {404: "This process runs no such sink"}
+_REFUSED = {**_NO_SUCH, 409: "It is not possible now; the message says why"}
+
+
+class SkipBody(ApiModel):
+    """The row to drop: the one that fails, as `GET` has shown it."""
+
+    physical_source: str = Field(max_length=300)
+    id: str = Field(min_length=1, max_length=500)
+
+
+class Skipped(ApiModel):
+    """What was dropped."""
+
+    row: RowView
+
+
+def endpoints(process: SinkProcess) -> list[Endpoint]:
+    """Return the table of endpoints."""
+
+    async def show_all(_call: Call) -> SinksView:
+        return sinks_view(process)
+
+    def after(do: Callable[[str], object]) -> Callable[[Call], Awaitable[SinkView]]:
+        async def answer(call: Call) -> SinkView:
+            name = call.path["name"]
+            do(name)
+            return sink_view(process.sink(name))
+
+        return answer
+
+    async def skip(call: Call) -> Skipped:
+        return _skipped(process, call.path["name"], call.body)
+
+    acts = (
+        ("pause", "Read and write nothing more, also after a restart", process.pause),
+        ("resume", "Go on after a pause", process.resume),
+        ("retry", "Try again now, also after the last retry", lambda n: process.sink(n).retry()),
+    )
+    found = [
+        Endpoint("GET", ROOT, "All sinks of the process", SinksView, show_all),
+        Endpoint("GET", _ONE, "One sink", SinkView, after(process.sink), errors=_NO_SUCH),
+        *(
+            Endpoint(
+                *("POST", f"{_ONE}/{name}", text, SinkView, after(do)),
+                role=Role.ADMIN,
+                errors=_NO_SUCH,
+            )
+            for name, text, do in acts
+        ),
+        Endpoint(
+            *("POST", f"{_ONE}/skip", "Drop the row that fails, and no other", Skipped, skip),
+            role=Role.ADMIN,
+            body=SkipBody,
+            errors=_REFUSED,
+        ),
+    ]
+    return with_document(found, TITLE, DESCRIPTION)
+
+
+def _skipped(process: SinkProcess, name: str, body: SkipBody) -> Skipped:
+    try:
+        change = process.sink(name).skip_row(body.physical_source, body.id)
+    except SinkError as error:
+        raise ControlRefusedError(str(error)) from error
+    assert change is not None  # its id was given
+    return Skipped(row=row_view(change))

@@ -76,7 +76,9 @@ def measure(
 
 def _write_settings(stage: Stage, target: Target, order: str) -> Path:
     lanes = 1 if order == "transaction" else min(LANES, target.most_lanes)
-    options = ", ".join(f"{name} = {json.dumps(value)}" for name, value in target.options.items())
+    options = ", ".join(
+        f"{name} = {json.dumps(value)}" for name, value in target.options_of(lanes).items()
+    )
     path = stage.folder / "sink.toml"
     path.write_text(f"""
 data_dir = "state"

@@ -37,8 +37,11 @@ class Target(Protocol):
     """A target of one run. A context manager."""
 
     kind: str
-    options: dict[str, Any]
     most_lanes: int
+
+    def options_of(self, lanes: int) -> dict[str, Any]:
+        """Return the options of a sink with so many lanes."""
+        ...
 
     def held(self) -> Held:
         """Return what it has now."""
@@ -62,7 +65,11 @@ class FilesTarget:
     def __init__(self, folder: Path) -> None:
         self._disk = SmallDisk(folder / "disk", _DISK_MIB)
         self._archive = self._disk.folder / "archive"
-        self.options: dict[str, Any] = {"folder": str(self._archive)}
+        self._options: dict[str, Any] = {"folder": str(self._archive)}
+
+    def options_of(self, lanes: int) -> dict[str, Any]:  # noqa: ARG002 - it has one
+        """Return the options."""
+        return self._options
 
     def held(self) -> Held:
         """Return the rows that the entries of the manifest amount to."""
@@ -93,12 +100,16 @@ class KafkaTarget:
         self._kafka = PrivateKafka(archives)
         self._kafka.__enter__()
         self._kafka.make_topic(_TOPIC)
-        self.options: dict[str, Any] = {
+        self._options: dict[str, Any] = {
             "brokers": self._kafka.brokers,
             "id": _TOPIC,
             "topic": _TOPIC,
             "format": "debezium",
         }
+
+    def options_of(self, lanes: int) -> dict[str, Any]:  # noqa: ARG002 - it has one
+        """Return the options."""
+        return self._options
 
     def held(self) -> Held:
         """Return what a consumer of committed messages has seen."""
@@ -129,7 +140,11 @@ class RedisTarget:
     def __init__(self, folder: Path) -> None:  # noqa: ARG002 - as all targets
         self._redis = PrivateRedis()
         self._redis.__enter__()
-        self.options: dict[str, Any] = {"url": self._redis.url}
+        self._options: dict[str, Any] = {"url": self._redis.url}
+
+    def options_of(self, lanes: int) -> dict[str, Any]:  # noqa: ARG002 - it has one
+        """Return the options."""
+        return self._options
 
     def held(self) -> Held:
         """Return the strings of rows."""
@@ -167,11 +182,15 @@ class SqlTarget:
         password.touch(0o600)
         password.write_text(self._server.password)
         url = f"mysql+pymysql://{self._server.user}@127.0.0.1:{self._server.port}/{_DATABASE}"
-        self.options: dict[str, Any] = {
+        self._options: dict[str, Any] = {
             "url": url,
             "password_file": str(password),
             "table": "{table}",
         }
+
+    def options_of(self, lanes: int) -> dict[str, Any]:
+        """Return the options; with one lane its position is in the transaction."""
+        return {**self._options, "exactly_once": lanes == 1}
 
     def held(self) -> Held:
         """Return the rows of its tables."""

@@ -36,6 +36,7 @@ MODULES = (
     "chain",
     "takeover",
     "sink_torture",
+    "sink_speed",
     "canal_clients",
     "ptubes_clients",
     "canal_speed",

@@ -9,9 +9,47 @@ from databus.client.sinks.contract import Change, Row
 from databus.client.sinks.formats.message import Message
 from databus.schemas.event.json import json_value
 
+# Made once: `json.dumps` makes one for each call. What JSON has no type for is asked about, so
+# that values need not be looked at one by one.
+_encode = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=json_value
+).encode
+
 
 def plain_json(change: Change) -> dict[str, Any]:
     """Return a change as JSON: `op`, `source`, `key`, `before`, `after` and its place."""
+    found: dict[str, Any] = json_value(_plain(change))
+    return found
+
+
+def json_line(change: Change) -> str:
+    """Return a change as one line of JSON, with its end."""
+    return _text(_plain(change)) + "\n"
+
+
+def plain_message(change: Change, now_ms: int) -> Message:  # noqa: ARG001
+    """Return the message: the key as an object of JSON, the change as another one."""
+    return Message(plain_key(change), json_bytes(_plain(change)))
+
+
+def plain_key(change: Change) -> bytes | None:
+    """Return the key as an object of JSON; None for a change of a whole table."""
+    return json_bytes(_row(change.key)) if change.key else None
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return JSON without blanks, in UTF-8. Values of rows are as `json_value` has them."""
+    return _text(value).encode()
+
+
+def _text(value: Any) -> str:
+    try:
+        return _encode(value)
+    except ValueError:  # a float that is no number of JSON
+        return _encode(json_value(value))
+
+
+def _plain(change: Change) -> dict[str, Any]:
     found: dict[str, Any] = {
         "op": change.op.value,
         "source": change.source,
@@ -29,25 +67,5 @@ def plain_json(change: Change) -> dict[str, Any]:
     return found
 
 
-def json_line(change: Change) -> str:
-    """Return a change as one line of JSON, with its end."""
-    return json_bytes(plain_json(change)).decode() + "\n"
-
-
-def plain_message(change: Change, now_ms: int) -> Message:  # noqa: ARG001
-    """Return the message: the key as an object of JSON, the change as another one."""
-    return Message(plain_key(change), json_bytes(plain_json(change)))
-
-
-def plain_key(change: Change) -> bytes | None:
-    """Return the key as an object of JSON; None for a change of a whole table."""
-    return json_bytes(_row(change.key)) if change.key else None
-
-
-def json_bytes(value: Any) -> bytes:
-    """Return JSON without blanks, in UTF-8."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def _row(row: Row | None) -> Any:
-    return None if row is None else json_value(dict(row))
+    return row if row is None or isinstance(row, dict) else dict(row)

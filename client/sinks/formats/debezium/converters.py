@@ -52,12 +52,14 @@ class Form:
 
 def connect_json(value: Any) -> bytes:
     """Return JSON without blanks, in UTF-8; bytes are base64."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_base64)
-    return text.encode()
+    return _encode(value).encode()
 
 
 def _base64(value: bytes) -> str:
     return b64encode(value).decode()
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_base64).encode
 
 
 def _named(schema: Schema, value: Any) -> Any:

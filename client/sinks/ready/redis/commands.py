@@ -138,7 +138,7 @@ class Messages:
 
 def row_value(change: Change) -> bytes:
     """Return the row as an object of JSON; raise SinkRefusedError if columns are not known."""
-    return json_bytes(json_value(dict(whole_row(change))))
+    return json_bytes(dict(whole_row(change)))
 
 
 def template_value(template: Template) -> Value:

@@ -1,29 +1,24 @@
-"""What writes the same rows: the driver alone with the best statements, and the sink."""
+"""What upserts rows with the driver of a database alone, in the best statements of it.
+
+On PostgreSQL and MariaDB INSERT of 500 rows with ON CONFLICT or ON DUPLICATE KEY, on SQLite
+`executemany`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from databus.client.sinks.contract import Change
+from benchmarks.sink_speed.rows import COLUMNS, FLUSH, Row, parts
 from tests.client.sinks.ready.sql.targets import Target
 
-FLUSH, STATEMENT = 5_000, 500
-COLUMNS = {
-    "id": "bigint", "name": "varchar(40)", "price": "double", "note": "varchar(99)", "n": "int",
-}  # fmt: skip
-Row = tuple[Any, ...]
-
-
-def parts(listed: list[Any], size: int) -> Iterator[list[Any]]:
-    return (listed[start : start + size] for start in range(0, len(listed), size))
+STATEMENT = 500
 
 
 def by_hand(target: Target) -> Callable[[list[Row]], None]:
     """Return what upserts rows with the driver alone."""
+    _make_table(target)
     engine = sa.create_engine(target.url, poolclass=sa.NullPool)
     driver = engine.raw_connection()
     cursor = driver.cursor()
@@ -49,13 +44,9 @@ def by_hand(target: Target) -> Callable[[list[Row]], None]:
     return write
 
 
-def by_sink(target: Target, stack: ExitStack) -> Callable[[list[Change]], None]:
-    """Return what writes changes with the sink."""
-    sink = stack.enter_context(target.opened(table="sink"))
-
-    def write(changes: list[Change]) -> None:
-        for flush in parts(changes, FLUSH):
-            sink.write(flush)
-            sink.flush()
-
-    return write
+def _make_table(target: Target) -> None:
+    target.run("CREATE TABLE hand AS SELECT * FROM sink WHERE id < 0")
+    if target.dialect == "sqlite":
+        target.run("CREATE UNIQUE INDEX hand_key ON hand (id)")
+    else:
+        target.run("ALTER TABLE hand ADD PRIMARY KEY (id)")

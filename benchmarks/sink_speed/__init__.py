@@ -1,0 +1,1 @@
+"""How fast sinks write, beside the client library alone that writes the same: sink / alone."""

@@ -1,4 +1,4 @@
-"""Every example of docs/sinks.md, pasted and run against a relay."""
+"""Every example of the pages on sinks, pasted and run against a relay."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.docs.shop import commit, make_shop, reader_of_three_rows
 from tests.docs.terminal import Reader
 from tools.repository import ROOT
 
-PAGE = ROOT / "docs" / "sinks.md"
-BLOCKS = {block.test: block for block in blocks_of(PAGE) if block.test}
+PAGES = [ROOT / "docs" / name for name in ("sinks.md", "sink-kinds.md")]
+BLOCKS = {block.test: block for page in PAGES for block in blocks_of(page) if block.test}
 PATIENCE_S = 30.0
 
 pytest_plugins = ["tests.postgres"]

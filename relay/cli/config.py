@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pkgutil import resolve_name
 
 import click
 
@@ -14,6 +15,8 @@ from databus.relay.cli.config_checks import check_what_is_named
 from databus.schemas.errors import SettingsError
 
 KINDS = click.Choice(sorted(PAGES))
+# Looks at the options of sinks, which only they know; named, as it is a part of the client.
+_MAKE_SINKS = "databus.client.sinks.serving.process:make_plans"
 
 
 @click.group()
@@ -45,6 +48,8 @@ def check(file: Path, kind: str | None) -> None:
         _check_names(file, physical)
     try:
         check_what_is_named(settings)
+        if getattr(settings, "sinks", ()):
+            resolve_name(_MAKE_SINKS)(settings, file.absolute())
     except SettingsError as error:
         raise SettingsError(f"{file}: {error}") from error
     click.echo(f"{file}: valid settings for a {kind}")

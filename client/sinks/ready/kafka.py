@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
 from databus.client.sinks.errors import SinkError, SinkUnavailableError
@@ -77,7 +77,9 @@ class KafkaSink:
             default_factory=DebeziumSettings, description="Settings of the format `debezium`"
         )
         registry: RegistrySettings | None = Field(
-            default=None, description="Where the schemas of messages in Avro are kept"
+            default=None,
+            validate_default=True,
+            description="Where the schemas of messages in Avro are kept",
         )
         tombstones: bool = Field(
             default=True, description="A delete is followed by a message without a value"
@@ -107,6 +109,17 @@ class KafkaSink:
             if taken := sorted(_OWN & client.keys()):
                 raise ValueError(f"{taken[0]} has an option of its own")
             return client
+
+        @field_validator("registry")
+        @classmethod
+        def _is_there_for_avro(
+            cls, registry: RegistrySettings | None, info: ValidationInfo
+        ) -> RegistrySettings | None:
+            given = info.data
+            is_known = {"format", "debezium"} <= given.keys()
+            if registry is None and is_known and needs_registry(given["format"], given["debezium"]):
+                raise ValueError("messages in Avro need a registry of schemas: set its url")
+            return registry
 
     def __init__(self, options: Options) -> None:
         """Raises SettingsError for the password file."""
@@ -296,10 +309,8 @@ def _client(options: KafkaSink.Options, on_error: object) -> dict[str, object]:
 
 
 def _registry(options: KafkaSink.Options) -> SchemaRegistry | None:
-    if not needs_registry(options.format, options.debezium):
+    if options.registry is None or not needs_registry(options.format, options.debezium):
         return None
-    if options.registry is None:
-        raise SettingsError("messages in Avro need a registry of schemas: set registry.url")
     return SchemaRegistry(options.registry, options.timeout_s)
 
 

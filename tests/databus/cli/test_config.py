@@ -203,6 +203,23 @@ def test_config_check_sees_of_itself_what_a_file_is_for(kind: str) -> None:
     assert result.output.endswith(f"{kind}.toml: valid settings for a {kind}\n")
 
 
+@pytest.mark.parametrize(
+    ("sink", "problem"),
+    [
+        ('kind = "files"\noptions = { foldr = "x" }', "sink a: options of files: "),
+        ('kind = "filez"', "sink a: kind = 'filez': known are "),
+        ('kind = "kafka"\noptions = { brokers = "b:1", id = "x", format = "avro" }', "registry"),
+    ],
+)
+def test_config_check_knows_the_options_of_a_sink(tmp_path: Path, sink: str, problem: str) -> None:
+    file = tmp_path / "sink.toml"
+    head = 'data_dir = "x"\nrelays = ["http://127.0.0.1:1"]\n[[sinks]]\nname = "a"\n'
+    file.write_text(f'{head}sources = ["shop.*"]\n{sink}\n')
+    result = databus("config", "check", file)
+    assert result.exit_code == 1
+    assert problem in result.output
+
+
 def test_config_reference_of_one_kind_is_for_the_terminal() -> None:
     output = databus("config", "reference", "relay").output
     assert "data_dir  (path, required)\n    Rings, MaxSCN and schema store live here\n" in output

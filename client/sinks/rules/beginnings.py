@@ -29,7 +29,9 @@ def beginning(stored: Position | None, own: Position | None) -> Position | None:
         return own or stored
     if stored.checkpoint.extra.get(_OWN) != _digest(own):
         return own  # the target has come further, or was put back
-    goes_back = known_scn(stored.checkpoint) >= own.scn and known_scn(own.checkpoint) < own.scn
+    # The target may be on a way back itself: on this one, or on an earlier one.
+    is_other_way = stored.checkpoint.extra.get(_KNOWN) != own.checkpoint.extra.get(_KNOWN)
+    goes_back = known_scn(stored.checkpoint) >= own.scn and is_other_way
     return stored if goes_back or stored.scn >= own.scn else own
 
 

@@ -95,6 +95,14 @@ class SinkCheckpoints:
     ) -> None:
         """`own` returns the position that the target has now, if it keeps one."""
         self._file, self._sink, self._own = file, sink, own
+        self._expected: dict[str, tuple[str, ...]] = {}
+
+    def expect(self, name: str, sources: Sequence[str]) -> None:
+        """Take positions of these sources only: a reader of others has been replaced.
+
+        It ends on threads of its own, and what it stores late would undo where the next begins.
+        """
+        self._expected[name] = tuple(sources)
 
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
         """Return the stored checkpoint, or None."""
@@ -112,7 +120,9 @@ class SinkCheckpoints:
         return found.checkpoint
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
-        """Save durably; raise CheckpointError."""
+        """Save durably; raise CheckpointError. Of a reader that was replaced nothing is saved."""
+        if self._expected.get(name, tuple(sources)) != tuple(sources):
+            return
         checkpoint = with_own(checkpoint, self._own(name))
         self._file.save(StoredPosition(self._sink, name, tuple(sources), checkpoint))
 

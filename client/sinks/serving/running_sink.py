@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from databus.client.client import DatabusClient
@@ -219,21 +219,35 @@ class RunningSink:
         The sink has passed that place by now. So it goes back there, and leaves out what it has:
         the changes of the other sources up to where it was. Transactions stay whole.
         """
-        new = [name for name in names if name not in stream.sources]
-        oldest = self._look.oldest_scn(new)
         feed = self._feeds[physical]
-        if oldest is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, oldest):
+        since = self._oldest([name for name in names if name not in stream.sources])
+        first = min(since.values(), default=None)
+        if first is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, first):
             return  # later: it has not come so far yet
+        # One begin after the other: a place has all of several tables only if the newest has begun.
+        new = [name for name, scn in since.items() if scn == first]
         feed.stop()
         stored = stream.load()
         assert stored is not None
         log.info("%s: reads %s from its first change on", self.plan.name, ", ".join(new))
         # The relay finds the place: since when all of these sources are captured.
-        begin = with_known(Checkpoint.flexible(), stored.scn, stream.sources)
-        self._begin(physical, names, Position(physical, begin))
+        begin = with_known(Checkpoint.flexible(), self._written(feed, stored), stream.sources)
+        read = tuple(sorted({*stream.sources, *new}))
+        self._begin(physical, read, Position(physical, begin))
+
+    def _written(self, feed: Feed, stored: Position) -> int:
+        """Return the SCN up to which the target has everything: what is stored may be behind it."""
+        reached = feed.reached if self.plan.settings.lanes == 1 else None
+        return stored.scn if reached is None else max(stored.scn, reached.scn)
+
+    def _oldest(self, new: Sequence[str]) -> dict[str, int]:
+        """Return the SCN of the oldest window with changes of each, if a relay has it."""
+        asked = ((name, self._look.oldest_scn([name])) for name in new)
+        return {name: scn for name, scn in asked if scn is not None}
 
     def _begin(self, physical: str, names: tuple[str, ...], begin: Position | None = None) -> None:
         stream = ClientStream(self._client, self._store, physical, names, physical)
+        self._store.expect(physical, names)
         if begin is not None:
             stream.begin_at(begin)
         feed = Feed(self.plan, stream, time.monotonic, self._on_alert)

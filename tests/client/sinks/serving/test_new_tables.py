@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest
 from databus.client.sinks.serving.discovery import RelayLook
 from databus.conf.settings import ClientSettings
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.demo.processes import wait_until as wait_for
 from databus.testing.recorder import Recorder
 from tests.client.shop import wait_until
 from tests.client.sinks.serving.test_running_sink import keys, process_of, running
 from tests.mariadb_server import fresh_database
 from tests.promises.running import RunningRelay, mysql_source
 
+PATIENCE_S = 60.0
 TABLE = "CREATE TABLE {} (id INTEGER PRIMARY KEY, name VARCHAR(20))"
 Run = Callable[[str], object]
 
@@ -107,3 +110,41 @@ def test_a_table_that_appears_is_read_from_its_first_row_and_the_others_not_agai
     wanted = [("orders", key) for key in (*range(1, 6), 7)]
     wanted += [("people", key) for key in range(2, 7)] + [("pets", 1)]
     assert sorted(keys(recorder)) == [(f"{schema}.{table}", key) for table, key in wanted]
+
+
+@pytest.mark.parametrize("keeps_position", [False, True])
+def test_tables_that_appear_one_after_another_under_load_are_all_read_whole(
+    place: tuple[Run, dict[str, Any], str], tmp_path: Path, keeps_position: bool
+) -> None:
+    execute, physical, schema = place
+    recorder = Recorder(keeps_position=keeps_position)
+    tables = [f"t{number}" for number in range(6)]
+    with ExitStack() as opened:
+        relay = RunningRelay(tmp_path / "relay", physical)
+        opened.callback(relay.child.stop)
+        relay.start()
+        look = RelayLook(ClientSettings(relays=(relay.url,)))
+
+        def is_captured(table: str) -> bool:
+            return any(f"{schema}.{table}" in names for names in look.sources().values())
+
+        execute("INSERT INTO orders VALUES (0, 'tea')")
+        more = {"sources": [f"{schema}.*"]}
+        with running(process_of(tmp_path / "sinks", relay.url, {"a": recorder}, **more)):
+            wait_until(lambda: (f"{schema}.orders", 0) in keys(recorder))
+            for number in range(1, 181):
+                execute(f"UPDATE orders SET name = 'tea {number}' WHERE id = 0")
+                if number % 30 == 0:
+                    table = tables[number // 30 - 1]
+                    execute(TABLE.format(table))
+                    if physical["uri"].startswith("sqlite"):
+                        # Captured from when the relay sees it.
+                        wait_until(lambda table=table: is_captured(table))  # type: ignore[misc]
+                    execute(f"INSERT INTO {table} VALUES (1, 'a')")
+                    execute(f"INSERT INTO {table} VALUES (2, 'b')")
+                time.sleep(0.03)
+            last = [(f"{schema}.{table}", key) for table in tables for key in (1, 2)]
+            wait_for(lambda: set(last) <= set(keys(recorder)), PATIENCE_S, "all rows")
+    assert [recorder.rows(f"{schema}.{table}") for table in tables] == [
+        [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}] for _ in tables
+    ]

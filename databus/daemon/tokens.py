@@ -113,6 +113,14 @@ def private_lines(key: str, path: Path) -> list[str]:
     return [text for line in lines if (text := line.partition("#")[0].strip())]
 
 
+def private_line(key: str, path: Path) -> str:
+    """Return the first of `private_lines`; raise SettingsError for a file without one, too."""
+    lines = private_lines(key, path)
+    if not lines:
+        raise SettingsError(f"{key} {path}: it is empty")
+    return lines[0]
+
+
 def _env_token(key: str, variable: str, environ: Mapping[str, str]) -> str:
     token = environ.get(variable, "").strip()
     if not token:

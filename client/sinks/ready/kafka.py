@@ -31,8 +31,7 @@ from databus.client.sinks.ready.kafka_registry import RegistrySettings, SchemaRe
 from databus.client.sinks.ready.templates import Template
 from databus.conf.extras import how_to_install
 from databus.conf.model import Settings
-from databus.daemon.tokens import private_lines
-from databus.schemas.errors import SettingsError
+from databus.daemon.tokens import private_line
 
 try:
     from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -301,10 +300,7 @@ def _client(options: KafkaSink.Options, on_error: object) -> dict[str, object]:
         "logger": log,
     }
     if options.password_file is not None:
-        lines = private_lines("password_file", options.password_file)
-        if not lines:
-            raise SettingsError(f"password_file {options.password_file}: it is empty")
-        found["sasl.password"] = lines[0]
+        found["sasl.password"] = private_line("password_file", options.password_file)
     return found
 
 

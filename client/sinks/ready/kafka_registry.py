@@ -17,7 +17,7 @@ from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.formats.message import AvroPart
 from databus.conf.model import Settings
-from databus.daemon.tokens import private_lines
+from databus.daemon.tokens import private_line
 from databus.schemas.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -85,10 +85,8 @@ class SchemaRegistry:
             return int(self._client.register_schema(subject, Schema(text, "AVRO")))
         except SchemaRegistryError as error:
             raise self._error(subject, error.http_status_code, str(error), change) from error
-        except OSError as error:
-            raise SinkUnavailableError(f"{self._settings.url}: {error}") from error
         except Exception as error:
-            if not _is_transport(error):
+            if not isinstance(error, OSError) and not _is_transport(error):
                 raise
             raise SinkUnavailableError(f"{self._settings.url}: {error}") from error
 
@@ -116,10 +114,7 @@ def _user_info(settings: RegistrySettings) -> str:
         return ""
     if settings.password_file is None:
         raise SettingsError("registry.user has no password: name a file with password_file")
-    lines = private_lines("password_file", settings.password_file)
-    if not lines:
-        raise SettingsError(f"password_file {settings.password_file}: it is empty")
-    return f"{settings.user}:{lines[0]}"
+    return f"{settings.user}:{private_line('password_file', settings.password_file)}"
 
 
 def _is_transport(error: Exception) -> bool:

@@ -30,8 +30,7 @@ from databus.conf.model import Settings
 from databus.conf.server_settings import ServerAccessSettings, check_server_urls
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.http.client import FAILURES, HttpClient, Response, printable
-from databus.daemon.tokens import private_lines
-from databus.schemas.errors import SettingsError
+from databus.daemon.tokens import private_line
 
 SIGNATURE, IDEMPOTENCY_KEY = "Databus-Signature", "Idempotency-Key"
 _MAX_ANSWER_BYTES = 1 << 20
@@ -161,9 +160,4 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def _secret(file: Path | None) -> bytes:
-    if file is None:
-        return b""
-    lines = private_lines("secret_file", file)
-    if not lines:
-        raise SettingsError(f"secret_file {file}: it is empty")
-    return lines[0].encode()
+    return b"" if file is None else private_line("secret_file", file).encode()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,9 +13,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from databus.demo.processes import free_port
+from tests.client.sinks.private_server import PrivateServer
 
 HOST = "127.0.0.1"
-_START_S = 60.0
 _READ_S = 20.0
 _SETTINGS = """\
 process.roles=broker,controller
@@ -45,30 +42,19 @@ log.cleaner.dedupe.buffer.size=4194304
 """
 
 
-class PrivateKafka:
+class PrivateKafka(PrivateServer):
     """One broker and its files; a context manager. Its data outlive a kill.
 
     The second listener asks for SASL/PLAIN: user `databus`, password `right`.
     """
 
+    TITLE, START_S = "Kafka", 60.0
+
     def __init__(self, archives: Path) -> None:
+        super().__init__()
         self._archives = archives
-        self._folder = Path(tempfile.mkdtemp(prefix="databus-kafka-"))
-        self._process: subprocess.Popen[bytes] | None = None
         self.port, self.login_port = free_port(), free_port()
         self._controller = free_port()
-
-    def __enter__(self) -> PrivateKafka:
-        try:
-            self._format()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     @property
     def brokers(self) -> str:
@@ -82,27 +68,13 @@ class PrivateKafka:
 
     def start(self) -> None:
         """Start the broker, and wait until it serves clients."""
-        command = self._java("kafka.Kafka", str(self._settings))
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        deadline = time.monotonic() + _START_S
-        while not self._serves():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                told = (self._folder / "log").read_text(errors="replace")[-2000:]
-                raise AssertionError(f"Kafka does not start: {told}")
-            time.sleep(0.1)
+        if not self._settings.exists():
+            self._format()
+        super().start()
 
-    def kill(self) -> None:
-        """Kill the broker, as a power cut would."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait(30)
-            self._process = None
-
-    def close(self) -> None:
-        """End the broker and remove its files."""
-        self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def command(self) -> Sequence[str]:
+        """Return the command of the broker."""
+        return self._java("kafka.Kafka", str(self._settings))
 
     def make_topic(self, name: str, partitions: int = 1, **config: str) -> None:
         """Make a topic; `_` stands for the dots of a setting."""
@@ -160,11 +132,11 @@ class PrivateKafka:
 
     @property
     def _settings(self) -> Path:
-        return self._folder / "server.properties"
+        return self.folder / "server.properties"
 
     def _format(self) -> None:
         text = _SETTINGS.format(
-            port=self.port, login=self.login_port, controller=self._controller, folder=self._folder
+            port=self.port, login=self.login_port, controller=self._controller, folder=self.folder
         )
         self._settings.write_text(text)
         arguments = ("format", "-t", "ZGF0YWJ1cy1mb3ItdGVzdA", "-c", str(self._settings))
@@ -176,7 +148,8 @@ class PrivateKafka:
         quick = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         return ["java", *quick, "-cp", f"{self._archives}/*", main, *arguments]
 
-    def _serves(self) -> bool:
+    def serves(self) -> bool:
+        """Whether a broker answers."""
         quiet: dict[str, Any] = {
             "bootstrap.servers": self.brokers,
             "log_level": 0,

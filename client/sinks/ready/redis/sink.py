@@ -27,7 +27,7 @@ from databus.client.sinks.ready.templates import Template
 from databus.conf.addresses import has_password
 from databus.conf.extras import how_to_install
 from databus.conf.model import Settings
-from databus.daemon.tokens import private_lines
+from databus.daemon.tokens import private_line
 from databus.schemas.errors import SettingsError
 
 try:
@@ -250,10 +250,7 @@ def _client(options: RedisSink.Options) -> Redis:
     """Return a client, which has not connected. It repeats nothing: the sink is opened again."""
     password = None
     if options.password_file is not None:
-        lines = private_lines("password_file", options.password_file)
-        if not lines:
-            raise SettingsError(f"password_file {options.password_file}: it is empty")
-        password = lines[0]
+        password = private_line("password_file", options.password_file)
     return Redis.from_url(
         options.url,
         password=password,

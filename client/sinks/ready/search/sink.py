@@ -24,7 +24,7 @@ from databus.conf.model import Settings, SizeBytes
 from databus.conf.server_settings import check_server_urls
 from databus.daemon.http.client import FAILURES, HttpClient, Response, printable
 from databus.daemon.tls import client_context
-from databus.daemon.tokens import private_lines
+from databus.daemon.tokens import private_line
 from databus.schemas.errors import SettingsError
 
 _MAX_ANSWER_BYTES = 64 << 20
@@ -180,12 +180,12 @@ class _Login:
         """Return the header of the login."""
         options = self._options
         if options.api_key_file is not None:
-            return {"Authorization": f"ApiKey {_line('api_key_file', options.api_key_file)}"}
+            return {"Authorization": f"ApiKey {private_line('api_key_file', options.api_key_file)}"}
         if not options.user:
             return {}
         if options.password_file is None:
             raise SettingsError("user: its password_file is missing")
-        password = _line("password_file", options.password_file)
+        password = private_line("password_file", options.password_file)
         return {
             "Authorization": "Basic " + b64encode(f"{options.user}:{password}".encode()).decode()
         }
@@ -193,13 +193,6 @@ class _Login:
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context."""
         return client_context(self._options.tls_ca)
-
-
-def _line(key: str, file: Path) -> str:
-    lines = private_lines(key, file)
-    if not lines:
-        raise SettingsError(f"{key} {file}: it is empty")
-    return lines[0]
 
 
 def _template(file: Path | None) -> bytes | None:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import URL, Engine, make_url
 from databus.client.sinks.ready.templates import Template
 from databus.client.sql.modes import WriteMode
 from databus.conf.model import Settings
-from databus.daemon.tokens import private_lines
+from databus.daemon.tokens import private_line
 from databus.schemas.errors import SettingsError
 
 Switch = Literal["apply", "ignore", "stop"]
@@ -152,7 +152,4 @@ class SqlOptions(Settings):
     def _with_password(self, url: URL) -> URL:
         if self.password_file is None:
             return url
-        lines = private_lines("password_file", self.password_file)
-        if not lines:
-            raise SettingsError(f"password_file {self.password_file}: it is empty")
-        return url.set(password=lines[0])
+        return url.set(password=private_line("password_file", self.password_file))

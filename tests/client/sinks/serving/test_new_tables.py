@@ -14,7 +14,6 @@ import pytest
 from databus.client.sinks.serving.discovery import RelayLook
 from databus.conf.settings import ClientSettings
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.demo.processes import wait_until as wait_for
 from databus.testing.recorder import Recorder
 from tests.client.shop import wait_until
 from tests.client.sinks.serving.test_running_sink import keys, process_of, running
@@ -144,7 +143,7 @@ def test_tables_that_appear_one_after_another_under_load_are_all_read_whole(
                     execute(f"INSERT INTO {table} VALUES (2, 'b')")
                 time.sleep(0.03)
             last = [(f"{schema}.{table}", key) for table in tables for key in (1, 2)]
-            wait_for(lambda: set(last) <= set(keys(recorder)), PATIENCE_S, "all rows")
+            wait_until(lambda: set(last) <= set(keys(recorder)), PATIENCE_S)
     assert [recorder.rows(f"{schema}.{table}") for table in tables] == [
         [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}] for _ in tables
     ]

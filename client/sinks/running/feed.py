@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
+from databus.client.dispatcher.data_window import DataWindow
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import SinkError
 from databus.client.sinks.rules.alerts import Alert, Alerts
@@ -81,6 +82,7 @@ class Feed:
         self._plan, self._stream, self._clock = plan, stream, clock
         self._dead_letters = DeadLetters(plan.dead_letters, plan.name, stream.source)
         self._on_alert = on_alert or _log_alert
+        self.on_window: Callable[[DataWindow], None] = lambda _window: None
         failures = plan.settings.failures
         self._alerts = Alerts(failures.alert_after_s, failures.alert_every_s)
         self._lock = threading.Lock()
@@ -183,6 +185,16 @@ class Feed:
         """The newest position that was written, None if nothing was."""
         session = self._session
         return None if session is None else session.lanes[0].reached
+
+    @property
+    def session(self) -> Session | None:
+        """The one that runs, or ran last."""
+        return self._session
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """The sources that it reads."""
+        return self._stream.sources
 
     @property
     def error(self) -> BaseException | None:
@@ -343,6 +355,10 @@ class Feed:
         with self._lock:
             self._skipped += not is_kept
             self._letters += is_kept
+
+    def passes(self, window: DataWindow) -> None:
+        """Tell who listens that lanes are given a window now."""
+        self.on_window(window)
 
     def cannot_store(self, problem: str) -> None:
         """Show why a position is not stored."""

@@ -250,7 +250,7 @@ class Lane:
 
     def _check(self, durable: Position | None) -> None:
         """Raise SinkError if the sink says that another position is durable than was written."""
-        reached = self._pieces[-1].position
+        reached = _reached(self._pieces)
         if None not in (durable, reached) and durable != reached:
             raise SinkError(
                 f"flush returned the position with SCN {durable and durable.scn}, and what was "
@@ -261,7 +261,7 @@ class Lane:
         """Take note that the oldest pieces are durable, or were set aside."""
         done, self._pieces = self._pieces[:count], self._pieces[count:]
         if is_written:  # else the target does not have the position
-            self.reached = done[-1].position or self.reached
+            self.reached = _reached(done) or self.reached
         self._owner.done([piece.number for piece in done])
 
     def _drop_first(self) -> None:
@@ -381,6 +381,11 @@ class Lane:
                 sink.close()
             except BaseException as error:
                 log.warning("%s: closing the sink failed: %s", self._plan.name, error)
+
+
+def _reached(pieces: Sequence[Piece]) -> Position | None:
+    """Return the newest position of pieces; rows of a reload move none."""
+    return next((one.position for one in reversed(pieces) if one.position is not None), None)
 
 
 def _without(changes: Sequence[Change], change: Change) -> list[Change]:

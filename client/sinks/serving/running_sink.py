@@ -15,9 +15,12 @@ from typing import Any
 from databus.client.client import DatabusClient
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import UnknownSinkError
+from databus.client.sinks.reloading.requests import ReloadFile
+from databus.client.sinks.reloading.sink_reloads import SinkReloads
 from databus.client.sinks.rules.beginnings import known_scn, with_known
 from databus.client.sinks.running.feed import STOP_S, Feed, FeedStatus, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan
+from databus.client.sinks.running.session import Session
 from databus.client.sinks.running.stream import ClientStream
 from databus.client.sinks.serving.discovery import RelayLook, chosen
 from databus.client.sinks.serving.letter_count import LetterCount
@@ -54,6 +57,7 @@ class RunningSink:
         plan: SinkPlan,
         settings: SinksSettings,
         positions: PositionFile,
+        reloads: ReloadFile,
         on_alert: OnAlert | None = None,
         look_every_s: float = LOOK_EVERY_S,
         *,
@@ -70,6 +74,7 @@ class RunningSink:
         self._store = SinkCheckpoints(positions, plan.name, self._own)
         self._client = _SinkClient(self._told, settings=own, checkpoints=self._store)
         self._look = RelayLook(own)
+        self.reloads = SinkReloads(plan.name, reloads, own, plan.rule_of, self._target_of)
         self._on_alert, self._look_every_s = on_alert, look_every_s
         self._lock = threading.Lock()
         self._feeds: dict[str, Feed] = {}
@@ -86,14 +91,17 @@ class RunningSink:
         self._client.start()
         self._look.start()
         self._watcher.start()
+        self.reloads.start()
 
     def stop(self, timeout_s: float = STOP_S) -> None:
         """End, after a last attempt to write what is held."""
         self._ending.set()
         if self._watcher.is_alive():
             self._watcher.join()
+        self.reloads.end()
         for feed in self.feeds:
             feed.stop(timeout_s)
+        self.reloads.join()
         self._look.stop()
         self._client.stop()
 
@@ -157,6 +165,9 @@ class RunningSink:
         if feed is None:
             raise UnknownSinkError(f"{self.plan.name} reads no physical source {physical}")
         return feed.skip_row(id)
+
+    def _target_of(self, source: str) -> Session | None:
+        return next((one.session for one in self.feeds if source in one.sources), None)
 
     def _told(self, report: ClientReport) -> ClientReport:
         return with_sink(report, self.state, self.status, self.problem)
@@ -267,6 +278,7 @@ class RunningSink:
         if begin is not None:
             stream.begin_at(begin)
         feed = Feed(self.plan, stream, time.monotonic, self._on_alert)
+        feed.on_window = self.reloads.passes
         with self._lock:
             self._streams[physical], self._feeds[physical] = stream, feed
             self._replaced = None

@@ -17,6 +17,7 @@ from pathlib import Path
 import psycopg
 
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 
 HOST = "127.0.0.1"
 START_S = 60.0
@@ -66,7 +67,7 @@ class PrivatePostgres:
         """End the server and remove its files."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)  # whoever is connected is turned away
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self) -> None:

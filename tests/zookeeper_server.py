@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 
 HOST = "127.0.0.1"
 JARS = Path("/usr/share/java")
@@ -89,7 +90,7 @@ class PrivateZookeeper:
         """Kill the server, as a power cut would."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
             self._process = None
 
     def lose_data(self) -> None:

@@ -20,6 +20,7 @@ from databus.conf.settings import HttpSettings, PairSettings
 from databus.demo.cli import exit_code
 from databus.demo.processes import child_environment, free_port, python_module, wait_until
 from databus.demo.show import BOOTSTRAP_PORT, RELAY_PORT
+from tests import PATIENCE_S
 from tests.demo.terminals import in_a_terminal
 
 LAST_LINE = r"delivered {n} of {n} changes, in order, p50 \d+\.\d ms, p99 \d+\.\d ms"
@@ -121,7 +122,7 @@ def test_what_it_says_to_type_shows_rows(demo: Demo) -> None:
     demo.start("--rate", 20)
     demo.wait_for("insert shop.customers")
     commands = re.findall(r"curl -s '(http://[^']+)'", demo.text())
-    bodies = [urllib.request.urlopen(command, timeout=20).read() for command in commands]
+    bodies = [urllib.request.urlopen(command, timeout=PATIENCE_S).read() for command in commands]
     assert len(bodies) == 2
     assert all(b'"change_no":' in body for body in bodies)
 
@@ -130,7 +131,7 @@ def test_the_page_whose_address_it_says_is_there_while_it_runs(demo: Demo) -> No
     demo.start("--rate", 20)
     demo.wait_for("insert shop.customers")
     (address,) = re.findall(r"Its page, for a browser:  (http://\S+/)\n", demo.text())
-    with urllib.request.urlopen(address, timeout=20) as page:
+    with urllib.request.urlopen(address, timeout=PATIENCE_S) as page:
         assert page.headers.get_content_type() == "text/html"
         assert b"<title>databus relay</title>" in page.read()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from databus.client.consumer import DataEvent
 from databus.client.monitoring.reporter import ReportedLag
+from tests import PATIENCE_S
 from tests.promises.bootstrapping import (
     PAGE_BYTES,
     Applying,
@@ -23,7 +24,6 @@ from tests.promises.bootstrapping import (
     write_past_the_ring,
 )
 from tests.promises.running import (
-    PATIENCE_S,
     Remembering,
     RunningRelay,
     Shop,

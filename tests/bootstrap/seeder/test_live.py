@@ -19,6 +19,7 @@ from databus.bootstrap.verify.verify import verify
 from databus.conf.settings import BootstrapSettings
 from databus.demo.processes import Child, python_module
 from databus.relay.sources.kind import open_scan
+from tests import PATIENCE_S
 from tests.bootstrap.live import (
     Connection,
     MariaDBConnection,
@@ -156,7 +157,7 @@ def test_the_rows_are_the_tables_though_a_writer_never_rests(live: Live) -> None
             during = writer.transactions
             found = verify(settings, settings.physical_sources[0], None, _ignore, Event())
         finally:
-            assert thread.stop(30)
+            assert thread.stop(PATIENCE_S)
         writer.stop()
         live.wait_for_all(store)
         assert live_rows(store, live.source) == live.table()

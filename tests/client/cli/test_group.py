@@ -25,6 +25,7 @@ from databus.client.membership import halted
 from databus.leases.places import open_leases
 from databus.servers.entry import HeldSource, ServerEntry
 from databus.servers.places import open_directory
+from tests import PATIENCE_S
 from tests.client.test_group_registration import (
     PARTITIONS,
     SOURCE,
@@ -39,8 +40,6 @@ from tests.client.test_with_relay import RunningRelay, database, insert
 from tools.repository import ROOT
 
 __all__ = ["database"]
-
-PATIENCE_S = 60.0
 
 
 class AnyPartitions(Noting):

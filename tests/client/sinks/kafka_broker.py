@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 from tests.client.sinks.private_server import PrivateServer
 
 HOST = "127.0.0.1"
@@ -81,7 +82,7 @@ class PrivateKafka(PrivateServer):
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = self.admin  # while it is waited for
         made = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
-        made[name].result(10)
+        made[name].result(PATIENCE_S)
 
     def read(
         self, topic: str, count: int = 0, partitions: int = 1, **settings: object

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from tests import PATIENCE_S
+
 _LOOK_S = 0.05
 
 
@@ -66,7 +68,7 @@ class PrivateServer(ABC):
         """Kill it, as a power cut would."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
             self._process = None
 
     def close(self) -> None:

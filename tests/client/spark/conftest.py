@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from databus.client.spark.session import STACK, job_session
 from databus.client.spark.targets.target import Target, open_target
 from databus.demo.private_mariadb import HOST
-from tests.conftest import PATIENCE_S
+from tests.conftest import END_S
 from tests.leaks import take_stock, what_is_left
 
 JAVA_OPTIONS = f"{STACK} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.durability=test"
@@ -119,6 +119,6 @@ def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if has_spark:
         now = take_stock()
         before = replace(before, threads=now.threads, descriptors=now.descriptors)
-    left = what_is_left(before, PATIENCE_S)
+    left = what_is_left(before, END_S)
     if left:
         pytest.fail("left behind: " + "; ".join(left), pytrace=False)

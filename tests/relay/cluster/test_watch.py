@@ -15,6 +15,7 @@ from databus.relay.cluster.coordinator import Coordinator
 from databus.relay.cluster.watch import ClusterWatch
 from databus.servers.entry import HeldSource, ServerEntry
 from databus.servers.places import open_directory
+from tests import PATIENCE_S
 from tests.relay.fakes import ServedRelay, wait_until
 from tests.zookeeper_server import PrivateZookeeper
 
@@ -89,7 +90,7 @@ def test_a_mistake_in_looking_is_a_problem_and_looking_goes_on(
     monkeypatch.setattr(Coordinator, "look", look)
     watch.ask()
     wait_until(lambda: len(looks) > 2)
-    watch.stop(10.0)
+    watch.stop(PATIENCE_S)
     assert "ZeroDivisionError" in watch.problem
 
 

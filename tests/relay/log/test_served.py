@@ -28,6 +28,7 @@ from databus.relay.sources.source import Transaction
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import peek
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.relay.admin.test_api import post, report
 from tests.relay.fakes import (
     ORDERS,
@@ -273,7 +274,7 @@ def test_a_disk_that_never_answers_is_said_too_and_a_pause_ends_the_wait(
     sync = os.fdatasync
 
     def hangs(descriptor: int) -> None:
-        answers.wait(30)
+        answers.wait(PATIENCE_S)
         sync(descriptor)
 
     monkeypatch.setattr(source_status, "_LONG_WAIT_S", 0.2)

@@ -30,6 +30,7 @@ from databus.demo.processes import child_environment, python_module
 from databus.schemas.errors import CheckpointError, SettingsError
 from databus.testing import RelayForTests, running_relay
 from databus.testing.recorder import Recorder
+from tests import PATIENCE_S
 from tests.client.shop import wait_until
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)"
@@ -70,7 +71,7 @@ def running(process: SinkProcess) -> Iterator[list[bool]]:
         yield ended
     finally:
         process.end()
-        thread.join(20)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 
@@ -342,7 +343,7 @@ def test_a_run_that_an_error_stops_exits_with_1_and_says_why(
         python_module("databus.cli.main", "sink", "run", "-c", tmp_path / "sink.toml"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         env=child_environment(),
     )
     assert ended.returncode == 1

@@ -28,6 +28,7 @@ from databus.demo.processes import python_module
 from databus.demo.stage import Stage
 from databus.testing import RelayForTests
 from databus.testing.recorder import Recorder
+from tests import PATIENCE_S
 from tests.api_fuzz import check_answer, fuzz
 from tests.client.shop import wait_until
 from tests.client.sinks.serving.test_running_sink import keys, process_of, relay, running
@@ -67,7 +68,7 @@ def ask(url: str, path: str, method: str, body: bytes = b"{}") -> tuple[int, byt
     data = body if method == "POST" else None
     request = urllib.request.Request(url + path, data=data, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:

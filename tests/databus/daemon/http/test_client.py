@@ -12,6 +12,7 @@ import pytest
 from zstandard import COMPRESSOBJ_FLUSH_BLOCK, ZstdCompressor
 
 from databus.daemon.http.client import FAILURES, HttpClient
+from tests import PATIENCE_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: v\r\n\r\nok"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"
@@ -52,7 +53,7 @@ def serving(*connections: Sequence[bytes]) -> Iterator[Served]:
         thread = threading.Thread(target=answer)
         thread.start()
         yield served
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
 
 def client_of(served: Served, max_bytes: int = 100, **options: Any) -> closing[HttpClient]:
@@ -195,7 +196,7 @@ def sending(*pieces: bytes) -> Iterator[tuple[HttpClient, Callable[[], None]]]:
             first = threading.Thread(target=send)
             first.start()
             yield client, send
-            first.join(10)
+            first.join(PATIENCE_S)
             for link in links:
                 link.close()
 

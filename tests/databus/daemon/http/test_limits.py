@@ -23,6 +23,7 @@ from databus.daemon.http.handlers import ApiHandler
 from databus.relay.serving.databus.measure import MeasureJob
 from databus.relay.serving.reading.stream import StreamJob
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
 from tests.databus.daemon.test_access import said, served
 from tests.databus.daemon.test_service import Daemon
 from tests.relay.fakes import ServiceThread, connect, get, insert, transaction, wait_until
@@ -62,7 +63,7 @@ def from_address(url: str, address: str) -> socket.socket:
     parts = urlsplit(url)
     assert parts.hostname
     place = (parts.hostname, parts.port or 80)
-    return socket.create_connection(place, timeout=5, source_address=(address, 0))
+    return socket.create_connection(place, timeout=PATIENCE_S, source_address=(address, 0))
 
 
 def test_one_address_has_so_many_connections_and_no_more(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def turned_away(url: str, limit: str) -> float:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    connection.settimeout(10)
+    connection.settimeout(PATIENCE_S)
     with contextlib.suppress(ConnectionResetError):
         return connection.recv(1) == b""
     return True

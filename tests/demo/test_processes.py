@@ -41,7 +41,7 @@ def child(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Child]:
 
 def wait_until_up(child: Child) -> None:
     child.start()
-    wait_until(lambda: "up" in child.log_tail(), 20, "the child")
+    wait_until(lambda: "up" in child.log_tail(), PATIENCE_S, "the child")
 
 
 @pytest.mark.parametrize("child", [SLEEP], indirect=True)
@@ -138,7 +138,7 @@ def test_a_signal_stops_a_wait_and_a_pause() -> None:
     with stopped_by_signals():
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
-            wait_until(lambda: False, 20, "a signal")
+            wait_until(lambda: False, PATIENCE_S, "a signal")
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             pause(20)

@@ -107,7 +107,9 @@ def test_a_client_goes_on_at_the_other_server_when_the_owner_is_killed_under_it(
         client.register(seen, [SOURCE])
         with client:
             with Writer(shop, ROWS, Random(1)):
-                wait_until(lambda: seen.calls[-1:] == ["stop"], "a bootstrap", client.status, 60)
+                wait_until(
+                    lambda: seen.calls[-1:] == ["stop"], "a bootstrap", client.status, PATIENCE_S
+                )
             assert killed
             pair.wait_for_takeover(other)
             pair.start(owner)

@@ -262,8 +262,8 @@ def test_a_segment_that_nobody_reads_any_more_is_deleted(tmp_path: Path) -> None
         assert peek(relay.stream().body).scn == 1  # the oldest segment is open now
         for begin in range(step, 3 * LAST, step):
             fill(relay, range(begin, begin + step))
-        wait_until(lambda: relay_log(relay).min_scn > 1, 30)
-        wait_until(lambda: relay_log(relay).share < 1.2, 30)
+        wait_until(lambda: relay_log(relay).min_scn > 1, PATIENCE_S)
+        wait_until(lambda: relay_log(relay).share < 1.2, PATIENCE_S)
     finally:
         relay.close()
 

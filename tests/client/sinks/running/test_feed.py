@@ -61,7 +61,7 @@ class Failing:
 def test_positions_move_with_each_batch_and_when_nothing_comes_for_a_while() -> None:
     recorder = Recorder()
     stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, 251)))
-    plan = plan_of(recorder, flush={"rows": 100, "seconds": 0.5})
+    plan = plan_of(recorder, flush={"rows": 100, "seconds": 3})
     with running(plan, stream):
         wait_until(lambda: stream.stored[-1:] == [250])
     assert stream.stored == [100, 200, 250]

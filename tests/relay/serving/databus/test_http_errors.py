@@ -246,7 +246,7 @@ class TestSlowClients:
 
     @pytest.fixture
     def relay(self, tmp_path: Path) -> Iterator[ServedRelay]:
-        served = ServedRelay(tmp_path, http={"port": 0, "idle_connection_s": 0.3})
+        served = ServedRelay(tmp_path, http={"port": 0, "idle_connection_s": 1.5})
         yield served
         served.close()
 

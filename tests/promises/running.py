@@ -178,6 +178,16 @@ class RunningRelay:
         wait_until(is_there, f"a problem with {text!r}", self.tell)
         return self.problem(name)
 
+    def pause(self) -> None:
+        """Pause capture of all physical sources, and wait until nothing is read any more."""
+        assert self.post("/controlSources/pause").status == 200
+
+        def rests() -> bool:
+            sources = self.get("/health").json()["physicalSources"].values()
+            return all(one["state"] == "paused" for one in sources)
+
+        wait_until(rests, "the pause", self.tell)
+
     def max_scn(self, name: str = "shop") -> int:
         """Return the newest window's SCN."""
         scn: int = self.get(f"/bufferInfo/inbound/{name}/0").json()["maxScn"]

@@ -104,7 +104,7 @@ def test_a_client_goes_from_relay_to_relay_as_they_come_and_end(
     wait_for(coordinator, first)
     consumer = Remembering()
     with following(coordinator, consumer) as client:
-        shop.insert(1, 2, 3)
+        shop.insert(1, 2, 3, each=3)
         wait_until(lambda: len(consumer.scns) == 1)
         assert server_of(client) == first.url
         second = make_relay("second")

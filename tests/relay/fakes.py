@@ -356,7 +356,7 @@ def relay_settings(folder: Path, **changes: Any) -> RelaySettings:
     return build_settings(raw | changes, RelaySettings)
 
 
-def connect(url: str, timeout_s: float = 10) -> socket.socket:
+def connect(url: str, timeout_s: float = PATIENCE_S) -> socket.socket:
     parts = urlsplit(url)
     assert parts.hostname is not None
     return socket.create_connection((parts.hostname, parts.port or 80), timeout=timeout_s)
@@ -382,7 +382,7 @@ def post(url: str, target: str, headers: dict[str, str] | None = None) -> Answer
     return get(url, target, given, "POST")
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Look until something is so; fails when it does not become so."""
     try:
         processes.wait_until(is_so, timeout_s, "it", 0.002)

@@ -23,7 +23,7 @@ from tests.bootstrap.serving import FakeWorker, pair_settings
 from tests.databus.leases.contenders import Unsteady
 from tests.promises.running import wait_until
 
-TTL_S = 0.6
+TTL_S = 2.0
 
 
 class FakeTimer:

@@ -18,10 +18,10 @@ GUARDED = """
 import sys, time
 from databus.bootstrap.ownership.kill_timer import KillTimer
 from databus.bootstrap.ownership.write_guard import WriteGuard
-guard = WriteGuard(0.5, KillTimer())
+guard = WriteGuard(2.0, KillTimer())
 guard.start()
 with guard.writing():
-    time.sleep(2)  # longer than the limit: it is alive
+    time.sleep(4)  # longer than the limit: it is alive
     if sys.argv[1] == "inside":
         print("writes", flush=True)
         sys.stdin.read()
@@ -46,7 +46,7 @@ def test_a_process_that_is_stopped_in_a_write_is_killed_and_another_one_is_not(w
                 assert process.wait(PATIENCE_S) == -signal.SIGKILL
                 return
             with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(2)
+                process.wait(4)
             process.send_signal(signal.SIGCONT)
             process.stdin.close()
             assert process.stdout.readline() == b"ended\n"

@@ -240,7 +240,7 @@ def test_processes_of_one_command_share_the_rows_and_one_that_is_killed_comes_ba
     with RunningRelay(tmp_path) as relay:
         (tmp_path / "client.toml").write_text(
             f'relays = ["{relay.url}"]\ncheckpoint_dir = "state"\ngroup = "billing"\n'
-            "partitions = 8\ngroup_ttl_s = 2.0\n"
+            "partitions = 8\ngroup_ttl_s = 5.0\n"
         )
         (tmp_path / "app.py").write_text(
             "import os\n"

@@ -25,7 +25,7 @@ from tests.mariadb_server import connect
 
 __all__ = ["database"]
 
-TTL_S = 3.0  # of the processes
+TTL_S = 5.0  # of the processes
 OUTAGE_S = 2 * TTL_S
 patiently = partial(wait_until, patience_s=PATIENCE_S)
 

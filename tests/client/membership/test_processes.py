@@ -29,7 +29,7 @@ from tests.zookeeper_server import PrivateZookeeper
 
 pytest_plugins = ["tests.record_stores"]
 
-TTL_S = 1.5
+TTL_S = 3.0
 
 
 class Group:

@@ -19,7 +19,7 @@ from tests.databus.leases.writing import LEASE, NAME, SOURCES, Positions
 
 pytest_plugins = ["tests.record_stores"]
 
-TTL_S = 1.0
+TTL_S = 3.0
 
 
 class Owner:

@@ -16,7 +16,7 @@ from databus.leases.store import LeaseStore
 from tests import PATIENCE_S
 from tests.databus.leases.contenders import Unsteady
 
-LEASE, TTL_S = "capture/shop", 1.0
+LEASE, TTL_S = "capture/shop", 3.0
 
 
 class Process:

@@ -24,7 +24,7 @@ from databus.demo.processes import Child, free_port, python_module
 from tests import PATIENCE_S
 from tests.promises.running import RunningRelay, Shop, running, to_toml, wait_until
 
-TTL_S = 1.5
+TTL_S = 3.0
 SOURCE = "shop.orders"
 RING_BYTES = 32 << 20  # a takeover must not take the producer out of the ring
 _LOCKS = Path("/proc/locks")

@@ -264,7 +264,7 @@ def test_another_log_in_the_place_of_the_captured_one_is_never_read(
     database: Database, relay: RunningRelay
 ) -> None:
     scn = begun(relay, database)
-    relay.post("/controlSources/pause")
+    relay.pause()
     database.run("DELETE FROM orders", "RESET MASTER")
     insert(database, range(ROWS + 1000))
     answer = relay.stream(Checkpoint.at(scn), wait=20_000)

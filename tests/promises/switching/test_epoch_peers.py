@@ -98,11 +98,6 @@ def is_at(relay: RunningRelay, uri: str, since_s: float) -> bool:
     return (found["uri"], found["state"]) == (uri, "running") and found["since"] > since_s
 
 
-def pause(relay: RunningRelay) -> None:
-    assert relay.post("/controlSources/pause", source="shop").status == 200
-    wait_until(lambda: view(relay)["state"] == "paused", "the pause", relay.tell)
-
-
 def resume(relay: RunningRelay) -> None:
     assert relay.post("/controlSources/unpause", source="shop").status == 200
 
@@ -256,7 +251,7 @@ def test_another_log_of_the_server_is_not_taken_for_that_of_the_peer(
         Load(pair).write(10)
         for relay in (one, two):
             wait_for_rows(relay, 10)
-            pause(relay)
+            relay.pause()
         two.child.stop()
         shutil.rmtree(two.data_dir)
         pair.hold_replica()
@@ -277,7 +272,7 @@ def test_a_client_that_moves_between_relays_loses_nothing(pair: ServerPair, tmp_
         load.write(20)
         for relay in (ahead, behind):
             wait_for_saved(relay, 20)
-        pause(behind)
+        behind.pause()
         load.write(3)
         wait_for_rows(ahead, 23)
         pair.catch_up()
@@ -323,10 +318,10 @@ def test_who_waited_for_an_epoch_is_not_sent_what_follows_a_hole(
         load.write(10)
         for relay in (early, late):
             wait_for_saved(relay, 10)
-        pause(early)
+        early.pause()
         load.write(5)
         wait_for_rows(late, 15)
-        pause(late)
+        late.pause()
         pair.catch_up()
         pair.fail_over()
         resume(early)

@@ -32,7 +32,7 @@ from tests.zookeeper_server import PrivateZookeeper
 
 pytest_plugins = ["tests.record_stores"]
 
-TTL_S = 1.5
+TTL_S = 3.0
 HELL = "../bil/ling?#%2F <script>alert(1)</script>\n'\"`\\ ✓ \u202e" + "x" * 300
 
 

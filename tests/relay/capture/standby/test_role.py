@@ -22,7 +22,7 @@ from tests.databus.leases.contenders import Unsteady
 from tests.relay.log.gtids.windows import window
 
 ONE, TWO = "mysql://databus@one", "mysql://databus@two"
-TTL_S = 2.0
+TTL_S = 4.0
 
 
 class Relay:

@@ -43,7 +43,7 @@ def test_each_window_of_an_answer_that_goes_on_can_be_decoded_when_it_has_come(
 ) -> None:
     put(relay, 1)
     notifier = relay.relay.physical_sources["shop"].notifier
-    opened = client.open("/stream", ASKED | {"wait": "2000", "follow": "true"})
+    opened = client.open("/stream", ASKED | {"wait": "6000", "follow": "true"})
     assert opened.headers["content-encoding"] == "zstd"
     body = opened.next_part()
     for scn in range(2, 9):

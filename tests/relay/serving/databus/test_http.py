@@ -310,7 +310,7 @@ def test_an_answer_that_follows_goes_on_with_what_comes_and_ends_with_wait(
 ) -> None:
     put_some(relay)
     notifier = relay.relay.physical_sources["shop"].notifier
-    with following(relay, "&size=100000&wait=2000") as read:
+    with following(relay, "&size=100000&wait=6000") as read:
         body = read(5)
         for scn in range(6, 9):
             wait_until(lambda: notifier.waiting > 0)

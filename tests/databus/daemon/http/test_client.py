@@ -59,8 +59,8 @@ def serving(*connections: Sequence[bytes]) -> Iterator[Served]:
 def client_of(served: Served, max_bytes: int = 100, **options: Any) -> closing[HttpClient]:
     client = HttpClient(
         served.url,
-        connect_timeout_s=5.0,
-        response_timeout_s=5.0,
+        connect_timeout_s=PATIENCE_S,
+        response_timeout_s=PATIENCE_S,
         max_bytes=max_bytes,
         **options,
     )
@@ -180,7 +180,10 @@ def sending(*pieces: bytes) -> Iterator[tuple[HttpClient, Callable[[], None]]]:
     """Answer a request with pieces, one a call of the function; after the last one, close."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        options: dict[str, Any] = {"connect_timeout_s": 5.0, "response_timeout_s": 5.0}
+        options: dict[str, Any] = {
+            "connect_timeout_s": PATIENCE_S,
+            "response_timeout_s": PATIENCE_S,
+        }
         left = list(pieces)
         links: list[socket.socket] = []
 

@@ -10,6 +10,7 @@ import pytest
 
 from databus.daemon.http.client import HttpClient
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 
 ASKED = {"sources": "1,2", "maxev": "2", "size": "100000", "compress": "true"}
@@ -17,7 +18,7 @@ ASKED = {"sources": "1,2", "maxev": "2", "size": "100000", "compress": "true"}
 
 @pytest.fixture
 def client(relay: ServedRelay) -> Iterator[HttpClient]:
-    options: dict[str, Any] = {"connect_timeout_s": 5.0, "response_timeout_s": 20.0}
+    options: dict[str, Any] = {"connect_timeout_s": PATIENCE_S, "response_timeout_s": PATIENCE_S}
     with closing(HttpClient(relay.url, max_bytes=1 << 20, takes_zstd=True, **options)) as client:
         yield client
 

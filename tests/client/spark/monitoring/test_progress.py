@@ -314,7 +314,7 @@ def test_a_query_is_watched_while_it_runs(
         writer = changes.writeStream.foreachBatch(lambda batch, _: print(batch.count()))
         writer = writer.queryName("watched").option("checkpointLocation", f"{tmp_path}/checkpoint")
         writer.trigger(availableNow=True).start().awaitTermination()
-        assert figures.wait_for_ends([], 10.0)
+        assert figures.wait_for_ends([], PATIENCE_S)
         with urllib.request.urlopen(
             f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S
         ) as answer:

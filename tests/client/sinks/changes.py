@@ -19,6 +19,7 @@ from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 from databus.testing import change, make_window
 from databus.testing.recorder import Recorder
+from tests import PATIENCE_S
 
 INFO = TransactionInfo(1, 1)
 
@@ -137,7 +138,7 @@ def plan_of(recorder: Recorder, **settings: Any) -> SinkPlan:
 
 
 def wait_for(event: threading.Event) -> None:
-    assert event.wait(10), "it did not happen"
+    assert event.wait(PATIENCE_S), "it did not happen"
 
 
 def mysql_schema(source: str = "shop.orders", **sql_types: str) -> WriterSchema:

@@ -87,6 +87,9 @@ class Opening:
     sink: str  # its name
     physical_source: str
     position: Position | None = None  # where databus would go on, None at the very start
+    # A person has asked for this try. A sink that stopped because another process writes as the
+    # same sink does so again when it is opened, unless this is true.
+    takes_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)

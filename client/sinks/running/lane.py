@@ -110,6 +110,7 @@ class Lane:
         self.reached: Position | None = None  # up to which this lane has made everything durable
         self._is_compact = settings.flush.compact
         self._is_alone = False  # rows are written one by one
+        self._takes_over = False  # a person has asked for the next try
         self._to_skip: Change | None = None
         self._shown: Trouble | None = None
         self._woken = threading.Event()
@@ -135,8 +136,9 @@ class Lane:
         self._given.put(None)
 
     def retry(self) -> None:
-        """Try again now, also after the last retry."""
+        """Try again now, also after the last retry, and where another process has taken over."""
         self._failures.reset()
+        self._takes_over = True
         self._woken.set()
 
     def skip_row(self, id: str = "") -> Change | None:
@@ -272,12 +274,12 @@ class Lane:
             return
         sink = self._plan.make()
         try:
-            own = sink.open(self._owner.opening())
+            own = sink.open(replace(self._owner.opening(), takes_over=self._takes_over))
         except BaseException:
             with contextlib.suppress(Exception):
                 sink.close()
             raise
-        self._sink = sink
+        self._sink, self._takes_over = sink, False
         if not self._opened.is_set():
             self._owner.opened(sink)
             self.reached = self.own = own

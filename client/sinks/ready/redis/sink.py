@@ -153,12 +153,14 @@ class RedisSink:
         self._sink = opening.sink
         self._state = f"{self._options.prefix}:{opening.sink}:{opening.physical_source}"
         has_position = "known" if opening.position is not None else ""
+        takes_over = "again" if opening.takes_over else ""
         with sink_errors(self._options.url):
             if self._client.info("server").get("redis_mode") == "cluster":
                 raise SinkError(
                     f"{self._options.url} is a Redis Cluster, which has no flush of all"
                 )
-            answer = self._take_over(keys=[self._state], args=[_PROCESS, has_position])
+            arguments = [_PROCESS, has_position, takes_over]
+            answer = self._take_over(keys=[self._state], args=arguments)
         self._check(answer)
         text = shown(answer, 1)
         self._position = self._durable = Position.from_json(text) if text else None
@@ -225,7 +227,11 @@ class RedisSink:
                 change,
             )
         if said == "replaced":
-            raise SinkError(f"{where}: another process writes it: {shown(answer, 1)}")
+            raise SinkError(
+                f"{where}: another process writes it: {shown(answer, 1)}: stop one of them, or "
+                "give one another name; `databus sink retry` has this one go on, and the other one "
+                "stops"
+            )
         if said == "behind":
             raise SinkUnavailableError(f"{where}: Redis has gone back to an earlier position")
         if said == "lost":

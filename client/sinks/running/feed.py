@@ -114,7 +114,7 @@ class Feed:
         A sink that calls it only asks for it. A sink that does not return is abandoned on its
         thread, and logged.
         """
-        if threading.current_thread().name.startswith(self._thread.name):
+        if self._is_this_thread:
             threading.Thread(target=self.stop, name="databus-stop").start()
             return
         self._is_ending = True
@@ -132,6 +132,11 @@ class Feed:
         self._ended.set()
         if self._ticker.is_alive():
             self._ticker.join()
+
+    @property
+    def _is_this_thread(self) -> bool:
+        own = (self._thread, self._ticker)
+        return threading.current_thread() in own or any(one.is_this_thread for one in self._lanes())
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is done or has ended; return whether it has."""

@@ -127,6 +127,11 @@ class Lane:
         self._opened.wait()
         return self.own
 
+    @property
+    def is_this_thread(self) -> bool:
+        """Whether the caller is its sink."""
+        return threading.current_thread() is self._thread
+
     def put(self, piece: Piece) -> None:
         """Give changes to write."""
         self._given.put(piece)

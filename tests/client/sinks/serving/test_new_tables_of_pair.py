@@ -131,7 +131,7 @@ WANTED = {table: [{"id": 1, "name": "a"}, {"id": 2, "name": "c"}] for table in T
 }
 
 
-def rows(recorder: Recorder, schema: str) -> dict[str, list[dict[str, Any]]]:
+def rows(recorder: Recorder, schema: str) -> dict[str, Any]:
     return {table: recorder.rows(f"{schema}.{table}") for table in WANTED}
 
 

@@ -27,6 +27,7 @@ from databus.client.sinks.ready.templates import Template
 from databus.conf.addresses import has_password
 from databus.conf.extras import how_to_install
 from databus.conf.model import Settings
+from databus.daemon.tls import client_context
 from databus.daemon.tokens import private_line
 from databus.schemas.errors import SettingsError
 
@@ -273,7 +274,12 @@ def _tls(options: RedisSink.Options) -> dict[str, Any]:
         return {}
     # Older libraries do not look at the server's name by themselves.
     found: dict[str, Any] = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
-    return found if options.ca_file is None else {**found, "ssl_ca_certs": str(options.ca_file)}
+    if options.ca_file is None:
+        return found
+    client_context(
+        options.ca_file, "ca_file"
+    )  # the library would take a file that is not there for a server
+    return {**found, "ssl_ca_certs": str(options.ca_file)}
 
 
 def _commands(options: RedisSink.Options, index_of: Callable[[str], str]) -> Commands:

@@ -178,6 +178,13 @@ class HasUniqueKeys(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsWaits(Protocol):
+    """A sink that waits for its target within a call, and says so: meanwhile it is failing."""
+
+    waiting: str  # why it waits now; "" = it does not
+
+
 def key_digest(key: Row) -> str:
     """Return a short text of a key."""
     text = repr(sorted(key.items()))

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.05
 STOP_S = 20.0
 _PAUSE_S = 1.0
-# The parts of a sink that are no lane: reading that an error has ended, and that gets no answers.
+# The parts of a sink that are no lane: reading that an error has ended, and what it waits for.
 _READING, _WAITING = "reading", "waiting"
 
 
@@ -277,14 +277,17 @@ class Feed:
             try:
                 if session is not None:
                     session.tick()
-                self._look_at_reading()
+                self._look_at_waits()
             except Exception:
                 log.exception("%s: a position may not be stored", self._plan.name)
             self.raise_alert()
 
-    def _look_at_reading(self) -> None:
-        """Take note of whether the servers answer; the client tries again by itself."""
-        waits = self._stream.trouble if self._go.is_set() else ReadingTrouble()
+    def _look_at_waits(self) -> None:
+        """Take note of whether target and servers answer; sink and client try again themselves."""
+        waits = ReadingTrouble()
+        if self._go.is_set():
+            told = next((lane.waiting for lane in self._lanes() if lane.waiting), "")
+            waits = ReadingTrouble(told, True) if told else self._stream.trouble
         with self._lock:
             self._waits = waits
             if waits.is_failure:

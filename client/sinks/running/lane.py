@@ -17,7 +17,7 @@ from random import Random
 from typing import Protocol
 
 from databus.client.machines.backoff import BackOff
-from databus.client.sinks.contract import Change, Opening, Position, Sink
+from databus.client.sinks.contract import Change, Opening, Position, Sink, TellsWaits
 from databus.client.sinks.errors import SinkError, SinkRefusedError
 from databus.client.sinks.rules.compaction import compacted
 from databus.client.sinks.rules.failures import Failures, Then
@@ -131,6 +131,12 @@ class Lane:
     def is_this_thread(self) -> bool:
         """Whether the caller is its sink."""
         return threading.current_thread() is self._thread
+
+    @property
+    def waiting(self) -> str:
+        """Why its sink waits within a call; "" = it does not."""
+        sink = self._sink
+        return sink.waiting if isinstance(sink, TellsWaits) else ""
 
     def put(self, piece: Piece) -> None:
         """Give changes to write."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +15,7 @@ from databus.client.sinks.running.feed import SinkState
 from databus.client.sinks.running.plan import make_plan
 from databus.client.sinks.serving.process import SinkProcess
 from databus.client.sinks.serving.service import health_of
-from databus.client.sinks.serving.views import problems_of, sinks_view
+from databus.client.sinks.serving.views import FeedView, problems_of, sinks_view
 from databus.conf.loading import build_settings
 from databus.conf.sink_settings import SinksSettings
 from databus.testing.recorder import Recorder
@@ -143,3 +144,28 @@ def test_a_relay_whose_capture_has_stopped_is_a_trouble(
         shop.insert(2)
         wait_until(lambda: relay.get("/api/v1/physicalSources/shop").json()["state"] == "paused")
         assert is_well(process)  # whoever paused the source knows that nothing comes
+
+
+def test_a_sink_that_has_all_that_there_is_has_no_lag_however_old_the_last_row_is(
+    shop: Shop, opened: ExitStack, tmp_path: Path
+) -> None:
+    relay = relay_of(opened, shop, tmp_path / "relay")
+    shop.insert(1)
+    wait_until(lambda: relay.max_scn() > 0)
+    time.sleep(2)
+    process = process_of(tmp_path / "sinks", relay.url, Recorder(), [])
+    with running(process):
+
+        def feed() -> FeedView | None:
+            feeds = sinks_view(process).sinks[0].physical_sources
+            return feeds[0] if feeds and feeds[0].rows else None
+
+        seen = []
+        end_s = time.monotonic() + 4
+        while time.monotonic() < end_s:
+            if (found := feed()) is not None:
+                seen.append((found.lag_windows, found.lag_s))
+            time.sleep(0.01)
+    assert (0, 0.0) in seen
+    assert {lag_s for windows, lag_s in seen if windows == 0} == {0.0}
+    assert {lag_s for windows, lag_s in seen if windows is None} <= {None}

@@ -108,6 +108,8 @@ class RunningSink:
     def state(self) -> SinkState:
         """Its state."""
         states = {feed.state for feed in self.feeds}
+        if SinkState.ENDED in states and not self._ending.is_set():
+            states = states - {SinkState.ENDED} | {SinkState.STARTING}  # it goes back, and on
         if self._is_refused:
             return SinkState.STOPPED
         if not states:
@@ -208,6 +210,8 @@ class RunningSink:
             read = () if stream is None else stream.sources
             if stream is None and (first := self._first(physical, names)):
                 self._begin(physical, first)
+            elif stream is not None and self._feeds[physical].state is SinkState.ENDED:
+                self._begin(physical, stream.sources)  # an error has come between end and begin
             elif more := [name for name in names if name not in read]:
                 self._extend(physical, stream, more)
             else:

@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from databus.client.sinks.contract import Position
+from databus.client.sinks.running.stream import ClientStream
+from databus.client.sinks.serving import process as process_module
 from databus.client.sinks.serving.discovery import RelayLook
 from databus.conf.settings import ClientSettings
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.schemas.errors import CheckpointError
 from databus.testing.recorder import Recorder
 from tests.client.shop import wait_until
 from tests.client.sinks.serving.test_running_sink import keys, process_of, running
@@ -147,3 +151,47 @@ def test_tables_that_appear_one_after_another_under_load_are_all_read_whole(
     assert [recorder.rows(f"{schema}.{table}") for table in tables] == [
         [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}] for _ in tables
     ]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_process_does_not_end_while_its_only_sink_goes_back_for_a_new_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    file = tmp_path / "shop.db"
+    recorder = Recorder(sleep_s=0.5)  # so its end takes a while
+    physical = {"name": "shop", "uri": f"sqlite:{file}", "sources": ["shop.*"]}
+    with ExitStack() as opened:
+        session = opened.enter_context(closing(sqlite3.connect(file, isolation_level=None)))
+        session.execute(TABLE.format("orders"))
+        relay = RunningRelay(tmp_path / "relay", physical)
+        opened.callback(relay.child.stop)
+        relay.start()
+        look = RelayLook(ClientSettings(relays=(relay.url,)))
+        process = process_of(tmp_path / "sinks", relay.url, {"a": recorder})
+        monkeypatch.setattr(process_module, "_LOOK_S", 0.001)
+        if not is_stored:
+            _fail_once(monkeypatch)
+        ended = opened.enter_context(running(process))
+        session.execute("INSERT INTO orders VALUES (1, 'tea')")
+        wait_until(lambda: ("shop.orders", 1) in keys(recorder))
+        session.execute(TABLE.format("pets"))
+        wait_until(lambda: "shop.pets" in look.sources()["shop"])
+        session.execute("INSERT INTO pets VALUES (1, 'Rex')")
+        for number in range(2, 12):
+            session.execute(f"INSERT INTO orders VALUES ({number}, 'tea')")
+            time.sleep(0.1)
+        wait_until(lambda: ("shop.pets", 1) in keys(recorder), PATIENCE_S)
+        wait_until(lambda: ("shop.orders", 11) in keys(recorder), PATIENCE_S)
+        assert ended == []
+
+
+def _fail_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first way back not be stored."""
+    store, failures = ClientStream.begin_at, [CheckpointError("the disk is full")]
+
+    def begin_at(stream: ClientStream, position: Position) -> None:
+        if failures:
+            raise failures.pop()
+        store(stream, position)
+
+    monkeypatch.setattr(ClientStream, "begin_at", begin_at)

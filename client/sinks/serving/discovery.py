@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from databus.cli.api_client import ApiClient
 from databus.client.finding import ServerFinder
@@ -77,6 +78,22 @@ class RelayLook:
                 oldest = answer.headers.get(Header.OLDEST_SCN, "")
                 if answer.status == OK or oldest.isdecimal():
                     return 0 if answer.status == OK else int(oldest)
+        return None
+
+    def place_at(self, source: str, others: Sequence[str], time_s: float) -> Checkpoint | None:
+        """Return the place of a time in what a relay holds, or the end of it that is nearer.
+
+        None if no relay says.
+        """
+        at = datetime.fromtimestamp(time_s, UTC).isoformat().replace("+00:00", "Z")
+        query = urlencode({"at": f"time:{at}", "nearest": "true", "others": ",".join(others)})
+        for url in self._relays():
+            with suppress(DatabusError, TypeError, KeyError, ValueError):
+                found = self._api(url).get_json(
+                    f"/api/v1/sources/{quote(source, safe='')}/position?{query}"
+                )
+                scn = found["scn"]
+                return Checkpoint.flexible() if scn is None else Checkpoint.at(int(scn))
         return None
 
     def has_beginning(self, physical: str, source: str, oldest: int) -> bool:

@@ -29,7 +29,7 @@ from databus.conf.named_places import Word, parse_place
 from databus.conf.sink_settings import SinksSettings
 from databus.daemon.client_report import ClientReport
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError
+from databus.schemas.errors import DatabusError, NoAnswerError
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,9 @@ class RunningSink:
         letters = plan.dead_letters
         self.dead_letters = LetterCount(None if letters is None else letters.path, plan.name)
         own = client_settings(settings, plan.settings)
-        self._wants_all = parse_place(own.start) is Word.BEGINNING
+        self._start = parse_place(own.start)
+        self._wants_all = self._start is Word.BEGINNING
+        self._waits_since_s: float | None = None  # for the first relay that answers
         self._positions = positions
         self._store = SinkCheckpoints(positions, plan.name, self._own)
         self._client = _SinkClient(self._told, settings=own, checkpoints=self._store)
@@ -177,6 +179,8 @@ class RunningSink:
                     self._take(found)
                 self._tell(conflict or "; ".join(self._lacks.values()))
             except DatabusError as error:
+                if isinstance(error, NoAnswerError) and not self._streams:
+                    self._waits_since_s = self._waits_since_s or time.time()
                 self._tell(str(error))
             except Exception as error:  # the next look may be better, and the feeds go on
                 log.exception("%s: looking for sources failed", self.plan.name)
@@ -209,7 +213,7 @@ class RunningSink:
             stream = self._streams.get(physical)
             read = () if stream is None else stream.sources
             if stream is None and (first := self._first(physical, names)):
-                self._begin(physical, first)
+                self._begin(physical, first, self._since_start(physical, first))
             elif stream is not None and self._feeds[physical].state is SinkState.ENDED:
                 self._begin(physical, stream.sources)  # an error has come between end and begin
             elif more := [name for name in names if name not in read]:
@@ -232,6 +236,17 @@ class RunningSink:
         if len(self._held(physical, others)) < len(others):
             return ()  # nothing, until it can have all
         return tuple(name for name in names if name in kept)
+
+    def _since_start(self, physical: str, names: tuple[str, ...]) -> Position | None:
+        """Return where a new sink begins at the latest that was, not is: no relay answered then."""
+        is_new = self._positions.load(self.plan.name, physical) is None
+        if self._start is not Word.LATEST or self._waits_since_s is None or not is_new:
+            return None
+        place = self._look.place_at(names[0], names[1:], self._waits_since_s)
+        if place is None:
+            raise NoAnswerError("the relays", "none says where this sink begins")
+        log.info("%s: begins where %s was when it was started", self.plan.name, physical)
+        return Position(physical, place)
 
     def _extend(self, physical: str, stream: ClientStream | None, more: Sequence[str]) -> None:
         """Read more sources, from their first change on.

@@ -17,7 +17,7 @@ from random import Random
 from typing import Protocol
 
 from databus.client.machines.backoff import BackOff
-from databus.client.sinks.contract import Change, Opening, Position, Sink
+from databus.client.sinks.contract import Change, Opening, Position, Sink, TellsWaits
 from databus.client.sinks.errors import SinkError, SinkRefusedError
 from databus.client.sinks.rules.compaction import compacted
 from databus.client.sinks.rules.failures import Failures, Then
@@ -110,6 +110,7 @@ class Lane:
         self.reached: Position | None = None  # up to which this lane has made everything durable
         self._is_compact = settings.flush.compact
         self._is_alone = False  # rows are written one by one
+        self._takes_over = False  # a person has asked for the next try
         self._to_skip: Change | None = None
         self._shown: Trouble | None = None
         self._woken = threading.Event()
@@ -126,6 +127,17 @@ class Lane:
         self._opened.wait()
         return self.own
 
+    @property
+    def is_this_thread(self) -> bool:
+        """Whether the caller is its sink."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def waiting(self) -> str:
+        """Why its sink waits within a call; "" = it does not."""
+        sink = self._sink
+        return sink.waiting if isinstance(sink, TellsWaits) else ""
+
     def put(self, piece: Piece) -> None:
         """Give changes to write."""
         self._given.put(piece)
@@ -135,8 +147,9 @@ class Lane:
         self._given.put(None)
 
     def retry(self) -> None:
-        """Try again now, also after the last retry."""
+        """Try again now, also after the last retry, and where another process has taken over."""
         self._failures.reset()
+        self._takes_over = True
         self._woken.set()
 
     def skip_row(self, id: str = "") -> Change | None:
@@ -158,10 +171,6 @@ class Lane:
         self._stopping = self._must_finish = True
         self._given.put(None)
         self._woken.set()
-
-    def runs_on(self, thread: threading.Thread) -> bool:
-        """Whether it is its thread."""
-        return thread is self._thread
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the thread; return whether it has ended."""
@@ -276,12 +285,12 @@ class Lane:
             return
         sink = self._plan.make()
         try:
-            own = sink.open(self._owner.opening())
+            own = sink.open(replace(self._owner.opening(), takes_over=self._takes_over))
         except BaseException:
             with contextlib.suppress(Exception):
                 sink.close()
             raise
-        self._sink = sink
+        self._sink, self._takes_over = sink, False
         if not self._opened.is_set():
             self._owner.opened(sink)
             self.reached = self.own = own

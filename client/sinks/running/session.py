@@ -344,7 +344,7 @@ class Session:
     def go_back(self, position: Position) -> None:
         """End, so that the next session begins where the target is."""
         log.warning(
-            "%s: the target is at SCN %d, before what it had: reading again from there",
+            "%s: the target is at SCN %d, and not where it was: reading again from there",
             self._plan.name,
             position.scn,
         )

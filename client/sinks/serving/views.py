@@ -83,7 +83,7 @@ class SinkView(ApiModel):
     order: str
     lanes: int
     dead_letters: int | None = Field(description="In its file; null if that cannot be read")
-    problem: str = Field(description="Why it is not known what it reads")
+    problem: str = Field(description="Why it does not read, or not all that it should")
     physical_sources: list[FeedView]
     reloads: list[ReloadView] = Field(description="That have not ended")
 
@@ -103,6 +103,13 @@ def sinks_view(process: SinkProcess) -> SinksView:
         version=__version__,
         sinks=[sink_view(one) for one in process.sinks],
     )
+
+
+def problems_of(sink: SinkView) -> list[str]:
+    """Return what is wrong with a sink, and with its physical sources."""
+    feeds = sink.physical_sources
+    of_feeds = (one.failure.problem if one.failure else one.problem for one in feeds)
+    return [problem for problem in (sink.problem, *of_feeds) if problem]
 
 
 def sink_view(sink: RunningSink) -> SinkView:

@@ -10,6 +10,7 @@ from typing import Any
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.sinks.contract import Change, ChangeOp, Position, TransactionInfo
 from databus.client.sinks.running.plan import SinkPlan, make_plan
+from databus.client.sinks.running.reading_trouble import ReadingTrouble
 from databus.conf.loading import build_settings
 from databus.conf.sink_settings import SinkSettings
 from databus.schemas.checkpoint import Checkpoint
@@ -67,6 +68,7 @@ class ListedStream:
         self.position: Position | None = None
         self.scn = -1
         self.begun_at: list[int] = []
+        self.trouble = ReadingTrouble()
         self._fails = 0
         self._is_open = False
 

@@ -41,6 +41,7 @@ class StoredPosition:
         self._is_mine = sa.and_(
             self._table.c.sink == self._sink, self._table.c.physical_source == self._source
         )
+        self._takes_over = opening.takes_over
         self._version: int | None = None  # None: there is no row yet
         self.position: Position | None = None
 
@@ -52,6 +53,8 @@ class StoredPosition:
         connection.rollback()
         self._version = None if found is None else found.version
         is_mine = found is not None and found.owner == self._owner
+        if self._takes_over:
+            self._versions.pop(self._source, None)
         # Also if a commit was not answered: then the version is another one, and the owner is not.
         if not is_mine and self._versions.setdefault(self._source, self._version) != self._version:
             raise self._taken()
@@ -89,5 +92,6 @@ class StoredPosition:
     def _taken(self) -> SinkError:
         return SinkError(
             f"another process writes as the sink {self._sink} over {self._source}, or its row of "
-            f"{self._table.name} was changed: stop one of them, or give one another name"
+            f"{self._table.name} was changed: stop one of them, or give one another name; "
+            "`databus sink retry` has this one go on, and the other one stops"
         )

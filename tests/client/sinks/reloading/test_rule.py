@@ -92,8 +92,8 @@ def test_the_target_ends_as_the_source_whatever_moments_pages_are_of(
         nonlocal passed
         key, value = table.log[passed]
         passed += 1
-        op = "delete" if value is None else "insert"
-        rule.passes(make_window(change(SOURCE, {"id": key}, op), scn=passed))
+        what = change(SOURCE, {"id": key}, "delete" if value is None else "insert")
+        rule.passes(make_window(what, scn=passed))
         target.pop(key, None)
         if value is not None:
             target[key] = (passed, value)

@@ -499,3 +499,17 @@ def test_an_error_that_ends_reading_stops_the_sink_until_somebody_retries() -> N
         feed.retry()
         wait_until(lambda: keys(recorder) == [1])
         assert feed.state is SinkState.RUNNING
+
+
+def test_who_stops_a_sink_waits_for_its_last_write_whatever_the_name_of_the_thread() -> None:
+    recorder = Recorder(sleep_s=0.5)
+    stream = ListedStream(*(window(scn, ("t", scn)) for scn in (1, 2, 3)))
+    feed = Feed(plan_of(recorder), stream)
+    feed.start()
+    wait_until(lambda: stream.scn >= 0)
+    stopping = threading.Thread(target=feed.stop, name="databus-sink-test-sources")
+    stopping.start()
+    stopping.join()
+    assert feed.state is SinkState.ENDED
+    written = keys(recorder)
+    assert stream.stored[-1:] == written[-1:]

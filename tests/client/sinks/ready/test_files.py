@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,10 +13,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from databus.client.sinks.contract import Change, Opening, Position
+from databus.client.sinks.contract import Opening, Position
 from databus.client.sinks.errors import SinkError, SinkRefusedError
 from databus.client.sinks.loading import sink_maker
-from databus.client.sinks.ready.files import FilesSink
 from databus.client.sinks.running.feed import Feed, SinkState
 from databus.client.sinks.running.plan import make_plan
 from databus.conf.loading import build_settings
@@ -26,29 +24,11 @@ from databus.relay.log.archive.store import ArchiveStore
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
 from tests.client.sinks.changes import ListedStream, made, window
+from tests.client.sinks.ready.files_sinks import change, closed, entries, read, sink
 
 HOUR_NS = 3600 * 10**9
 
-
-def change(scn: int, table: str = "orders", at_ns: int = 0, **values: Any) -> Change:
-    position = Position("shop", Checkpoint.at(scn))
-    one = made("insert", scn, f"shop.{table}", scn=scn, **values)
-    return replace(one, position=position, timestamp_ns=at_ns)
-
-
-def sink(folder: Path, form: str = "json") -> FilesSink:
-    return FilesSink(FilesSink.Options.model_validate({"folder": str(folder), "format": form}))
-
-
-def entries(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(one.read_text()) for one in sorted((folder / "_manifest").glob("*.json"))]
-
-
-def read(folder: Path) -> list[int]:
-    """Return the SCNs of the rows that count, in the order of the manifest."""
-    paths = [folder / file["path"] for entry in entries(folder) for file in entry["files"]]
-    lines = [line for path in paths for line in path.read_text().splitlines()]
-    return [json.loads(line)["scn"] for line in lines]
+__all__ = ["closed"]
 
 
 def test_a_flush_is_an_entry_with_files_by_source_and_hour(tmp_path: Path) -> None:
@@ -69,11 +49,12 @@ def test_a_flush_is_an_entry_with_files_by_source_and_hour(tmp_path: Path) -> No
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_flush_of_nothing_writes_nothing(tmp_path: Path) -> None:
+def test_a_flush_of_nothing_writes_no_entry(tmp_path: Path) -> None:
     files = sink(tmp_path)
     files.open(Opening("test", "shop"))
     assert files.flush() is None
-    assert list(tmp_path.iterdir()) == []
+    assert entries(tmp_path) == []
+    assert list(tmp_path.glob("source=*")) == []
 
 
 def test_the_next_run_has_the_position_of_the_newest_entry(tmp_path: Path) -> None:
@@ -121,6 +102,7 @@ def test_a_crash_between_any_two_writes_leaves_every_window_once(
     except CrashError:
         lost = True
     monkeypatch.undo()
+    files.close()
     again = sink(tmp_path)
     own = again.open(Opening("test", "shop"))
     assert own is not None

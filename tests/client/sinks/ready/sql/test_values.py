@@ -195,3 +195,32 @@ def test_a_row_without_the_columns_of_a_snapshot_is_written(target: Target) -> N
     source = Source({"id": "int", "v": "int", "w": "int"})
     write(target, [source.made("snapshot", 1, 2)])
     assert target.table("t", "id", "v", "w") == [(1, 2, None)]
+
+
+# By SQL type, as `TableChange.added` has them: a TIME is microseconds.
+DEFAULTS: dict[str, list[Any]] = {
+    **VALUES,
+    "time(6)": [-1_000_001, 45_000_000_000],
+    "float": [1.5, 0.1],
+    "varchar(99)": ["", "é", "dé\"f'", "a\\b\\", "\r\n\t", "\U0001f600", "%s %% :x ?", "--", None],
+    "bigint unsigned": [Decimal((1 << 64) - 1), None],
+    "longtext": ["", "é\n" * 99],
+    "longblob": [b"", bytes(range(256))],
+}
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_rows_at_rest_get_the_default_of_a_new_column_as_new_rows_have_it(
+    target: Target, kind: str
+) -> None:
+    table = Source({"id": "int"})
+    changes = [table.insert(0, scn=1)]
+    for at, default in enumerate(DEFAULTS[kind], 1):
+        table = table.altered(table.columns | {f"c{at}": kind}, added={f"c{at}": default})
+        is_time = kind == "time(6)" and default is not None
+        value = timedelta(microseconds=default) if is_time else default
+        changes.append(table.insert(at, *([None] * (at - 1)), value, scn=at + 1))
+    write(target, changes)
+    for at, default in enumerate(DEFAULTS[kind], 1):
+        held = [row[1] for row in target.table("t", "id", f"c{at}")]
+        assert held[:at] == [held[at]] * at, default

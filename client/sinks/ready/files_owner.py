@@ -2,8 +2,10 @@
 
 `_manifest/sink` names the sink. It is written at the first start, so a folder without it, where the
 sink has been before, is not the one that was left. A process that writes has a lock on
-`_manifest/lock` in a local folder: a second one is refused. Other file systems have no locks:
-there its name is in `_manifest/process`, the newest process wins, and the one before it stops.
+`_manifest/lock` in a local folder: a second one is refused. Of two objects of one sink in one
+process, as a query of Spark leaves one when it is started again, the newer one has the folder.
+Other file systems have no locks: there the name of the process is in `_manifest/process`, the
+newest process wins, and the one before it stops.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
@@ -24,6 +27,8 @@ from databus.relay.log.archive.store import ArchiveStore
 SINK, LOCK, PROCESS = f"{FOLDER}/sink", f"{FOLDER}/lock", f"{FOLDER}/process"
 _HOLDER = f"{socket.gethostname()[:40]}:{os.getpid()}"
 _TOKEN = f"{_HOLDER}:{uuid4().hex}"
+_held: dict[Path, FolderOwner] = {}  # by lock, in this process
+_taking = threading.Lock()
 
 
 class FolderOwner:
@@ -34,6 +39,7 @@ class FolderOwner:
         self._lock = Path(unquote(parts.path)) / LOCK if parts.scheme == "file" else None
         self._store = store
         self._fd = -1
+        self._sink = ("", "")  # its name and its physical source
 
     def take(self, opening: Opening) -> None:
         """Take the folder; raise SinkError if it is another's, or has lost its manifest."""
@@ -41,15 +47,10 @@ class FolderOwner:
             self._check_sink(opening)
             self._replace_process()
             return
-        try:
-            self._fd = open_locked(self._lock)
-        except FileHeldError as error:
-            raise SinkError(
-                f"{self._store}: process {error.content or 'unknown'} writes into this folder: "
-                "stop it, or name another folder"
-            ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, _HOLDER.encode(), 0)
+        self._sink = opening.sink, opening.physical_source
+        with _taking:
+            self._fd = self._lock_folder(self._lock)
+            _held[self._lock] = self
         self._check_sink(opening)
 
     def check(self) -> None:
@@ -59,6 +60,8 @@ class FolderOwner:
             if owner != _TOKEN:
                 raise self._replaced(owner)
             return
+        if self._fd < 0:
+            raise SinkError(f"{self._store}: a newer one of this sink writes into it")
         try:
             is_there = os.path.samestat(os.fstat(self._fd), self._lock.stat())
         except FileNotFoundError:
@@ -68,9 +71,29 @@ class FolderOwner:
 
     def release(self) -> None:
         """Let another process take the folder."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        with _taking:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+                if self._lock is not None:
+                    _held.pop(self._lock, None)
+
+    def _lock_folder(self, lock: Path) -> int:
+        """Return the descriptor of the locked file; raise SinkError if another one has it."""
+        try:
+            fd = open_locked(lock)
+        except FileHeldError as error:
+            other = _held.get(lock)
+            if other is None or other._sink != self._sink:
+                raise SinkError(
+                    f"{self._store}: process {error.content or 'unknown'} writes into this folder: "
+                    "stop it, or name another folder"
+                ) from None
+            fd, other._fd = other._fd, -1
+            return fd
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, _HOLDER.encode(), 0)
+        return fd
 
     def _check_sink(self, opening: Opening) -> None:
         names = self._store.names(FOLDER)

@@ -75,6 +75,16 @@ def test_two_sinks_of_one_process_do_not_share_a_folder(tmp_path: Path) -> None:
         opened(tmp_path, Opening("other", "shop"))
 
 
+def test_of_two_objects_of_one_sink_the_newer_one_has_the_folder(tmp_path: Path) -> None:
+    first, second = opened(tmp_path), opened(tmp_path)
+    flush(second, 1)
+    with pytest.raises(SinkError, match="a newer one of this sink writes into it"):
+        flush(first, 1)
+    first.close()
+    flush(second, 2)
+    assert read(tmp_path) == [1, 2]
+
+
 def test_a_folder_that_was_removed_stops_the_sink(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     files = opened(folder)

@@ -26,6 +26,7 @@ from databus.schemas.columns.short_floats import float_columns, shortened
 from databus.schemas.columns.taken_columns import taken_schema
 from databus.schemas.errors import SettingsError
 from databus.schemas.scn import MAX_SCN
+from databus.schemas.table_change import change_of
 
 _EMPTY: Row = {}
 
@@ -121,7 +122,10 @@ def _is_known(window: DataWindow) -> bool:
 
 @lru_cache(maxsize=4096)
 def _names(schema: WriterSchema) -> tuple[str, ...]:
-    return tuple(column_of(field) for field in json.loads(schema.text)["fields"])
+    """Return the names of the columns, and those that they had before."""
+    change = change_of(schema.text)
+    earlier = () if change is None else change.renamed.values()
+    return (*(column_of(field) for field in json.loads(schema.text)["fields"]), *earlier)
 
 
 def _statement(told: DdlEvent | StatementEvent, info: TransactionInfo) -> Change:

@@ -9,10 +9,10 @@
 
 A lane writes what it gets in order. A step that is a barrier begins when everything before it is
 durable. A truncate or a statement concerns all keys, so it is alone: before it and after it is a
-barrier. So is the first row that has a schema: the target's table is made or altered for it once,
-while nobody else writes. In `row`, an update that changes the key is a delete and an insert, in the
-lanes of two keys: the insert is behind a barrier. `writesets` is about targets with more unique
-keys.
+barrier. So is, for a sink that follows schemas, the first row that has one: the target's table is
+made or altered for it once, while nobody else writes. In `row`, an update that changes the key is a
+delete and an insert, in the lanes of two keys: the insert is behind a barrier. `writesets` is about
+targets with more unique keys.
 """
 
 from __future__ import annotations
@@ -57,8 +57,11 @@ class Scheduler:
         lanes: int,
         unique: Unique = "primary",
         unique_keys: UniqueKeys = lambda _source: (),
+        *,
+        follows_schemas: bool = False,
     ) -> None:
         """`unique_keys` returns the unique keys that the target has besides the primary key."""
+        self._follows_schemas = follows_schemas
         self.lanes = 1 if order == "transaction" else lanes
         self._order = order
         self._unique, self._unique_keys = unique, unique_keys
@@ -142,7 +145,7 @@ class Scheduler:
 
     def _is_mark(self, change: Change) -> bool:
         """Return whether a change concerns more than its row, and must be alone."""
-        return change.op in MARKS or self._has_new_schema(change)
+        return change.op in MARKS or (self._follows_schemas and self._has_new_schema(change))
 
     def _has_new_schema(self, change: Change) -> bool:
         schema, known = change.schema, self._schemas.get(change.source)

@@ -31,7 +31,6 @@ class Plan:
     """What becomes of a table."""
 
     columns: list[PlannedColumn] = field(default_factory=list)
-    left_out: set[str] = field(default_factory=set)  # columns of the source that are not written
     kept: set[str] = field(default_factory=set)  # columns that the source does not have any more
     filled: list[PlannedColumn] = field(default_factory=list)  # there already, with other values
 
@@ -111,7 +110,6 @@ class Step:
         name = column.name
         if self.ddl.add_column != "apply":
             self._allow(self.ddl.add_column, f"has the new column {name}", "add_column")
-            plan.left_out.add(name)
             return
         value = None if change is None else change.added.get(name)
         if column.kind is Kind.TIME and value is not None:

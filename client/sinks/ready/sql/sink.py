@@ -32,6 +32,7 @@ class SqlSink:
 
     keeps_position = True  # unless `exactly_once = false`
     has_position_per_source = True
+    follows_schemas = True
 
     Options = SqlOptions
 
@@ -54,7 +55,7 @@ class SqlSink:
             if self._options.exactly_once:
                 self._stored = StoredPosition(self._options, opening)
                 own = self._stored.read(connection)
-            self._tables = Tables(self._options, connection, opening.sink)
+            self._tables = Tables(self._options, connection, opening)
             self._tables.begin(is_first=own is None and opening.position is None)
             return own
 

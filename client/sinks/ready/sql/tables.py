@@ -16,6 +16,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from databus.client.sinks.contract import Opening
 from databus.client.sinks.errors import SinkError
 from databus.client.sinks.formats.source_names import split_source
 from databus.client.sinks.formats.sql_texts import time_text
@@ -73,15 +74,16 @@ class TargetTable:
 class Tables:
     """The tables of one sink, on one connection."""
 
-    def __init__(self, options: SqlOptions, connection: Connection, sink: str) -> None:
+    def __init__(self, options: SqlOptions, connection: Connection, opening: Opening) -> None:
         self._options, self._connection = options, connection
+        self._versions = opening.versions
         self._dialect = connection.dialect
         self._name = Template(options.table)
         self._shape = Shape(options.mode, options.source_column, self._dialect.name == "sqlite")
         self._schema = options.target_schema or None
         self._noted = in_schema(_TABLES, options.target_schema)
         self.filled = FilledTables(
-            sink, self._noted, self._shape, connection, is_alone=options.exactly_once
+            opening.sink, self._noted, self._shape, connection, is_alone=options.exactly_once
         )
         self._known: dict[str, TargetTable | None] = {}  # None: its rows are left out
         self._schemas: dict[str, WriterSchema] = {}
@@ -158,13 +160,17 @@ class Tables:
             # Rows that come again, or another lane was faster.
             return self._target(source, table, columns, _renamed_since(noted))
         elif noted.text != schema.text:
-            left_out = self._alter(source, noted, schema, table)
-            return self._target(source, table, columns, left_out=left_out)
-        elif self._options.ddl.add_column == "ignore":
-            held = {one.casefold() for one in held_columns(self._connection, table)}
-            left_out = {one.name for one in columns if one.name.casefold() not in held}
-            return self._target(source, table, columns, left_out=left_out)
-        return self._target(source, table, columns)
+            for version in self._until(noted, schema):
+                self._alter(source, noted, version)
+                noted = version
+        return self._target(source, table, columns, left_out=self._left_out(table, columns))
+
+    def _left_out(self, table: sa.Table, columns: Sequence[AvroColumn]) -> Collection[str]:
+        """Return the columns that are not written, because new ones are not added."""
+        if self._options.ddl.add_column != "ignore":
+            return ()
+        held = {one.casefold() for one in held_columns(self._connection, table)}
+        return {one.name for one in columns if one.name.casefold() not in held}
 
     def _target(
         self,
@@ -204,10 +210,9 @@ class Tables:
             tuple(one for one in held if one.casefold() not in written),
         )
 
-    def _alter(
-        self, source: str, noted: WriterSchema, schema: WriterSchema, new: sa.Table
-    ) -> Collection[str]:
-        """Alter the table; return the columns that are not written."""
+    def _alter(self, source: str, noted: WriterSchema, schema: WriterSchema) -> None:
+        """Alter the table from one version of the schema to the next one."""
+        new = self._definition(self._name_of(source), columns_of(schema))
         was = {one.name: one for one in columns_of(noted)}
         now = {one.name: one for one in columns_of(schema)}
         held = held_columns(self._connection, new)
@@ -226,7 +231,15 @@ class Tables:
         for column in plan.filled:
             self._fill(source, new, now[column.name], column.value)
         self._note(new.name, schema)
-        return plan.left_out
+
+    def _until(self, noted: WriterSchema, schema: WriterSchema) -> Sequence[WriterSchema]:
+        """Return the versions after the noted one, as far as they are known; the last is new."""
+        known = list(self._versions(schema.source))
+        texts = [one.text for one in known]
+        if noted.text not in texts or schema.text not in texts:
+            return [schema]
+        passed = known[texts.index(noted.text) + 1 : texts.index(schema.text)]
+        return [*passed, schema]
 
     def _fill(self, source: str, table: sa.Table, column: AvroColumn, value: object) -> None:
         """Give a column that was there the value that the source's rows have in the new one."""

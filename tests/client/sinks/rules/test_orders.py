@@ -51,9 +51,13 @@ def executed(steps: Sequence[Step], rng: random.Random) -> list[Change]:
 
 
 def ran(
-    order: Order, transactions: Sequence[Sequence[Change]], seed: int, lanes: int = 4
+    order: Order,
+    transactions: Sequence[Sequence[Change]],
+    seed: int,
+    lanes: int = 4,
+    **settings: Any,
 ) -> list[Change]:
-    scheduler = Scheduler(order, lanes)
+    scheduler = Scheduler(order, lanes, **settings)
     steps = [step for one in transactions for step in scheduler.lanes_of(one)]
     return executed(steps, random.Random(seed))
 
@@ -129,7 +133,7 @@ def test_the_first_row_with_a_newer_schema_is_alone(
                 newest[change.source] = version
                 news.append(held[at])
     sequence = [change for one in transactions for change in one]
-    written = ran(order, transactions, 7)
+    written = ran(order, transactions, 7, follows_schemas=True)
     for change in news:
         at = place(sequence, change)
         assert place(written, change) == at

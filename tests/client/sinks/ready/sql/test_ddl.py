@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError
-from tests.client.sinks.ready.sql.targets import Source, Target, write
+from tests.client.sinks.ready.sql.targets import OPENING, Source, Target, write
 
 pytest_plugins = ["tests.mariadb", "tests.mysql", "tests.postgres"]
 
@@ -187,3 +188,21 @@ def test_another_one_alters_the_table_while_the_sink_runs(target: Target) -> Non
         sink.write([T1.update(1, 12, "12", scn=12)])
         sink.flush()
     assert target.table("t") == [(1, 12, "12")]
+
+
+def test_what_versions_without_rows_did_to_rows_at_rest_is_done(target: Target) -> None:
+    second = T1.altered(T1.columns | {"c": "int", "d": "int"}, added={"c": 5, "d": 6})
+    swapped = {"id": "int", "a": "int", "z": "varchar(9)", "d": "int", "c": "int"}
+    third = second.altered(swapped, renamed={"z": "b", "d": "c", "c": "d"})
+    fourth = third.altered(swapped | {"e": "varchar(9)"}, added={"e": "é"})
+    versions = [one.schema for one in (T1, second, third, fourth)]
+    sink = target.sink()
+    sink.open(replace(OPENING, versions=lambda _source: versions))
+    sink.write([*FIRST, fourth.insert(3, 30, "z", 1, 2, "f", scn=3)])
+    sink.flush()
+    sink.close()
+    assert target.table("t", "id", "a", "z", "d", "c", "e") == [
+        (1, 10, "x", 5, 6, "é"),
+        (2, 20, "y", 5, 6, "é"),
+        (3, 30, "z", 1, 2, "f"),
+    ]

@@ -51,8 +51,9 @@ def write(sink: SqlSink, changes: Sequence[Change]) -> None:
 def test_lanes_neither_make_nor_alter_a_table_at_once(
     new_target: NewTarget, dialect: str, order: Order
 ) -> None:
-    target, scheduler = new_target(dialect), Scheduler(order, LANES)
+    target, scheduler = new_target(dialect), Scheduler(order, LANES, follows_schemas=True)
     with ExitStack() as stack:
+        assert SqlSink.follows_schemas
         sinks = [target.sink(exactly_once=False) for _ in range(LANES)]
         for sink in sinks:
             stack.callback(sink.close)

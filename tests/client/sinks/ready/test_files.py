@@ -23,7 +23,7 @@ from databus.conf.sink_settings import SinkSettings
 from databus.relay.log.archive.store import ArchiveStore
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
-from tests.client.sinks.changes import ListedStream, made, window
+from tests.client.sinks.changes import ListedStream, made, mysql_schema, window
 from tests.client.sinks.ready.files_sinks import change, closed, entries, read, sink
 
 HOUR_NS = 3600 * 10**9
@@ -176,6 +176,43 @@ def test_parquet_has_the_columns_of_the_row_with_lasting_types(tmp_path: Path) -
     }
     assert [row["id"] for row in rows] == [1, 2, 3]
     assert [row["_databus"]["op"] for row in rows] == ["insert", "insert", "delete"]
+
+
+def test_parquet_has_all_columns_of_the_schema_also_those_of_nulls(tmp_path: Path) -> None:
+    kinds = {
+        "n": "int",
+        "u": "bigint unsigned",
+        "d": "decimal(10,2)",
+        "f": "float",
+        "s": "varchar(9)",
+        "b": "blob",
+        "day": "date",
+        "at": "timestamp",
+        "local": "datetime",
+        "span": "time",
+    }
+    old, new = mysql_schema(), mysql_schema(**kinds)
+    wider = mysql_schema(**{**kinds, "n": "decimal(12,1)"})
+    files = sink(tmp_path, "parquet")
+    files.open(Opening("test", "shop"))
+    known = replace(change(3, n=7, d=Decimal("1.50"), u=Decimal(5), f=0.5), schema=new)
+    last = replace(change(4, n=Decimal("2.5")), schema=wider)
+    for flush in (
+        [replace(change(1), schema=old), replace(change(2), schema=new)],
+        [known],
+        [known, last],
+    ):
+        files.write(flush)
+        files.flush()
+    tables = [
+        parquet.ParquetFile(tmp_path / file["path"]).read()
+        for entry in entries(tmp_path)
+        for file in entry["files"]
+    ]
+    assert tables[0].schema == tables[1].schema
+    assert tables[0].column_names == ["id", *kinds, "_databus"]
+    assert tables[2].schema.field("n").type == pa.decimal128(38, 1)
+    assert tables[2]["n"].to_pylist() == [Decimal("7.0"), Decimal("2.5")]
 
 
 def test_a_value_that_parquet_cannot_have_is_refused(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ class Feed:
         A sink that calls it only asks for it. A sink that does not return is abandoned on its
         thread, and logged.
         """
-        if threading.current_thread().name.startswith(self._thread.name):
+        if self._is_own(threading.current_thread()):
             threading.Thread(target=self.stop, name="databus-stop").start()
             return
         self._is_ending = True
@@ -285,6 +285,11 @@ class Feed:
     def _lanes(self) -> Sequence[Lane]:
         session = self._session
         return [] if session is None else session.lanes
+
+    def _is_own(self, thread: threading.Thread) -> bool:
+        """Whether waiting for its threads would be for the one that waits."""
+        own = (self._thread, self._ticker)
+        return thread in own or any(lane.runs_on(thread) for lane in self._lanes())
 
     # As the watch of its sessions
 

@@ -159,6 +159,10 @@ class Lane:
         self._given.put(None)
         self._woken.set()
 
+    def runs_on(self, thread: threading.Thread) -> bool:
+        """Whether it is its thread."""
+        return thread is self._thread
+
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the thread; return whether it has ended."""
         if self._thread.ident is None:

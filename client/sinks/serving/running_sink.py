@@ -43,6 +43,7 @@ _WORST_FIRST = (
     SinkState.ENDED,
     SinkState.DONE,
 )
+_OVER = (SinkState.ENDED, SinkState.DONE)
 
 
 class RunningSink:
@@ -73,6 +74,7 @@ class RunningSink:
         self._lock = threading.Lock()
         self._feeds: dict[str, Feed] = {}
         self._streams: dict[str, ClientStream] = {}
+        self._replaced: Feed | None = None  # it ends, and another goes on in its place
         self._ending = threading.Event()
         self._is_refused = False
         self._watcher = threading.Thread(
@@ -104,7 +106,7 @@ class RunningSink:
     @property
     def state(self) -> SinkState:
         """Its state."""
-        states = {feed.state for feed in self.feeds}
+        states = set(map(self._state_of, self.feeds))
         if self._is_refused:
             return SinkState.STOPPED
         if not states:
@@ -112,6 +114,10 @@ class RunningSink:
                 return SinkState.PAUSED
             return SinkState.FAILING if self.problem else SinkState.STARTING
         return next(one for one in _WORST_FIRST if one in states)
+
+    def _state_of(self, feed: Feed) -> SinkState:
+        is_over = feed.state in _OVER
+        return SinkState.STARTING if is_over and feed is self._replaced else feed.state
 
     @property
     def status(self) -> list[FeedStatus]:
@@ -203,6 +209,9 @@ class RunningSink:
             if stream is None:
                 self._begin(physical, self._read_before(physical, names))
                 continue
+            feed = self._feeds[physical]
+            if feed is self._replaced and self._has_ended(feed):  # the next could not begin
+                self._begin(physical, stream.sources)
             more = sorted({*stream.sources, *names})
             if len(more) > len(stream.sources):
                 self._extend(physical, stream, tuple(more))
@@ -226,7 +235,9 @@ class RunningSink:
             return  # later: it has not come so far yet
         # One begin after the other: a place has all of several tables only if the newest has begun.
         new = [name for name, scn in since.items() if scn == first]
-        feed.stop()
+        self._replaced = feed
+        if not self._has_ended(feed):
+            return  # what it writes late would be in the way of the next
         stored = stream.load()
         assert stored is not None
         log.info("%s: reads %s from its first change on", self.plan.name, ", ".join(new))
@@ -234,6 +245,11 @@ class RunningSink:
         begin = with_known(Checkpoint.flexible(), self._written(feed, stored), stream.sources)
         read = tuple(sorted({*stream.sources, *new}))
         self._begin(physical, read, Position(physical, begin))
+
+    def _has_ended(self, feed: Feed) -> bool:
+        """End a feed; return whether nothing of it runs any more."""
+        feed.stop()
+        return feed.state in _OVER
 
     def _written(self, feed: Feed, stored: Position) -> int:
         """Return the SCN up to which the target has everything: what is stored may be behind it."""
@@ -253,6 +269,7 @@ class RunningSink:
         feed = Feed(self.plan, stream, time.monotonic, self._on_alert)
         with self._lock:
             self._streams[physical], self._feeds[physical] = stream, feed
+            self._replaced = None
             if self.is_paused:
                 feed.pause()
         feed.start()

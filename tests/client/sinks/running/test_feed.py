@@ -437,6 +437,27 @@ def test_a_sink_that_does_not_return_is_abandoned_when_its_client_ends(
     feed.stop()
 
 
+def test_who_stops_a_sink_on_a_thread_that_is_named_like_its_own_waits_for_it() -> None:
+    writes, goes_on = threading.Event(), threading.Event()
+
+    def hang(_changes: Sequence[Change]) -> None:
+        writes.set()
+        goes_on.wait(20)
+
+    recorder = Recorder(fails=hang)
+    with running(plan_of(recorder), ListedStream(window(1, ("t", 1)))) as feed:
+        assert writes.wait(10)
+        (own,) = {t.name for t in threading.enumerate() if t.name.endswith("-tick")}
+        name = own.removesuffix("-tick") + "-sources"
+        stopping = threading.Thread(target=feed.stop, name=name)
+        stopping.start()
+        stopping.join(0.2)
+        assert stopping.is_alive()
+        goes_on.set()
+        stopping.join(10)
+        assert (keys(recorder), feed.status.state.value) == ([1], "ended")
+
+
 class FullDisk(ListedStream):
     """A stream whose position cannot be read at first."""
 

@@ -15,6 +15,7 @@ from zlib import crc32
 from databus.client.group.share import Share
 from databus.registry.compatibility import check_reader
 from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 from databus.schemas.filters import EventFilter, filters_to_json
 from databus.schemas.stream.row_event import NO_ROW_DIGEST
@@ -91,6 +92,7 @@ class SourceBinding(NamedTuple):
     versions: Mapping[bytes, int]
     schemas: tuple[RegisteredSchema, ...] = ()
     share: Share | None = None
+    writer_schemas: tuple[WriterSchema, ...] = ()  # `schemas`, with the source's name
 
 
 Bindings = Mapping[int, SourceBinding]
@@ -149,7 +151,8 @@ def _bind_source(
         # Version 1 events name their schema by its MD5, version 2 events by its CRC32.
         for digest in (schema_id(text), crc32(text.encode()).to_bytes(4, "big")):
             codecs[digest], versions[digest] = codec, version
-    return SourceBinding(source, src_id, codecs, versions, tuple(schemas))
+    written = tuple(WriterSchema(source, *schema) for schema in schemas)
+    return SourceBinding(source, src_id, codecs, versions, tuple(schemas), None, written)
 
 
 def _codec(source: str, version: int, text: str) -> RowCodec:

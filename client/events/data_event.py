@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from databus.client.events.row_types import Made, into
@@ -199,6 +199,11 @@ class DataEvent(EventFields):
         source, digest = self._source, self._event[ROW_DIGEST]
         text, version = source.codecs[digest].text, source.versions[digest]
         return WriterSchema(source.name, source.src_id, version, text)
+
+    @property
+    def known_schemas(self) -> Sequence[WriterSchema]:
+        """All versions of the source's schema that the server has sent."""
+        return self._source.writer_schemas
 
     @property
     def partitions(self) -> tuple[int, ...]:

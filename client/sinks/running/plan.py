@@ -42,6 +42,11 @@ class SinkPlan:
             self.make, "has_position_per_source"
         )
 
+    @property
+    def follows_schemas(self) -> bool:
+        """Whether the target is altered for another schema."""
+        return _says(self.make, "follows_schemas")
+
     @cached_property
     def failure_rules(self) -> Mapping[FailureKind, FailureRule]:
         """The rule for each kind of failure."""

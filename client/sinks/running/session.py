@@ -25,6 +25,7 @@ from databus.client.sinks.rules.failures import Then
 from databus.client.sinks.rules.orders import Scheduler
 from databus.client.sinks.running.lane import Clock, Lane, Piece, Trouble
 from databus.client.sinks.running.plan import SinkPlan
+from databus.client.sinks.running.schema_history import SchemaHistory
 from databus.client.sinks.running.shared_ring import RingClosedError, SharedRing
 from databus.client.sinks.running.stream import SinkStream
 from databus.schemas.errors import CheckpointError, SettingsError
@@ -91,8 +92,13 @@ class Session:
         self._plan, self._stream, self._clock, self._watch = plan, stream, clock, watch
         self._ring: SharedRing[Place] = SharedRing(settings.capacity)
         self._scheduler = Scheduler(
-            settings.order, settings.lanes, settings.unique, self._unique_keys_of
+            settings.order,
+            settings.lanes,
+            settings.unique,
+            self._unique_keys_of,
+            follows_schemas=plan.follows_schemas,
         )
+        self._history = SchemaHistory(plan.rule_of)
         self._is_new = is_new(None)
         self._unique_keys: Mapping[str, Sequence[Sequence[str]]] = {}
         self.lanes = [Lane(n, plan, self, clock) for n in range(self._scheduler.lanes)]
@@ -202,6 +208,7 @@ class Session:
     def _distribute(self, window: DataWindow) -> None:
         settings = self._plan.settings
         rule_of = self._plan.rule_of
+        self._history.take(window)
         changes = list(
             filter(self._is_new, changes_of(window, rule_of, with_statements=settings.ddl))
         )
@@ -304,7 +311,8 @@ class Session:
 
     def opening(self) -> Opening:
         """Return what a lane opens its sink for."""
-        return Opening(self._plan.name, self._stream.source, self._stored)
+        source, versions = self._stream.source, self._history.of
+        return Opening(self._plan.name, source, self._stored, versions=versions)
 
     def opened(self, sink: Sink) -> None:
         """Take note of the unique keys of the target."""

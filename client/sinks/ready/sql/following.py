@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 
 import sqlalchemy as sa
@@ -30,7 +31,6 @@ class Plan:
     """What becomes of a table."""
 
     columns: list[PlannedColumn] = field(default_factory=list)
-    left_out: set[str] = field(default_factory=set)  # columns of the source that are not written
     kept: set[str] = field(default_factory=set)  # columns that the source does not have any more
     filled: list[PlannedColumn] = field(default_factory=list)  # there already, with other values
 
@@ -58,7 +58,7 @@ class Step:
         for name, column in now.items():
             origin = renamed.get(name, name)
             if origin not in was:
-                self._add(plan, name, change, held)
+                self._add(plan, column, change, held)
                 continue
             if origin in held or name in held:
                 self._retype(was[origin], column, old, new, dialect, change)
@@ -107,13 +107,15 @@ class Step:
         return found
 
     def _add(
-        self, plan: Plan, name: str, change: TableChange | None, held: Collection[str]
+        self, plan: Plan, column: AvroColumn, change: TableChange | None, held: Collection[str]
     ) -> None:
+        name = column.name
         if self.ddl.add_column != "apply":
             self._allow(self.ddl.add_column, f"has the new column {name}", "add_column")
-            plan.left_out.add(name)
             return
         value = None if change is None else change.added.get(name)
+        if column.kind is Kind.TIME and value is not None:
+            value = timedelta(microseconds=value)
         if name in held:
             plan.filled.append(PlannedColumn(name, None, value))
             plan.columns.append(PlannedColumn(name, name))

@@ -32,6 +32,7 @@ class SqlSink:
 
     keeps_position = True  # unless `exactly_once = false`
     has_position_per_source = True
+    follows_schemas = True
 
     Options = SqlOptions
 
@@ -50,12 +51,13 @@ class SqlSink:
         """Connect, and return the position that the database has."""
         with self._told(), self._racing():
             connection = self._connection = self._engine.connect()
-            self._tables = Tables(self._options, connection)
-            self._tables.begin()
-            if not self._options.exactly_once:
-                return None
-            self._stored = StoredPosition(self._options, opening)
-            return self._stored.read(connection)
+            own = None
+            if self._options.exactly_once:
+                self._stored = StoredPosition(self._options, opening)
+                own = self._stored.read(connection)
+            self._tables = Tables(self._options, connection, opening)
+            self._tables.begin(is_first=own is None and opening.position is None)
+            return own
 
     def write(self, changes: Sequence[Change]) -> None:
         """Hold the changes until `flush`."""
@@ -128,10 +130,12 @@ class SqlSink:
         for change in changes:
             if change.op not in (ChangeOp.DDL, ChangeOp.STATEMENT):
                 by_source.setdefault(change.source, []).append(change)
+        tables = self._open_tables()
         for source, group in by_source.items():
-            target = self._open_tables().of(source)
+            target = tables.of(source)
             if target is None:
                 continue
+            tables.filled.check_rows(target.table, source)
             may_repeat = not self._options.exactly_once
             writer = TableWriter(self._open_connection(), target, may_repeat=may_repeat)
             for part in _between_truncates(group):
@@ -139,6 +143,7 @@ class SqlSink:
                     writer.write(part)
                 elif self._may_truncate(part[0]):
                     writer.truncate(part[0])
+            tables.filled.wrote(target.table, source, group)
 
     def _may_truncate(self, change: Change) -> bool:
         switch = self._options.ddl.truncate

@@ -16,6 +16,7 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from databus.relay.sources.mysql.rows.charsets import stored_text
 from databus.relay.sources.mysql.rows.columns import SqlType, parse_sql_type
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import Changes
@@ -35,6 +36,7 @@ _BLOB_BYTES = {"tinyblob": 0xFF, "blob": 0xFFFF, "mediumblob": 0xFFFFFF, "longbl
 _WITH_FRACTION = frozenset({"time", "datetime", "timestamp"})
 # Every character of these sets is one character of utf8mb4.
 _IN_UTF8MB4 = frozenset({"ascii", "latin1", "utf8mb3"})
+_UNREADABLE = "\ufffd"  # of a statement that could not be decoded
 _NO_ROW_CHANGES = TableChange(-1, "")
 
 
@@ -213,6 +215,7 @@ def _value_of_new(spec: ColumnSpec, column: DefinedColumn, rules: Rules) -> Any:
     try:
         if not _is_of_its_type(literal, sql, rules, is_string=_is_string(spec.default)):
             raise ValueError(literal)
+        _check_characters(literal, column.charset)
         return _read_value(literal, sql, rules)
     except (KeyError, ValueError, InvalidOperation, OverflowError, struct.error):
         shown = " ".join(token.text for token in spec.default)[:60]
@@ -286,7 +289,7 @@ def _literal(default: Sequence[Token]) -> str | None:
         sign = found.pop(0).text.replace("+", "")
     if len(found) == 1:
         token = found[0]
-        if token.is_string and not sign and token.text.isascii():
+        if token.is_string and not sign:
             return token.text
         if token.upper == "NULL" and not sign:
             return None
@@ -297,6 +300,15 @@ def _literal(default: Sequence[Token]) -> str | None:
             return sign + token.text
     shown = " ".join(token.text for token in default)[:60]
     raise _NotConstantError(f"its default {shown!r} is no constant")
+
+
+def _check_characters(literal: str, charset: str | None) -> None:
+    """Raise ValueError if a text has characters that its column, or its statement, cannot have."""
+    if literal.isascii():
+        return
+    # In a column of bytes the text has the character set of the session.
+    if charset is None or _UNREADABLE in literal or stored_text(literal, charset) != literal:
+        raise ValueError(literal)
 
 
 def _is_string(default: Sequence[Token]) -> bool:

@@ -6,6 +6,7 @@ memory, dies, and is started again, and a third leaves children.
 
 from __future__ import annotations
 
+import resource
 import statistics
 import tempfile
 import threading
@@ -80,6 +81,28 @@ def measure(name: str, rows: int, turns: int) -> list[Figure]:
     ]
 
 
+def cpu(rows: int) -> list[Figure]:
+    """Return the CPU of both processes for each row, without that of the start: of any load."""
+    kind, options = _CLASSES["one that does nothing"](Path())
+    totals = []
+    for count in (1, rows):
+        made = changes(0, count)
+        began_s = _cpu_s()
+        sink = _isolated(kind, options)()
+        sink.open(_OPENING)
+        _rate(sink, made)
+        sink.close()  # then the CPU of the child counts
+        totals.append(_cpu_s() - began_s)
+    return [
+        Figure("isolated: CPU of both for each row", (totals[1] - totals[0]) / rows * 1e6, "us")
+    ]
+
+
+def _cpu_s() -> float:
+    found = (resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in found)
+
+
 @contextmanager
 def _harm(harm: str) -> Iterator[None]:
     """Run a sink that does harm, and start it again after 1, 2, 4 … seconds, as sinks are."""
@@ -130,7 +153,7 @@ def figures(short: bool = False) -> list[Figure]:
     """Measure all."""
     rows, turns = (SHORT_ROWS, SHORT_TURNS) if short else (ROWS, TURNS)
     found = [figure for name in _CLASSES for figure in measure(name, rows, turns)]
-    return found + beside(4 * rows, turns)
+    return found + cpu(4 * rows) + beside(4 * rows, turns)
 
 
 @click.command()

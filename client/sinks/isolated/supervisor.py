@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from databus.client.sinks.isolated.ends import End, EndReason, Limits, end_of_status
@@ -34,6 +35,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_EVERY_S = 0.2
 _KILL_S = 10.0
 _NICENESS = 5
+_OOM_SCORE = "500"
 _CONTROL = 0  # stdin: databus closes its end, or is gone
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -88,6 +90,9 @@ def _become_worker(start: Start, supervisor: int) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     end_with_parent(supervisor, signal.SIGKILL)
     os.nice(_NICENESS)  # others run first
+    with suppress(OSError):
+        # When the machine is out of memory, the kernel ends this one, and not databus.
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     os.close(start.ends)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, _CONTROL)

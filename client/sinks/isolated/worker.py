@@ -6,6 +6,7 @@ no answer, they are for the `write` that follows.
 
 from __future__ import annotations
 
+import gc
 import logging
 import pickle
 import select
@@ -92,7 +93,7 @@ class Worker:
             is_there = bool(select.select([self._raw], (), (), _IDLE_S)[0])
         name, argument = pickle.loads(self._calls.receive())
         if name == "changes":
-            self._coming += decoded(argument)
+            self._take(argument)
             return True
         try:
             answer = answer_of(self._acts[name](argument))
@@ -102,6 +103,12 @@ class Worker:
             answer = error_answer(error, self._written)
         self._calls.send(answer)
         return bool(name != "close")
+
+    def _take(self, message: bytes) -> None:
+        # Looking for cycles among a thousand new changes takes longer than making them.
+        gc.disable()
+        self._coming += decoded(message)
+        gc.enable()
 
     def _maker(self) -> MakeSink:
         if self._made is None:

@@ -171,7 +171,7 @@ def test_a_sink_is_not_over_while_it_begins_anew_for_a_table(
                 raise CheckpointError("the disk is full")
         save(file, position)
 
-    known = {"shop": ("shop.orders",)}
+    known: dict[str, tuple[str, ...]] = {"shop": ("shop.orders",)}
     monkeypatch.setattr(PositionFile, "save", save_slowly)
     monkeypatch.setattr(running_sink, "chosen", lambda *_: known)
     with running_relay(TABLE.format("orders"), TABLE.format("people")) as relay:

@@ -16,7 +16,7 @@ from databus.client.sinks.serving.api import ROOT, Skipped
 from databus.client.sinks.serving.pauses import NAME as PAUSES, read_pauses
 from databus.client.sinks.serving.process import make_plans
 from databus.client.sinks.serving.service import address_of
-from databus.client.sinks.serving.views import FailureView, FeedView, SinksView, SinkView
+from databus.client.sinks.serving.views import FailureView, SinksView, SinkView, problems_of
 from databus.conf.reference import kind_of
 from databus.conf.server_settings import ServerAccessSettings
 from databus.conf.sink_settings import SinksSettings
@@ -216,16 +216,7 @@ def _line(sink: SinkView) -> str:
     parts = [sink.state, f"lag {lag}", f"{held} rows to write"]
     if sink.dead_letters != 0:
         parts.append(f"{_shown(sink.dead_letters)} dead letters")
-    return ", ".join([*parts, *_problems(sink)[:1]])
-
-
-def _problems(sink: SinkView) -> list[str]:
-    of_feeds = (feed.failure.problem if feed.failure else feed.problem for feed in _feeds(sink))
-    return [one for one in (sink.problem, *of_feeds) if one]
-
-
-def _feeds(sink: SinkView) -> list[FeedView]:
-    return sink.physical_sources
+    return ", ".join([*parts, *problems_of(sink)[:1]])
 
 
 def _lines(sink: SinkView) -> Iterator[str]:
@@ -236,6 +227,11 @@ def _lines(sink: SinkView) -> Iterator[str]:
     yield f"  dead letters  {_shown(sink.dead_letters)}"
     if sink.problem:
         yield f"  problem       {sink.problem}"
+    for one in sink.reloads:
+        where = f" where {one.where}" if one.where else ""
+        yield f"  reloads       {one.source}{where}: {one.rows} rows so far"
+        if one.problem:
+            yield f"    problem     {one.problem}"
     for feed in sink.physical_sources:
         yield f"  physical source {feed.physical_source}: {feed.state}"
         yield f"    position    {_shown(feed.scn)}"

@@ -87,6 +87,9 @@ class Opening:
     sink: str  # its name
     physical_source: str
     position: Position | None = None  # where databus would go on, None at the very start
+    # A person has asked for this try. A sink that stopped because another process writes as the
+    # same sink does so again when it is opened, unless this is true.
+    takes_over: bool = False
     # The versions of a source's schema that are known by now, oldest first. One that no row has may
     # say what became of rows at rest.
     versions: Callable[[str], Sequence[WriterSchema]] = field(
@@ -180,6 +183,13 @@ class HasUniqueKeys(Protocol):
     def unique_keys(self, source: str) -> Sequence[Sequence[str]]:
         """Return the columns of each unique key besides the primary key, for rows of a source."""
         ...
+
+
+@runtime_checkable
+class TellsWaits(Protocol):
+    """A sink that waits for its target within a call, and says so: meanwhile it is failing."""
+
+    waiting: str  # why it waits now; "" = it does not
 
 
 def key_digest(key: Row) -> str:

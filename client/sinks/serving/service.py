@@ -16,7 +16,7 @@ from databus.client.sinks.serving.api import endpoints
 from databus.client.sinks.serving.metrics import make_metrics
 from databus.client.sinks.serving.positions import LOCK
 from databus.client.sinks.serving.process import SinkProcess
-from databus.client.sinks.serving.views import sinks_view
+from databus.client.sinks.serving.views import problems_of, sinks_view
 from databus.conf.sink_settings import SinksSettings
 from databus.daemon.files import holder_of, replace_file
 from databus.daemon.guarded_files import content_of
@@ -61,9 +61,12 @@ def served(process: SinkProcess, settings: SinksSettings) -> Iterator[None]:
 
 def health_of(process: SinkProcess) -> Health:
     """Return the health: no sink fails. One that somebody has paused is well."""
-    states = {one.name: one.state for one in sinks_view(process).sinks}
+    shown = sinks_view(process).sinks
+    states = {one.name: one.state for one in shown}
+    problems = {one.name: found for one in shown if (found := problems_of(one))}
     words = [word for state, word in _WORDS.items() if state in states.values()]
-    return Health(not words, {"sinks": states}, next(iter(words), "error"))
+    details = {"sinks": states, "problems": problems}
+    return Health(not words, details, next(iter(words), "error"))
 
 
 def address_of(folder: Path) -> str:

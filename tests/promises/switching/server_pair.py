@@ -11,9 +11,9 @@ from typing import Any
 import pymysql
 
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
+from tests import PATIENCE_S
 from tests.mariadb_server import connect
 
-PATIENCE_S = 60.0
 # A killed process loses nothing that it has written to the system.
 OPTIONS: dict[str, str | int] = {
     "log-slave-updates": "ON",

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import sqlalchemy as sa
 
@@ -80,12 +80,14 @@ class Step:
         )
         if not is_next or change is None:
             if set(was) - set(now) and set(now) - set(was):
-                self._allow(
-                    "ignore" if self.ddl.rename_column == "ignore" else "stop",
+                problem = (
                     f"lost {', '.join(sorted(set(was) - set(now)))} and has the new "
-                    f"{', '.join(sorted(set(now) - set(was)))}, which may be the same",
-                    "rename_column",
+                    f"{', '.join(sorted(set(now) - set(was)))}, which may be the same"
                 )
+                if self.ddl.rename_column == "ignore":
+                    self._allow("ignore", problem, "rename_column")
+                else:
+                    self._stop(problem, "it is not known whether to rename", "rename_column")
             return None
         if change.why_reload and self.ddl.narrow_column == "stop":
             self._allow("stop", f"has changed rows at rest: {change.why_reload}", "narrow_column")
@@ -151,13 +153,18 @@ class Step:
 
     def _allow(self, switch: Switch, problem: str, key: str) -> None:
         """Raise SinkError if the switch says so."""
-        text = f"{self.source} {problem} in schema version {self.after.version}"
         if switch == "stop":
-            raise SinkError(
-                f'{text}, and ddl.{key} = "stop": alter its table as it should be, '
-                f'and start once with ddl.{key} = "ignore"'
-            )
-        log.info("%s: ddl.%s = %s", text, key, switch)
+            self._stop(problem, f'ddl.{key} = "stop"', key)
+        log.info("%s: ddl.%s = %s", self._text(problem), key, switch)
+
+    def _stop(self, problem: str, why: str, key: str) -> NoReturn:
+        raise SinkError(
+            f"{self._text(problem)}, and {why}: alter its table as it should be, "
+            f'and start once with ddl.{key} = "ignore"'
+        )
+
+    def _text(self, problem: str) -> str:
+        return f"{self.source} {problem} in schema version {self.after.version}"
 
 
 def _key_size(columns: Collection[AvroColumn]) -> int:

@@ -44,6 +44,7 @@ class StoredPosition:
         self._is_mine = sa.and_(
             self._table.c.sink == self._sink, self._table.c.physical_source == self._source
         )
+        self._takes_over = opening.takes_over
         self._version = 0
         self.position: Position | None = None
 
@@ -58,6 +59,8 @@ class StoredPosition:
             return None
         connection.rollback()
         self._version = found.version
+        if self._takes_over:
+            self._versions.pop(self._source, None)
         # Also if a commit was not answered: then the version is another one, and the owner is not.
         known = self._versions.setdefault(self._source, self._version)
         if found.owner != self._owner and known != self._version:
@@ -98,5 +101,6 @@ class StoredPosition:
     def _taken(self) -> SinkError:
         return SinkError(
             f"another process writes as the sink {self._sink} over {self._source}, or its row of "
-            f"{self._table.name} was changed: stop one of them, or give one another name"
+            f"{self._table.name} was changed: stop one of them, or give one another name; "
+            "`databus sink retry` has this one go on, and the other one stops"
         )

@@ -23,6 +23,7 @@ from databus.conf.sink_settings import SinkSettings
 from databus.relay.log.archive.store import ArchiveStore
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
 from tests.client.sinks.changes import ListedStream, made, mysql_schema, window
 from tests.client.sinks.ready.files_sinks import change, closed, entries, read, sink
 
@@ -242,7 +243,7 @@ def test_a_run_that_lost_its_positions_goes_on_by_the_manifest(tmp_path: Path) -
         stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, last + 1)))
         feed = Feed(make_plan(settings(until=last, flush={"rows": 2}), make), stream)
         feed.start()
-        assert feed.wait(10)
+        assert feed.wait(PATIENCE_S)
         assert feed.state is SinkState.DONE
         feed.stop()
     assert read(tmp_path / "archive") == [1, 2, 3, 4, 5, 6]

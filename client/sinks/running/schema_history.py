@@ -6,7 +6,7 @@ new column, is in the version that it made, which may have no rows at all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.sinks.rules.changes import RuleOf, schema_of
@@ -18,7 +18,7 @@ class SchemaHistory:
 
     def __init__(self, rule_of: RuleOf) -> None:
         self._rule_of = rule_of
-        self._known: dict[str, Sequence[WriterSchema]] = {}  # as a server has sent them
+        self._known: dict[str, Collection[WriterSchema]] = {}  # as a server has sent them
 
     def take(self, window: DataWindow) -> None:
         """Take note of the versions that are known with a window."""
@@ -28,5 +28,5 @@ class SchemaHistory:
     def of(self, source: str) -> Sequence[WriterSchema]:
         """Return the versions of a source, oldest first."""
         rule = self._rule_of(source)
-        listed = sorted(self._known.get(source, ()), key=lambda one: one.version)
+        listed = sorted(set(self._known.get(source, ())), key=lambda one: one.version)
         return [found for one in listed if (found := schema_of(one, rule)) is not None]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import attrgetter
 
 from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
@@ -25,6 +27,8 @@ try:
     from databus.client.sql.refusals import is_away, is_refusal, said
 except ImportError as error:
     raise ImportError(f"{error}: {how_to_install('sql')}") from error
+
+_WITHOUT_ROWS = frozenset({ChangeOp.DDL, ChangeOp.STATEMENT})
 
 
 class SqlSink:
@@ -72,16 +76,14 @@ class SqlSink:
         waiting: list[Change] = []
         connection, tables = self._open_connection(), self._open_tables()
         with self._told(held):
-            last = None
-            for change in held:
-                if change.schema is not last and tables.is_news(change.source, change.schema):
+            for schema, run in groupby(held, attrgetter("schema")):
+                changes = list(run)
+                if schema is not None and tables.is_news(changes[0].source, schema):
                     self._end(waiting, is_last=connection.dialect.name in MYSQL)
                     waiting = []
-                    assert change.schema is not None
                     with self._racing():
-                        tables.follow(change.source, change.schema)
-                waiting.append(change)
-                last = change.schema
+                        tables.follow(changes[0].source, schema)
+                waiting += changes
             self._end(waiting, is_last=True)
         return None if self._stored is None else self._stored.position
 
@@ -106,8 +108,8 @@ class SqlSink:
         if changes:
             self._claim()
             self._write(changes)
-            positions = [one.position for one in changes if one.position is not None]
-            self._reached = positions[-1] if positions else self._reached
+            positions = (one.position for one in reversed(changes) if one.position is not None)
+            self._reached = next(positions, self._reached)
         if not is_last:
             # The claim comes first: it keeps another process from writing meanwhile.
             self._claim()
@@ -127,9 +129,14 @@ class SqlSink:
     def _write(self, changes: Sequence[Change]) -> None:
         """Write changes, those of each table together: their order matters within it only."""
         by_source: dict[str, list[Change]] = {}
+        last, found = None, []
         for change in changes:
-            if change.op not in (ChangeOp.DDL, ChangeOp.STATEMENT):
-                by_source.setdefault(change.source, []).append(change)
+            if change.op in _WITHOUT_ROWS:
+                continue
+            if change.source is not last:
+                last = change.source
+                found = by_source.setdefault(last, [])
+            found.append(change)
         tables = self._open_tables()
         for source, group in by_source.items():
             target = tables.of(source)
@@ -193,6 +200,9 @@ def _only(changes: Sequence[Change]) -> Change | None:
 
 def _between_truncates(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
     """Yield the changes before, between and after each TRUNCATE, and each of them alone."""
+    if ChangeOp.TRUNCATE not in map(attrgetter("op"), changes):
+        yield changes
+        return
     start = 0
     for at, change in enumerate(changes):
         if change.op is ChangeOp.TRUNCATE:

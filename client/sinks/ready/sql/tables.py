@@ -98,10 +98,9 @@ class Tables:
             )
         make_once(self._connection, self._noted)
 
-    def is_news(self, source: str, schema: WriterSchema | None) -> bool:
+    def is_news(self, source: str, schema: WriterSchema) -> bool:
         """Return whether rows of this schema have not been seen yet."""
-        known = self._schemas.get(source)
-        return schema is not None and known is not schema and known != schema
+        return self._schemas.get(source) != schema
 
     def of(self, source: str) -> TargetTable | None:
         """Return the table of a source; None: there is none, and its rows are left out."""

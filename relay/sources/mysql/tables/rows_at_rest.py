@@ -12,7 +12,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -37,6 +37,8 @@ _WITH_FRACTION = frozenset({"time", "datetime", "timestamp"})
 # Every character of these sets is one character of utf8mb4.
 _IN_UTF8MB4 = frozenset({"ascii", "latin1", "utf8mb3"})
 _UNREADABLE = "\ufffd"  # of a statement that could not be decoded
+_SECONDS = parse_sql_type("timestamp")  # without a fraction, whatever the session's time zone is
+_NOW = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
 _NO_ROW_CHANGES = TableChange(-1, "")
 
 
@@ -209,6 +211,8 @@ def _value_of_new(spec: ColumnSpec, column: DefinedColumn, rules: Rules) -> Any:
     sql = parse_sql_type(column.sql_type)
     if spec.default is None:
         return None if column.nullable else _empty_value(sql, rules)
+    if sql == _SECONDS and rules.time_s and _is_now(spec.default):
+        return datetime.fromtimestamp(rules.time_s, UTC)
     literal = _literal(spec.default)
     if literal is None:
         return None
@@ -300,6 +304,12 @@ def _literal(default: Sequence[Token]) -> str | None:
             return sign + token.text
     shown = " ".join(token.text for token in default)[:60]
     raise _NotConstantError(f"its default {shown!r} is no constant")
+
+
+def _is_now(default: Sequence[Token]) -> bool:
+    """Whether a default is the time of the statement."""
+    words = [token.upper for token in default]
+    return words[0] in _NOW and words[1:] in ([], ["(", ")"])
 
 
 def _check_characters(literal: str, charset: str | None) -> None:

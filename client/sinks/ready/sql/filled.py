@@ -37,7 +37,7 @@ class FilledTables:
         self._sink, self._noted, self._shape = sink, noted, shape
         self._connection = connection
         # A history may be pruned by those who read it.
-        self._sees_empty = is_alone and shape.mode.has_keys
+        self._sees_empty = is_alone and not shape.mode.is_history
         self._known: dict[str, bool] = {}  # by source: it has rows of this sink
 
     def is_filled(self, name: str, source: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from databus.client import DatabusClient
+from databus.client.sinks.rules.orders import Order
 from databus.demo.private_mariadb import PrivateMariaDB
 from tests.client.shop import wait_until
 from tests.mariadb_server import fresh_database
@@ -54,7 +55,7 @@ def test_rows_at_rest_get_what_several_statements_without_rows_gave_them(
             )
             stack.callback(client.stop)
             options = {"url": f"sqlite:///{file}", "exactly_once": lanes == 1}
-            order = "transaction" if lanes == 1 else "row"
+            order: Order = "transaction" if lanes == 1 else "row"
             client.register_sink(
                 "sql", f"{database.name}.t", name="copy", order=order, lanes=lanes, options=options
             )

@@ -110,6 +110,27 @@ class SinkTableSettings(Settings):
         return rename
 
 
+class LimitSettings(Settings):
+    """What the process of an isolated sink may use; one that uses more is killed.
+
+    Each lane has such a process. All processes that it starts count, too.
+    """
+
+    memory_bytes: SizeBytes = Field(
+        default=512 << 20, ge=64 << 20, description="Most memory, of all processes together"
+    )
+    cpu_s: float = Field(
+        default=60.0,
+        ge=1,
+        description="Most seconds of CPU that a process uses in one call of the class, such as a "
+        "write, and in each minute between two calls",
+    )
+    call_s: float = Field(
+        default=300.0, gt=0, description="Most seconds that one call of the class takes"
+    )
+    processes: int = Field(default=64, ge=1, description="Most processes, the first one included")
+
+
 class SinkSettings(Settings):
     """One sink."""
 
@@ -124,6 +145,14 @@ class SinkSettings(Settings):
         min_length=1, description="Sources to read: names, and patterns such as `shop.*`"
     )
     options: dict[str, Any] = Field(default={}, description="Options of the kind")
+    isolate: bool | None = Field(
+        default=None,
+        description="Run its code in a process of its own, with `limits`; none = if the kind is a "
+        "`module:Class`",
+    )
+    limits: LimitSettings = Field(
+        default=LimitSettings(), description="What that process may use, if it is isolated"
+    )
     start: PlaceText | None = Field(
         default=None,
         description="Where to begin without a position, as a client's `start`; none = its default",
@@ -195,6 +224,11 @@ class SinkSettings(Settings):
     def patterns(self) -> NamePatterns:
         """What it reads."""
         return NamePatterns(self.sources)
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether its code runs in a process of its own."""
+        return ":" in self.kind if self.isolate is None else self.isolate
 
 
 class SinksHttpSettings(HttpSettings):

@@ -17,6 +17,7 @@ from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
 from databus.bootstrap.service import make_service as make_pair_service
+from databus.client.sinks.isolated.secret_variables import secret_variables
 from databus.client.sinks.running.feed import SinkState
 from databus.client.sinks.serving.process import make_plans
 from databus.conf.addresses import EVERYWHERE
@@ -109,7 +110,10 @@ def run_both(
 
 def _make_sinks(settings: RelaySettings, file: Path | None) -> SinksBeside:
     """Return the sinks, which start later; raise SettingsError for what they cannot start with."""
-    return SinksBeside(make_plans(sinks_beside(settings), file) if settings.sinks else [])
+    if not settings.sinks:
+        return SinksBeside([])
+    hidden = secret_variables(settings)
+    return SinksBeside(make_plans(sinks_beside(settings), file, hidden=hidden))
 
 
 def _check_kinds(settings: RelaySettings) -> None:

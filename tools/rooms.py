@@ -113,6 +113,7 @@ client/sinks/rules: what sinks do with changes: order, positions, failures
 client/sinks/ready: the sinks that are there
 client/sinks/ready/redis: the sink of Redis
 client/sinks/ready/search: the sink of Elasticsearch and OpenSearch
+client/sinks/isolated: sinks whose code runs in a child process, with limits
 client/sinks/running: sinks that run
 client/finding.py: its servers, named or found
 client/registration.py: one registration

@@ -16,7 +16,13 @@ from databus.client.sinks.serving.api import ROOT, Skipped
 from databus.client.sinks.serving.pauses import NAME as PAUSES, read_pauses
 from databus.client.sinks.serving.process import make_plans
 from databus.client.sinks.serving.service import address_of
-from databus.client.sinks.serving.views import FailureView, SinksView, SinkView, problems_of
+from databus.client.sinks.serving.views import (
+    FailureView,
+    IsolationView,
+    SinksView,
+    SinkView,
+    problems_of,
+)
 from databus.conf.reference import kind_of
 from databus.conf.server_settings import ServerAccessSettings
 from databus.conf.sink_settings import SinksSettings
@@ -225,6 +231,8 @@ def _lines(sink: SinkView) -> Iterator[str]:
     yield f"  sources       {' '.join(sink.sources)}"
     yield f"  order         {sink.order}, {sink.lanes} lanes"
     yield f"  dead letters  {_shown(sink.dead_letters)}"
+    if sink.isolation is not None:
+        yield f"  isolated      {_ends(sink.isolation)}"
     if sink.problem:
         yield f"  problem       {sink.problem}"
     for one in sink.reloads:
@@ -247,6 +255,13 @@ def _lines(sink: SinkView) -> Iterator[str]:
             yield f"    problem     {feed.problem}"
         if feed.failure is not None:
             yield from _failure_lines(feed.failure)
+
+
+def _ends(isolation: IsolationView) -> str:
+    count = sum(isolation.ends.values())
+    if not count:
+        return "in processes of its own"
+    return f"its processes ended {count} times, last: {isolation.last_end}"
 
 
 def _failure_lines(failure: FailureView) -> Iterator[str]:

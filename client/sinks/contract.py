@@ -192,6 +192,14 @@ class TellsWaits(Protocol):
     waiting: str  # why it waits now; "" = it does not
 
 
+@runtime_checkable
+class Abortable(Protocol):
+    """A sink whose call can be ended from outside."""
+
+    def abort(self) -> None:
+        """End the call that is made now, with an error. Thread-safe."""
+
+
 def key_digest(key: Row) -> str:
     """Return a short text of a key."""
     text = repr(sorted(key.items()))

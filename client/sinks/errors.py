@@ -37,3 +37,11 @@ class SinkRefusedError(SinkError):
     def __init__(self, problem: str, change: Change | None = None) -> None:
         super().__init__(problem)
         self.change = change
+
+
+class SinkCodeError(SinkError):
+    """The code of an isolated sink raised an error of its own, which is named in the text."""
+
+
+class SinkProcessError(SinkError):
+    """The process of an isolated sink has ended, or was killed."""

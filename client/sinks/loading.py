@@ -63,6 +63,12 @@ def sink_maker(kind: str, options: Mapping[str, Any], file: Path | None = None) 
     return partial(found, **options)
 
 
+def says(make: Callable[[], Sink], name: str) -> bool:
+    """Return what a sink says of itself: its options, which may know better, or its class."""
+    places = (*getattr(make, "args", ()), getattr(make, "func", make))
+    return bool(next((getattr(one, name) for one in places if hasattr(one, name)), False))
+
+
 def _load(kind: str) -> Any:
     if ":" in kind:
         # An installed command does not have the working directory on its path.
@@ -75,6 +81,10 @@ def _load(kind: str) -> Any:
         return entry.load()
     except (ImportError, AttributeError) as error:
         raise SettingsError(f"kind = {kind!r}: {error}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever its module does when it is imported
+        raise SettingsError(f"kind = {kind!r}: it cannot be imported: {error!r}") from error
 
 
 def _published(kind: str) -> EntryPoint:

@@ -7,7 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from databus.conf.sink_settings import FailureSettings, FlushSettings, SinkTableSettings
+from databus.conf.sink_settings import (
+    FailureSettings,
+    FlushSettings,
+    LimitSettings,
+    SinkTableSettings,
+)
 
 Table = Mapping[str, object]  # a table of a settings file, by key
 
@@ -16,6 +21,8 @@ class SinkOptions(TypedDict, total=False):
     """One key for each setting; docs/reference/settings.md says what each does."""
 
     options: Mapping[str, Any]
+    isolate: bool
+    limits: LimitSettings | Table
     until: str | int | datetime
     order: Literal["transaction", "single-table", "table", "row"]
     lanes: int

@@ -16,7 +16,7 @@ from databus.schemas.errors import SettingsError
 
 KINDS = click.Choice(sorted(PAGES))
 # Looks at the options of sinks, which only they know; named, as it is a part of the client.
-_MAKE_SINKS = "databus.client.sinks.serving.process:make_plans"
+_CHECK_SINKS = "databus.client.sinks.serving.process:check_sinks"
 
 
 @click.group()
@@ -36,8 +36,8 @@ def check(file: Path, kind: str | None) -> None:
     """Check FILE; on an error print the key and the reason, and exit with 1.
 
     What it names has to be there: files of passwords, tokens and certificates,
-    environment variables. Nothing is started or connected to; `databus doctor`
-    also checks the servers.
+    environment variables. Nothing is connected to; `databus doctor` also checks the
+    servers. The code of an isolated sink is loaded, in a process of its own.
 
     Example: `databus config check relay.toml --kind relay`
     """
@@ -49,7 +49,7 @@ def check(file: Path, kind: str | None) -> None:
     try:
         check_what_is_named(settings)
         if getattr(settings, "sinks", ()):
-            resolve_name(_MAKE_SINKS)(settings, file.absolute())
+            resolve_name(_CHECK_SINKS)(settings, file.absolute())
     except SettingsError as error:
         raise SettingsError(f"{file}: {error}") from error
     click.echo(f"{file}: valid settings for a {kind}")

@@ -140,8 +140,10 @@ class Feed:
         return self._ended.wait(timeout_s)
 
     def pause(self) -> None:
-        """Write nothing and read nothing more until `resume`."""
+        """Write nothing and read nothing more until `resume`; the sinks are closed."""
         self._go.clear()
+        for lane in self._lanes():
+            lane.flush_soon()  # wakes one that waits for changes
 
     def resume(self) -> None:
         """Go on after `pause`."""

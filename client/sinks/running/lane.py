@@ -17,7 +17,7 @@ from random import Random
 from typing import Protocol
 
 from databus.client.machines.backoff import BackOff
-from databus.client.sinks.contract import Change, Opening, Position, Sink, TellsWaits
+from databus.client.sinks.contract import Abortable, Change, Opening, Position, Sink, TellsWaits
 from databus.client.sinks.errors import SinkError, SinkRefusedError
 from databus.client.sinks.rules.compaction import compacted
 from databus.client.sinks.rules.failures import Failures, Then
@@ -105,6 +105,7 @@ class Lane:
         waits = BackOff(given.back_off, Random())
         self._failures = Failures(plan.failure_rules, given.fast_retries, waits)
         self._sink: Sink | None = None
+        self._opening: Sink | None = None
         self._opened = threading.Event()
         self.own: Position | None = None  # the target's, when the lane began
         self.reached: Position | None = None  # up to which this lane has made everything durable
@@ -172,6 +173,13 @@ class Lane:
         self._given.put(None)
         self._woken.set()
 
+    def abort(self) -> None:
+        """End the call that the sink makes now, where it can be ended. Thread-safe."""
+        sink = self._sink or self._opening
+        if sink is not None and isinstance(sink, Abortable):
+            log.warning("%s: the sink has not returned; it is ended", self._plan.name)
+            sink.abort()
+
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the thread; return whether it has ended."""
         if self._thread.ident is None:
@@ -183,6 +191,7 @@ class Lane:
         try:
             self._until_done(self._ensure_open)
             while not self._stopping:
+                self._rest()
                 self._take()
             self._take_rest()
             if self._must_finish and self._pieces and self._shown is None:
@@ -217,8 +226,7 @@ class Lane:
     def _until_done(self, act: Callable[[], None]) -> None:
         """Repeat until it succeeds, or the lane ends."""
         while not self._stopping or self._must_finish:
-            while self._owner.is_held() and not self._stopping:
-                self._wait(None)
+            self._rest()
             try:
                 self._skip_shown()
                 act()
@@ -232,6 +240,12 @@ class Lane:
             else:
                 self._well()
                 return
+
+    def _rest(self) -> None:
+        """While the sink is paused: close it, and wait."""
+        while self._owner.is_held() and not self._stopping:
+            self._close()
+            self._wait(None)
 
     def _write_all(self) -> None:
         while self._pieces:
@@ -283,13 +297,15 @@ class Lane:
     def _ensure_open(self) -> None:
         if self._sink is not None:
             return
-        sink = self._plan.make()
+        sink = self._opening = self._plan.make()
         try:
             own = sink.open(replace(self._owner.opening(), takes_over=self._takes_over))
         except BaseException:
             with contextlib.suppress(Exception):
                 sink.close()
             raise
+        finally:
+            self._opening = None
         self._sink, self._takes_over = sink, False
         if not self._opened.is_set():
             self._owner.opened(sink)

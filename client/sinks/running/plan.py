@@ -10,6 +10,8 @@ from pathlib import Path
 from databus.client.dead_letters import DeadLetterFile
 from databus.client.events.row_condition import row_condition
 from databus.client.sinks.contract import HasUniqueKeys, Sink
+from databus.client.sinks.isolated.maker import IsolatedMaker
+from databus.client.sinks.loading import says
 from databus.client.sinks.rules.changes import TableRule
 from databus.client.sinks.rules.failures import FailureKind, FailureRule, Then
 from databus.client.sinks.rules.masks import keeps_keys_apart, leaves_text, make_mask
@@ -38,14 +40,30 @@ class SinkPlan:
     @property
     def has_one_position(self) -> bool:
         """Whether the target keeps the position of one physical source."""
-        return _says(self.make, "keeps_position") and not _says(
-            self.make, "has_position_per_source"
-        )
+        return says(self.make, "keeps_position") and not says(self.make, "has_position_per_source")
+
+    @property
+    def isolated(self) -> IsolatedMaker | None:
+        """What makes it, if its code runs in processes of its own."""
+        return self.make if isinstance(self.make, IsolatedMaker) else None
+
+    def check(self) -> None:
+        """Load the class of an isolated sink in a process; raise SettingsError."""
+        if self.isolated is not None and self.isolated.facts().keeps_position:
+            self.check_lanes()
+
+    def check_lanes(self) -> None:
+        """Raise SettingsError if a sink that keeps its position has several lanes."""
+        if self.settings.lanes > 1:
+            raise SettingsError(
+                f"sink {self.name}: {self.settings.kind} has at most 1 lanes, as it keeps its "
+                "position; kind = 'sql' has more with exactly_once = false"
+            )
 
     @property
     def follows_schemas(self) -> bool:
         """Whether the target is altered for another schema."""
-        return _says(self.make, "follows_schemas")
+        return says(self.make, "follows_schemas")
 
     @cached_property
     def failure_rules(self) -> Mapping[FailureKind, FailureRule]:
@@ -83,18 +101,11 @@ def make_plan(
     kinds = (settings.failures.unavailable, settings.failures.refused, settings.failures.other)
     if path is None and any(one.then == "dead-letter" for one in kinds):
         raise SettingsError(f"sink {settings.name}: name a file with failures.dead_letters")
-    if settings.lanes > 1 and _says(make, "keeps_position"):
-        raise SettingsError(
-            f"sink {settings.name}: {settings.kind} has at most 1 lanes, as it keeps its "
-            "position; kind = 'sql' has more with exactly_once = false"
-        )
-    return SinkPlan(settings, make, rule_of, None if path is None else DeadLetterFile(path))
-
-
-def _says(make: Callable[[], Sink], name: str) -> bool:
-    """Return what a sink says of itself: its options, which may know better, or its class."""
-    places = (*getattr(make, "args", ()), getattr(make, "func", make))
-    return bool(next((getattr(one, name) for one in places if hasattr(one, name)), False))
+    plan = SinkPlan(settings, make, rule_of, None if path is None else DeadLetterFile(path))
+    # Code that is isolated is looked at later: when it is opened, or by `config check`.
+    if plan.isolated is None and says(make, "keeps_position"):
+        plan.check_lanes()
+    return plan
 
 
 def _first(tables: Sequence[SinkTableSettings], source: str) -> SinkTableSettings | None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from databus.client.checkpoints.store import CheckpointStore
-from databus.client.sinks.contract import Sink
-from databus.client.sinks.loading import sink_maker
+from databus.client.sinks.isolated.maker import IsolatedMaker
+from databus.client.sinks.loading import MakeSink, sink_maker
 from databus.client.sinks.running.feed import Feed
 from databus.client.sinks.running.plan import make_plan
 from databus.client.sinks.running.stream import ClientStream, WindowsClient
 from databus.conf.loading import build_settings
 from databus.conf.sink_settings import SinkSettings
 from databus.schemas.errors import SettingsError
-
-MakeSink = Callable[[], Sink]
 
 
 class RegisteredSinks:
@@ -41,7 +39,7 @@ class RegisteredSinks:
         kind = make if isinstance(make, str) else f"{make!r}"
         raw = {"name": name, "kind": kind, "sources": tuple(sources), **options}
         settings = build_settings(raw, SinkSettings, "register_sink")
-        maker = sink_maker(make, settings.options) if isinstance(make, str) else make
+        maker = _maker(make, settings)
         stream = ClientStream(self._client, self._store, name, sources)
         feed = Feed(make_plan(settings, maker), stream)
         with self._lock:
@@ -66,3 +64,12 @@ class RegisteredSinks:
             feeds = list(self._feeds.values())
         for feed in feeds:
             feed.stop()
+
+
+def _maker(make: MakeSink | str, settings: SinkSettings) -> MakeSink:
+    """Return what makes the sinks. An application has only its own: none is isolated unasked."""
+    if not isinstance(make, str):
+        if settings.isolate:
+            raise SettingsError("register_sink: isolate is for a kind, such as module:Class")
+        return make
+    return IsolatedMaker(settings) if settings.isolate else sink_maker(make, settings.options)

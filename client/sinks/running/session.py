@@ -140,7 +140,8 @@ class Session:
                 lane.stop()
             end_s = time.monotonic() + timeout_s
             for lane in self.lanes:
-                lane.join(max(0.0, end_s - time.monotonic()))
+                if not lane.join(max(0.0, end_s - time.monotonic())):
+                    lane.abort()
             self._store(must_store=True)
             self._has_finished.set()
         self._ring.close()
@@ -315,8 +316,10 @@ class Session:
         return Opening(self._plan.name, source, self._stored, versions=versions)
 
     def opened(self, sink: Sink) -> None:
-        """Take note of the unique keys of the target."""
+        """Take note of the unique keys of the target; raise SettingsError for too many lanes."""
         settings = self._plan.settings
+        if getattr(sink, "keeps_position", False):
+            self._plan.check_lanes()
         if settings.order == "row" or settings.flush.compact:
             names = self._stream.sources
             self._unique_keys = {name: self._plan.unique_keys(sink, name) for name in names}

@@ -5,15 +5,16 @@ An SCN above 2**53 loses its last digits, like every number in Prometheus; the A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from databus.client.sinks.isolated.ends import EndReason
 from databus.client.sinks.running.feed import SinkState
 from databus.client.sinks.serving.process import SinkProcess
-from databus.client.sinks.serving.views import FeedView, sinks_view
+from databus.client.sinks.serving.views import FeedView, SinkView, sinks_view
 from databus.daemon.process_metrics import add_process_metrics
 
 _LABELS = ["sink", "physical_source"]
@@ -70,6 +71,20 @@ class SinkCollector(Collector):
                 letters.add_metric([sink.name], sink.dead_letters)
         yield states
         yield letters
+        yield _ends(sinks)
+
+
+def _ends(sinks: Sequence[SinkView]) -> Metric:
+    ends = CounterMetricFamily(
+        "databus_sink_process_ends",
+        "Processes of isolated sinks that ended though they should not",
+        labels=["sink", "reason"],
+    )
+    for sink in sinks:
+        if sink.isolation is not None:
+            for reason in EndReason:
+                ends.add_metric([sink.name, reason], sink.isolation.ends.get(reason, 0))
+    return ends
 
 
 def make_metrics(process: SinkProcess) -> CollectorRegistry:

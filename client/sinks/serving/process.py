@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from databus.client.sinks.errors import UnknownSinkError
-from databus.client.sinks.loading import sink_maker
+from databus.client.sinks.isolated.maker import IsolatedMaker
+from databus.client.sinks.isolated.secret_variables import secret_variables
+from databus.client.sinks.loading import MakeSink, sink_maker
 from databus.client.sinks.reloading.requests import ReloadFile
 from databus.client.sinks.running.feed import STOP_S, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan, make_plan
@@ -124,12 +126,29 @@ def _is_over(sink: RunningSink) -> bool:
     return state in (SinkState.DONE, SinkState.ENDED)
 
 
+def check_sinks(settings: SinksSettings, file: Path | None = None) -> None:
+    """Raise SettingsError for everything that a sink could not start with.
+
+    The code of isolated sinks is loaded, each in a process of its own.
+    """
+    for plan in make_plans(settings, file):
+        try:
+            plan.check()
+        except SettingsError as error:
+            raise SettingsError(f"sink {plan.name}: {error}") from error
+
+
 def make_plans(
-    settings: SinksSettings, file: Path | None = None, only: Sequence[str] = ()
+    settings: SinksSettings,
+    file: Path | None = None,
+    only: Sequence[str] = (),
+    hidden: Collection[str] = (),
 ) -> list[SinkPlan]:
     """Return the plans of the sinks, or of some of them; connects to nothing.
 
-    Raises SettingsError for everything that a sink could not start with.
+    `hidden` are names of environment variables, besides those of these settings, that isolated
+    sinks do not get. Raises SettingsError for what a sink could not start with, but for what only
+    the code of an isolated one knows.
     """
     known = [sink.name for sink in settings.sinks]
     for name in only:
@@ -138,7 +157,10 @@ def make_plans(
     plans = []
     for sink in settings.sinks:
         try:
-            make = sink_maker(sink.kind, sink.options, file)
+            if sink.is_isolated:
+                make: MakeSink = IsolatedMaker(sink, file, {*secret_variables(settings), *hidden})
+            else:
+                make = sink_maker(sink.kind, sink.options, file)
             letters = settings.data_dir / f"{sink.name}.dead-letters.jsonl"
             plan = make_plan(sink, make, letters)
         except SettingsError as error:

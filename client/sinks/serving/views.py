@@ -12,6 +12,7 @@ from pydantic import Field
 from databus import __version__
 from databus.client.monitoring.reporter import Mode
 from databus.client.sinks.contract import Change
+from databus.client.sinks.isolated.maker import IsolatedMaker
 from databus.client.sinks.running.feed import FeedStatus, SinkState
 from databus.client.sinks.running.lane import Trouble
 from databus.client.sinks.serving.process import SinkProcess
@@ -72,6 +73,16 @@ class ReloadView(ApiModel):
     problem: str = Field(description="Why it does not get on; empty without a problem")
 
 
+class IsolationView(ApiModel):
+    """The processes in which the code of a sink runs, one for each lane."""
+
+    ends: dict[str, int] = Field(
+        description="How often one has ended though it should not, since the process of sinks "
+        "started, by reason: exit, signal, memory, cpu, time, processes, asked, answer"
+    )
+    last_end: str | None = Field(description="In words; null: none has")
+
+
 class SinkView(ApiModel):
     """A sink."""
 
@@ -84,6 +95,7 @@ class SinkView(ApiModel):
     lanes: int
     dead_letters: int | None = Field(description="In its file; null if that cannot be read")
     problem: str = Field(description="Why it does not read, or not all that it should")
+    isolation: IsolationView | None = Field(description="null: its code runs in this process")
     physical_sources: list[FeedView]
     reloads: list[ReloadView] = Field(description="That have not ended")
 
@@ -125,6 +137,7 @@ def sink_view(sink: RunningSink) -> SinkView:
         lanes=settings.lanes,
         dead_letters=sink.dead_letters.now(),
         problem=sink.problem,
+        isolation=_isolation(sink.plan.isolated),
         physical_sources=[_feed(one, sink.reading(one.source)) for one in sink.status],
         reloads=[ReloadView(**asdict(one)) for one in sink.reloads.status],
     )
@@ -139,6 +152,13 @@ def row_view(change: Change) -> RowView:
         source=change.source,
         key=json_value(dict(change.key)),
     )
+
+
+def _isolation(maker: IsolatedMaker | None) -> IsolationView | None:
+    if maker is None:
+        return None
+    ends = maker.ends
+    return IsolationView(ends=dict(ends.counts), last_end=ends.last or None)
 
 
 def _feed(status: FeedStatus, reading: Reading) -> FeedView:

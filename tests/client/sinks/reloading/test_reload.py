@@ -284,3 +284,26 @@ def test_the_command_shows_a_reload_to_its_end_and_cancels_one(stage: Stage) -> 
         assert "no reload of shop.t1 runs" in told
         assert databus("reload", "copy", "shop.t9")[0] == 1
         held.clear()
+
+
+@pytest.mark.mariadb
+def test_a_reload_of_a_quiet_server_ends_whatever_other_tables_have_got_meanwhile() -> None:
+    recorder = Recorder()
+    other = "CREATE TABLE other (id INTEGER PRIMARY KEY)"
+    with (
+        Stage("mysql", [T1, T2, other], ["shop.t1", "shop.t2"]) as stage,
+        closing(stage.database.connect()) as session,
+    ):
+        stage.start_relay()
+        session.execute("INSERT INTO t1 VALUES (1, 1), (2, 2)")
+        stage.start_bootstrap()
+        stage.await_seeded()
+        process = process_of(stage, recorder)
+        with running(process):
+            wait_until(lambda: len(recorder.rows("shop.t1")) == 2, PATIENCE_S)
+            for key in range(3):
+                session.execute(f"INSERT INTO other VALUES ({key})")
+                begin = len(recorder.changes)
+                process.sink("copy").reloads.add("shop.t1")
+                await_end(process)
+                assert [one.key["id"] for one in recorder.changes[begin:]] == [1, 2]

@@ -1,0 +1,1 @@
+"""Tests of sinks whose code runs in processes of its own."""

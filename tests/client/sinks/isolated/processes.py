@@ -1,0 +1,32 @@
+"""Which processes the tests of isolated sinks have left."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+
+PATIENCE_S = 2.0
+
+
+def below(process: int | None = None) -> list[psutil.Process]:
+    """Return all descendants of a process, by default of this one."""
+    return list(psutil.Process(process).children(recursive=True))
+
+
+def are_gone(processes: list[psutil.Process], patience_s: float = PATIENCE_S) -> bool:
+    """Wait a moment for processes to end; return whether all have."""
+    end_s = time.monotonic() + patience_s
+    while time.monotonic() < end_s:
+        if not any(map(lives, processes)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether a process runs: a zombie has ended, and waits for its parent."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -235,6 +235,11 @@ class Registration:
         return self.unsaved if error is None else str(error)
 
     @property
+    def last_error(self) -> DatabusError | None:
+        """The newest error of reading, until a server answers again."""
+        return self._puller.last_problem
+
+    @property
     def unsaved(self) -> str:
         """Why the newest checkpoint is not written yet, or ""."""
         consuming = self.dispatcher or self.iterator

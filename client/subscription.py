@@ -15,6 +15,7 @@ from zlib import crc32
 from databus.client.group.share import Share
 from databus.registry.compatibility import check_reader
 from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 from databus.schemas.filters import EventFilter, filters_to_json
 from databus.schemas.stream.row_event import NO_ROW_DIGEST
@@ -82,7 +83,8 @@ class SourceBinding(NamedTuple):
     """A source at one relay.
 
     By the schema digest of an event: `codecs` decode its row into the reader's schema,
-    `versions` are the schema's version numbers. `schemas` are the server's schema texts.
+    `versions` are the schema's version numbers, `written` the schemas of decoded rows. `schemas`
+    are the server's schema texts.
     """
 
     name: str
@@ -91,6 +93,7 @@ class SourceBinding(NamedTuple):
     versions: Mapping[bytes, int]
     schemas: tuple[RegisteredSchema, ...] = ()
     share: Share | None = None
+    written: Mapping[bytes, WriterSchema] = MappingProxyType({})  # one object for each version
 
 
 Bindings = Mapping[int, SourceBinding]
@@ -138,7 +141,7 @@ def bind(
 def _bind_source(
     source: str, src_id: int, schemas: Sequence[RegisteredSchema], reader: str | None
 ) -> SourceBinding:
-    codecs, versions = {}, {}
+    codecs, versions, written = {}, {}, {}
     for _, version, text in schemas:
         codec = _codec(source, version, text)
         if reader is not None:
@@ -147,9 +150,10 @@ def _bind_source(
             # later.
             codec = RowCodec.resolving(text, reader, has_durations=True)
         # Version 1 events name their schema by its MD5, version 2 events by its CRC32.
+        schema = WriterSchema(source, src_id, version, codec.text)
         for digest in (schema_id(text), crc32(text.encode()).to_bytes(4, "big")):
-            codecs[digest], versions[digest] = codec, version
-    return SourceBinding(source, src_id, codecs, versions, tuple(schemas))
+            codecs[digest], versions[digest], written[digest] = codec, version, schema
+    return SourceBinding(source, src_id, codecs, versions, tuple(schemas), None, written)
 
 
 def _codec(source: str, version: int, text: str) -> RowCodec:

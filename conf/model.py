@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator
@@ -52,6 +52,22 @@ class Settings(BaseModel):
     """The base of all settings: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    reads_texts: ClassVar[bool] = False  # all values may be texts, as the options of Spark are
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_its_type(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse a text for a switch or a number: "no" would be false, and "0" a number."""
+        field = cls.model_fields[str(info.field_name)]
+        if cls.reads_texts or any(isinstance(one, BeforeValidator) for one in field.metadata):
+            return value
+        types = {*(get_args(field.annotation) or (field.annotation,))} - {type(None)}
+        if types == {bool} and not isinstance(value, bool | None):
+            raise ValueError("write true or false, without quotes")
+        if types <= {int, float} and isinstance(value, str | bool):
+            raise ValueError("write a number, without quotes")
+        return value
 
     @field_validator("*")
     @classmethod

@@ -7,13 +7,14 @@ which then stops its children in order.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -23,6 +24,10 @@ from databus.schemas.errors import DatabusError
 LOG_LINES_SHOWN = 15
 SIGNAL_POLL_S = 0.05
 _LONGEST_PAUSE_S = 0.25
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_OF_CONNECTIONS = 32768
+_LOWEST_PORT = 12_000
+_TRIES = 100
 
 
 class ChildError(DatabusError):
@@ -84,7 +89,7 @@ class Child:
             self._process.kill()
             self._process.wait()
 
-    def stop(self, grace_s: float = 5.0) -> None:
+    def stop(self, grace_s: float = 30.0) -> None:
         """Send SIGTERM, wait, then kill it. May be called twice."""
         if self._process is None or self._process.poll() is not None:
             return
@@ -115,11 +120,26 @@ def python_module(module: str, *arguments: object) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a loopback port that nobody listens on now.
+
+    It is below those that the system gives to connections. One of theirs would be taken by a
+    connection now and then, before its server starts or while it is down for a moment.
+    """
+    for _ in range(_TRIES):
+        port = _LOWEST_PORT + secrets.randbelow(_first_of_connections() - _LOWEST_PORT)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ChildError(f"no port of {_TRIES} is free")
+
+
+def _first_of_connections() -> int:
+    """Return the first port that the system gives to connections; Linux's default elsewhere."""
+    try:
+        first = int(_RANGE.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return _FIRST_OF_CONNECTIONS
+    return max(first, _LOWEST_PORT + 1000)
 
 
 def port_or_free(wanted: int) -> int:

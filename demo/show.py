@@ -30,13 +30,13 @@ from databus.demo.stage import Stage
 
 # Where every command and page of the docs looks for them.
 RELAY_PORT, BOOTSTRAP_PORT = 11115, 11116
-NOTHING_NEW_S = 15.0  # without arrivals after the writer has finished
+NOTHING_NEW_S = 60.0  # without arrivals after the writer has finished
 VISIBLE_RATE = 12.0
 COUNTED_RATE = 200.0
 # After so many changes the smallest ring no longer holds the first ones.
 LATE_AFTER = 400
 SMALLEST_RING = "64KiB"
-CAUGHT_UP_S = 30.0
+CAUGHT_UP_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

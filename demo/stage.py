@@ -28,8 +28,8 @@ from databus.demo.processes import (
     wait_until,
 )
 
-READY_TIMEOUT_S = 30.0
-HTTP_TIMEOUT_S = 5.0
+READY_TIMEOUT_S = 120.0
+HTTP_TIMEOUT_S = 30.0
 MAX_ANSWER_BYTES = 16 << 20
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import psycopg
 
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 
 HOST = "127.0.0.1"
-START_S = 60.0
 _numbers = itertools.count(1)
 _OPTIONS = {
     "listen_addresses": HOST,
@@ -66,7 +66,7 @@ class PrivatePostgres:
         """End the server and remove its files."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)  # whoever is connected is turned away
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self) -> None:
@@ -104,7 +104,7 @@ class PrivatePostgres:
     def _wait(self) -> None:
         """Wait until it lets somebody in: it listens a moment before that."""
         assert self._process is not None
-        end = time.monotonic() + START_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self.run("SELECT 1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import subprocess
 import sys
 import time
@@ -11,7 +10,9 @@ from types import TracebackType
 
 from pyarrow.fs import ensure_s3_initialized
 
-_PATIENCE_S = 30.0
+from databus.demo.processes import free_port
+from tests import PATIENCE_S
+
 BUCKET = "archive"
 
 
@@ -19,9 +20,7 @@ class S3Server:
     """Runs until the block ends; `stop` and `start` make an outage, which loses what it has."""
 
     def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> S3Server:
@@ -48,7 +47,7 @@ class S3Server:
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             try:
                 assert self._ask("PUT", f"/{BUCKET}") == 200
@@ -66,7 +65,7 @@ class S3Server:
             self._process = None
 
     def _ask(self, method: str, path: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_PATIENCE_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             connection.request(method, path)
             return connection.getresponse().status

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from random import Random
 from urllib.parse import quote
 
+from tests import PATIENCE_S
 from tests.relay.fakes import connect
 
-PATIENCE_S = 10.0
 NAMES = (
     *("sources", "source", "subs", "checkPoint", "checkPointMult", "size", "batchSize", "wait"),
     *("output", "maxev", "filters", "filter", "since", "untilScn", "streamFromLatestScn"),

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 
 HOST = "127.0.0.1"
 JARS = Path("/usr/share/java")
 INSTALL_HINT = "apt install libzookeeper-java openjdk-17-jre-headless"
 _NEEDED = ("zookeeper.jar", "zookeeper-jute.jar", "slf4j-api.jar", "slf4j-nop.jar")
 _ALSO = ("netty-*.jar", "metrics-core.jar", "commons-io.jar", "commons-cli.jar", "snappy-java.jar")
-_START_S = 60.0
 _SETTINGS = """\
 tickTime=500
 dataDir={folder}/data
@@ -89,7 +89,7 @@ class PrivateZookeeper:
         """Kill the server, as a power cut would."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
             self._process = None
 
     def lose_data(self) -> None:
@@ -130,7 +130,7 @@ class PrivateZookeeper:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def _serves(self) -> bool:
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             assert self._process is not None
             if self._process.poll() is not None:

@@ -119,6 +119,7 @@ client/finding.py: its servers, named or found
 client/registration.py: one registration
 client/monitoring: what a client says of itself
 client: the client library
+client/sinks/reloading: all rows of a source again
 client/sinks/serving: sinks of a settings file
 client/spark/session.py: a Spark session
 client/spark/options.py: options of a reader

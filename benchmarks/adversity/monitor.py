@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.adversity.judge import Look, Who
 
 EVERY_S = 0.2
-TIMEOUT_S = 3.0
+TIMEOUT_S = 10.0
 
 
 def fetch(url: str, timeout_s: float = TIMEOUT_S) -> tuple[int, str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import shutil
-import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -23,7 +21,7 @@ from benchmarks.adversity.writer import SOURCE, Writer, create_table
 from benchmarks.torture.shared_number import SharedNumber
 from databus.demo.databases import Database, Dialect
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
-from databus.demo.processes import Child, ChildError, python_module
+from databus.demo.processes import Child, ChildError, free_port, python_module
 from databus.demo.stage import bootstrap_settings
 
 PHYSICAL = "shop"
@@ -79,7 +77,7 @@ class Processes:
         for name, size_mib in self.setting.disks_mib.items():
             self.disks[name] = disk = SmallDisk(self.folder / name, size_mib)
             self._stack.callback(disk.close)
-        self.relay_port, self.bootstrap_port, self.client_port = (_quiet_port() for _ in range(3))
+        self.relay_port, self.bootstrap_port, self.client_port = (free_port() for _ in range(3))
         if self.setting.has_liar:
             self.liar = self._stack.enter_context(LyingRelay(self.relay_port))
         self.database = self._make_database()
@@ -245,15 +243,6 @@ class Processes:
         made = Child(name, command, self.folder)
         self._children.append(made)
         return made
-
-
-def _quiet_port() -> int:
-    """Return a free port below the ephemeral range, so that no connection takes it meanwhile."""
-    while True:
-        port = random.randrange(12_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            return port
 
 
 def _end_server(server: PrivateMariaDB) -> None:

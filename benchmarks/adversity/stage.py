@@ -23,7 +23,7 @@ from benchmarks.torture.log import Delivery
 from databus.client.checkpoints.store import FileCheckpoints
 from databus.demo.processes import pause, wait_until
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 DISARMED_PATIENCE_S = 15.0
 
 

@@ -32,7 +32,7 @@ from databus.client.spark.targets.target import open_target
 
 NUMBERS = ("begun", "at_scn", "is_live", "applied")
 POLL_S = 1
-HTTP_TIMEOUT_S = 2.0
+HTTP_TIMEOUT_S = 10.0
 EXECUTOR_MEMORY = "512m"
 SPARK = {
     "spark.ui.enabled": "false",

@@ -14,7 +14,7 @@ from databus.demo.processes import Child, wait_until
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 WORKER = "pyspark.worker"
-GONE_S = 10.0
+GONE_S = 30.0
 
 
 def kill_tree(job: Child) -> None:

@@ -36,7 +36,7 @@ from databus.demo.processes import (
 from databus.demo.stage import Stage
 
 POLL_S = 0.002
-STALLED_S = 60.0  # without progress for this time something hangs
+STALLED_S = 120.0  # without progress for this time something hangs
 DEFAULT_MIXES: dict[Dialect, tuple[str, ...]] = {
     "sqlite": ("plain",),
     "mysql": MIXES,

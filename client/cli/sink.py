@@ -14,6 +14,7 @@ import click
 from databus.cli.daemon_options import config_option, log_format_option
 from databus.cli.signals import handling
 from databus.client.cli.sink_letters import replay_dead_letters
+from databus.client.cli.sink_reload import reload
 from databus.client.cli.sink_steering import list_, pause, resume, retry, show, skip
 from databus.client.cli.sink_transfer import export, import_
 from databus.client.sinks.serving.positions import NAME, StoredPosition, read_positions
@@ -36,7 +37,8 @@ def sink() -> None:
     """
 
 
-for command in (list_, show, pause, resume, retry, skip, replay_dead_letters, export, import_):
+_STEERING = (list_, show, pause, resume, retry, skip, reload, replay_dead_letters)
+for command in (*_STEERING, export, import_):
     sink.add_command(command)
 
 

@@ -235,6 +235,11 @@ def _lines(sink: SinkView) -> Iterator[str]:
         yield f"  isolated      {_ends(sink.isolation)}"
     if sink.problem:
         yield f"  problem       {sink.problem}"
+    for one in sink.reloads:
+        where = f" where {one.where}" if one.where else ""
+        yield f"  reloads       {one.source}{where}: {one.rows} rows so far"
+        if one.problem:
+            yield f"    problem     {one.problem}"
     for feed in sink.physical_sources:
         yield f"  physical source {feed.physical_source}: {feed.state}"
         yield f"    position    {_shown(feed.scn)}"

@@ -47,7 +47,7 @@ class Session(Protocol):
 
 def selected(read: Item, share: Share) -> Item:
     """Return a window, or a page, with the rows that a share delivers."""
-    return _with_events(read, lambda event: share.delivery(event) is not None)
+    return with_events(read, lambda event: share.delivery(event) is not None)
 
 
 def row_conditions(texts: Mapping[str, str]) -> dict[str, RowCondition]:
@@ -65,10 +65,11 @@ def wanted(read: AnyItem, conditions: Mapping[str, RowCondition]) -> AnyItem:
         condition = conditions.get(event.source)
         return condition is None or condition.wants(event)
 
-    return _with_events(read, is_wanted)
+    return with_events(read, is_wanted)
 
 
-def _with_events(read: AnyItem, is_wanted: Callable[[DataEvent], bool]) -> AnyItem:
+def with_events(read: AnyItem, is_wanted: Callable[[DataEvent], bool]) -> AnyItem:
+    """Return a window, or a page, with those events only."""
     window = read.window
     events = [event for _, run in group_events(read) for event in run]
     kept = [place for place, event in enumerate(events) if is_wanted(event)]

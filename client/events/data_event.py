@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from databus.client.events.row_types import Made, into
@@ -196,9 +196,12 @@ class DataEvent(EventFields):
         """The Avro schema of `row` and `before`; None without a row."""
         if self.is_truncate:
             return None
-        source, digest = self._source, self._event[ROW_DIGEST]
-        text, version = source.codecs[digest].text, source.versions[digest]
-        return WriterSchema(source.name, source.src_id, version, text)
+        return self._source.written[self._event[ROW_DIGEST]]
+
+    @property
+    def known_schemas(self) -> Collection[WriterSchema]:
+        """All versions of the source's schema that the server has sent, also more than once."""
+        return self._source.written.values()
 
     @property
     def partitions(self) -> tuple[int, ...]:

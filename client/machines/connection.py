@@ -466,8 +466,9 @@ class ConnectionMachine:
         scn = self.position.checkpoint.window_scn
         error = ServerError(
             self._server(),
-            f"has not reached scn {scn} yet; if that lasts, `start` or the checkpoint has an SCN "
-            "that the source never had",
+            f"has not reached scn {scn} yet; if that lasts, it has another log (another database, "
+            "or one begun anew): use the relay of the right one, or remove the checkpoint and what "
+            "was made of the rows, and read all again; or `start` has an SCN that never was",
         )
         if len(self._relays) == 1:
             return [ReportProblem(error), Wait(self._back_off.next_s())]

@@ -22,7 +22,7 @@ locks nor retries.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -87,6 +87,14 @@ class Opening:
     sink: str  # its name
     physical_source: str
     position: Position | None = None  # where databus would go on, None at the very start
+    # A person has asked for this try. A sink that stopped because another process writes as the
+    # same sink does so again when it is opened, unless this is true.
+    takes_over: bool = False
+    # The versions of a source's schema that are known by now, oldest first. One that no row has may
+    # say what became of rows at rest.
+    versions: Callable[[str], Sequence[WriterSchema]] = field(
+        default=lambda _source: (), repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +155,9 @@ class Sink(Protocol):
         A target that keeps its own position, in the transaction that writes the rows, returns it,
         and reading continues there. That counts for sinks with one lane. Such a class says so by
         `keeps_position = True`; it is then for one physical source, unless it says by
-        `has_position_per_source = True` that it keeps one of each.
+        `has_position_per_source = True` that it keeps one of each. A class that alters its target
+        for another schema says `follows_schemas = True`: of several lanes one alone gets the first
+        row with it.
         """
         ...
 
@@ -173,6 +183,13 @@ class HasUniqueKeys(Protocol):
     def unique_keys(self, source: str) -> Sequence[Sequence[str]]:
         """Return the columns of each unique key besides the primary key, for rows of a source."""
         ...
+
+
+@runtime_checkable
+class TellsWaits(Protocol):
+    """A sink that waits for its target within a call, and says so: meanwhile it is failing."""
+
+    waiting: str  # why it waits now; "" = it does not
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ def sink_maker(kind: str, options: Mapping[str, Any], file: Path | None = None) 
     model = getattr(found, "Options", None)
     if isinstance(model, type) and issubclass(model, Settings):
         return partial(found, build_settings(dict(options), model, f"options of {kind}", file))
+    try:
+        signature(found).bind(**options)
+    except TypeError as error:
+        raise SettingsError(f"options of {kind}: {error}") from None
     return partial(found, **options)
 
 

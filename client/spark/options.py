@@ -66,6 +66,8 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 class SourceOptions(Settings):
     """The options of `format("databus")`."""
 
+    reads_texts = True
+
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
     )

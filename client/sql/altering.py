@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC
+from decimal import Decimal
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -138,9 +139,13 @@ class Altering:
     def _literal(self, one: AlteredColumn) -> str:
         value = one.value
         if isinstance(value, bytes):
+            if not value and self._dialect.name in MYSQL:
+                return "''"  # it takes x'' for a name
             return (
                 f"x'{value.hex()}'" if self._dialect.name != "postgresql" else f"'\\x{value.hex()}'"
             )
+        if isinstance(value, Decimal) and self._dialect.name != "sqlite":
+            return f"{value:f}"  # with an exponent it would be a double
         if isinstance(value, str):
             return quoted_text(self._dialect, value)
         plain: Any = value

@@ -56,10 +56,12 @@ def said(error: DBAPIError) -> str:
     return " ".join(str(error.orig).split())
 
 
-# Of MySQL and MariaDB: too many connections, shutting down, logins, disk full, locks, read-only.
+# Of MySQL and MariaDB: too many connections, shutting down, logins, disk full, locks, read-only,
+# a table that another one alters at this moment.
 _AWAY_CODES = frozenset(
     {1020, 1021, 1030, 1037, 1040, 1041, 1044, 1045, 1053, 1077, 1114, 1129, 1152, 1158, 1159, 1160}
-    | {1161, 1180, 1184, 1203, 1205, 1206, 1213, 1226, 1290, 1698, 1792, 1836, 1927, 3572, 4031}
+    | {1161, 1180, 1184, 1203, 1205, 1206, 1213, 1226, 1290, 1412, 1615, 1698, 1792, 1836, 1927}
+    | {3572, 4031}
     | set(range(2000, 3000))
 )
 # … which its driver does not count among errors of data: a CHECK, no default, too large a packet.

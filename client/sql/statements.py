@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from databus.client.sql.names import MYSQL, formats, quoted, quoted_table
+from databus.client.sql.unprepared import unprepared
 
 SqlRow = tuple[Any, ...]
 
@@ -85,7 +86,8 @@ class Statements:
         for part in _parts(rows):
             places = self._places(part)
             values = f"VALUES {places}" if self._is_sqlite and len(keys) > 1 else places
-            found = self._connection.exec_driver_sql(f"{start}{values})", _flat(part))
+            with unprepared(self._connection):
+                found = self._connection.exec_driver_sql(f"{start}{values})", _flat(part))
             yield from map(tuple, found)
 
     def set_all(

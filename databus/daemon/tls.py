@@ -32,15 +32,15 @@ def server_context(settings: HttpSettings) -> ssl.SSLContext | None:
     return context
 
 
-def client_context(tls_ca: Path | None) -> ssl.SSLContext:
+def client_context(tls_ca: Path | None, setting: str = "tls_ca") -> ssl.SSLContext:
     """Return the TLS context of a client, which verifies the server's name. Raises SettingsError.
 
-    Without `tls_ca`, the system's certificate authorities are trusted.
+    Without `tls_ca`, the system's certificate authorities are trusted. `setting` is its name.
     """
     try:
         context = ssl.create_default_context(cafile=tls_ca)
     except (OSError, ValueError) as error:
-        raise SettingsError(f"tls_ca {tls_ca}: {_words(error)}; give a PEM file") from None
+        raise SettingsError(f"{setting} {tls_ca}: {_words(error)}; give a PEM file") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 

@@ -98,27 +98,36 @@ def _file_tokens(key: str, path: Path) -> list[str]:
 def private_lines(key: str, path: Path) -> list[str]:
     """Return the lines of a file that others may not read, without comments and empty lines.
 
-    Raises SettingsError, which names the setting `key`.
+    What is after a `#` is a comment: it is for values that have none, as tokens. Raises
+    SettingsError, which names the setting `key`.
     """
+    lines = _private_text(key, path).splitlines()
+    return [text for line in lines if (text := line.partition("#")[0].strip())]
+
+
+def private_line(key: str, path: Path) -> str:
+    """Return the first line, as it is, of a file that others may not read: a password, or a key.
+
+    Raises SettingsError, which names the setting `key`, also for an empty line.
+    """
+    lines = _private_text(key, path).splitlines()
+    if not lines or not lines[0].strip():
+        raise SettingsError(f"{key} {path}: its first line is empty")
+    return lines[0]
+
+
+def _private_text(key: str, path: Path) -> str:
     try:
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode
-            lines = file.read().splitlines()
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         problem = getattr(error, "strerror", None) or "is not UTF-8"
         raise SettingsError(f"{key} {path}: {problem}") from None
     # The group's bits may be set: they show an ACL, which systemd's credentials have.
     if mode & stat.S_IRWXO:
         raise SettingsError(f"{key} {path}: others may read it: chmod 600 {path}")
-    return [text for line in lines if (text := line.partition("#")[0].strip())]
-
-
-def private_line(key: str, path: Path) -> str:
-    """Return the first of `private_lines`; raise SettingsError for a file without one, too."""
-    lines = private_lines(key, path)
-    if not lines:
-        raise SettingsError(f"{key} {path}: it is empty")
-    return lines[0]
+    return text
 
 
 def _env_token(key: str, variable: str, environ: Mapping[str, str]) -> str:

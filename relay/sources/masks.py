@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from databus.daemon.tokens import private_lines
+from databus.daemon.tokens import private_line
 from databus.schemas.errors import SettingsError
 from databus.schemas.table import Column
 
@@ -50,13 +50,13 @@ class MaskKey:
     @classmethod
     def read(cls, path: Path) -> MaskKey:
         """Read the first line of a file that others may not read; raises SettingsError."""
-        lines = private_lines("mask_key_file", path)
-        if not lines or len(lines[0]) < MIN_KEY_CHARS:
+        key = private_line("mask_key_file", path)
+        if len(key) < MIN_KEY_CHARS:
             raise SettingsError(
                 f"mask_key_file {path}: its first line is the key, of {MIN_KEY_CHARS} or more "
                 "characters; `openssl rand -base64 32` makes one"
             )
-        return cls(lines[0].encode())
+        return cls(key.encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from databus.schemas.avro_meta import (
 )
 from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import SchemaError
+from databus.schemas.table_change import WHOLE_TABLE
 from databus.schemas.table_schema import free_name
 
 _TEXT = "string"
@@ -28,7 +29,7 @@ def taken_schema(
     names: tuple[tuple[str, str], ...],
     masks: frozenset[str],
 ) -> WriterSchema:
-    """Return the schema of rows with these columns only.
+    """Return the schema of rows with these columns only, also under earlier names.
 
     `names` are (column, its name in the target); `masks` columns of which a text or NULL is left.
     Raises SchemaError if the text is no record schema.
@@ -46,8 +47,41 @@ def taken_schema(
     meta = dict(record_meta(record))
     if "key" in meta:
         meta["key"] = [new_names.get(one, one) for one in meta["key"] if one in columns]
+    if "change" in meta:
+        change = _change(json.loads(meta["change"]), columns, new_names, masks)
+        meta["change"] = json.dumps(change, ensure_ascii=False, separators=(",", ":"))
+    if meta:
         record["meta"] = record_meta_text(meta)
     return schema._replace(text=json.dumps(record, separators=(",", ":")))
+
+
+def _change(
+    change: Mapping[str, Any],
+    columns: Collection[str],
+    names: Mapping[str, str],
+    masks: Collection[str],
+) -> dict[str, Any]:
+    """Return what a statement did to the rows at rest, of these columns only.
+
+    `columns` has the earlier names of columns, too. What a mask leaves of a value is not known.
+    """
+
+    def named(one: str) -> str:
+        return names.get(one, one)
+
+    found = dict(change)
+    for part in ("added", "reload"):
+        held: Mapping[str, Any] = change.get(part, {})
+        hidden = masks if part == "added" else ()
+        taken = {one for one in held if one in columns or one == WHOLE_TABLE}
+        found[part] = {named(one): held[one] for one in held if one in taken and one not in hidden}
+    renamed: Mapping[str, str] = change.get("renamed", {})
+    found["renamed"] = {
+        named(new): named(old)
+        for new, old in renamed.items()
+        if new in columns and old in columns and named(new) != named(old)
+    }
+    return {name: value for name, value in found.items() if value != {}}
 
 
 def _field(

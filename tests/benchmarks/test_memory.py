@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.memory import Sizes, resident_bytes, sample
 from databus.demo.processes import Child, ChildError
+from tests import PATIENCE_S
 
 
 @pytest.fixture
@@ -57,6 +58,6 @@ def test_children_are_sampled_for_as_long_as_asked(sleeper: Child) -> None:
 def test_a_child_that_ends_while_sampled_is_an_error(tmp_path: Path) -> None:
     child = Child("short", [sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
     child.start()
-    assert child.wait(20) == 3
+    assert child.wait(PATIENCE_S) == 3
     with pytest.raises(ChildError, match="short ended with 3"):
         sample([child], 1.0, lambda seconds: None)

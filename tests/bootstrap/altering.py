@@ -26,6 +26,7 @@ from databus.relay.sources.kind import open_scan
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.event import Opcode
 from databus.schemas.table_change import Step, step
+from tests import PATIENCE_S
 from tests.bootstrap.live import pair_settings
 from tests.bootstrap.walking import catch_up_at, split
 from tests.promises.running import RunningRelay, consuming, running, wait_until
@@ -206,8 +207,8 @@ def altered(folder: Path, physical: Mapping[str, Any], **options: Any) -> Iterat
             finally:
                 server.close()
         finally:
-            assert seeding.stop(30)
-            assert producer.stop(30)
+            assert seeding.stop(PATIENCE_S)
+            assert producer.stop(PATIENCE_S)
             store.close()
 
 

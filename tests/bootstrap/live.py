@@ -17,6 +17,7 @@ from databus.bootstrap.store.store import SourceStatus, Store
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.v2 import decode
+from tests import PATIENCE_S
 from tests.mariadb_server import Database, connect
 from tests.promises.running import RunningRelay, wait_until
 
@@ -37,7 +38,9 @@ class SqliteConnection:
     """A connection to an SQLite file."""
 
     def __init__(self, path: Path) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None, timeout=20, check_same_thread=False)
+        self._db = sqlite3.connect(
+            path, isolation_level=None, timeout=PATIENCE_S, check_same_thread=False
+        )
 
     def run(self, *statements: str) -> None:
         """Run statements as one transaction."""
@@ -155,7 +158,7 @@ def producing(settings: BootstrapSettings) -> Iterator[Store]:
             wait_until(lambda: store.position().scn >= 0, "a position", producer.status)
             yield store
     finally:
-        assert producer.stop(30)
+        assert producer.stop(PATIENCE_S)
 
 
 def wait_for_status(store: Store, source: str, *statuses: SourceStatus) -> None:

@@ -22,6 +22,7 @@ from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ServerError
+from tests import PATIENCE_S
 from tests.api_fuzz import check_answer, fuzz, operations_of
 from tests.bootstrap.filled import PERSON
 from tests.bootstrap.serving import FakeWorker, ServedStore
@@ -41,7 +42,7 @@ SNAPSHOT = Checkpoint(
 
 def ask(url: str, method: str, path: str, **headers: str) -> tuple[int, bytes]:
     place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=10)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers=headers)
         with connection.getresponse() as answer:

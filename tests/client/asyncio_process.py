@@ -44,7 +44,7 @@ async def main(relay: str, coordinator: str, folder: Path, name: str) -> None:
         partitions=PARTITIONS,
         coordinator=coordinator,
         checkpoint_every_s=0.2,
-        group_ttl_s=3.0,
+        group_ttl_s=5.0,
         wait_ms=200,
     )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, client.stop)

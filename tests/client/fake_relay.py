@@ -19,6 +19,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 from databus.client.subscription import RegisteredSchema
+from databus.demo.processes import free_port
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event
@@ -63,7 +64,7 @@ class FakeRelay:
         self.url = ""
         self.news: asyncio.Event
         self.stopping: asyncio.Event
-        self._port = port
+        self._port = port or free_port()  # it may go away and come back there
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._ready = threading.Event()
 

@@ -18,6 +18,7 @@ from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, m
 from databus.schemas.event.v2 import encode
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
+from tests import PATIENCE_S
 
 ORDERS_ID, CUSTOMERS_ID = 40, 41
 ORDERS = Table(
@@ -39,7 +40,6 @@ CUSTOMERS = Table(
 )
 SCHEMAS = {table: avro_schema(table) for table in (ORDERS, WIDER_ORDERS, CUSTOMERS)}
 SRC_IDS = {"shop.orders": ORDERS_ID, "shop.customers": CUSTOMERS_ID}
-PATIENCE_S = 10.0
 
 
 def change(

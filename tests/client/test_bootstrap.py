@@ -24,6 +24,7 @@ from databus.schemas.errors import (
 )
 from databus.schemas.event.event import Event
 from databus.schemas.filters import ModFilter
+from tests import PATIENCE_S
 from tests.client.fake_bootstrap import FakeBootstrap, drop, refuse, too_old, too_young
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import (
@@ -538,7 +539,7 @@ def test_a_slow_consumer_stops_the_reading_of_pages(relay: FakeRelay) -> None:
 
         class Slow(Copy):
             def on_bootstrap_event(self, event: DataEvent) -> None:
-                assert go_on.wait(30)
+                assert go_on.wait(PATIENCE_S)
                 self.on_data_event(event)
 
         copy = Slow()

@@ -36,6 +36,7 @@ from databus.schemas.errors import (
 )
 from databus.schemas.event.v2 import encode
 from databus.schemas.filters import ModFilter
+from tests import PATIENCE_S
 from tests.client.fake_relay import (
     FakeRelay,
     StreamHandler,
@@ -528,7 +529,7 @@ def test_new_servers_are_taken_while_the_reading_waits_for_the_callbacks(keeper:
 
         @client.on("shop.orders", name="slow")
         def wait(_event: DataEvent) -> None:
-            assert let_go.wait(30)
+            assert let_go.wait(PATIENCE_S)
 
         with client:
             # One waits for news, and one for room.
@@ -548,7 +549,7 @@ def test_a_stuck_callback_stops_the_client_after_its_budget(relay: FakeRelay) ->
 
     @client.on("shop.orders")
     def hang(event: DataEvent) -> None:
-        let_go.wait(10)
+        let_go.wait(PATIENCE_S)
 
     try:
         with client:
@@ -595,7 +596,7 @@ def test_a_slow_consumer_stops_the_reading_and_no_more_than_the_buffer_is_held()
 
         @client.on("shop.orders")
         def wait(event: DataEvent) -> None:
-            gate.wait(30)
+            gate.wait(PATIENCE_S)
             keys.append(event.wire_key)
 
         with client:

@@ -11,6 +11,7 @@ import pytest
 
 from databus.relay.ring import recovery as ring_recovery
 from databus.schemas.errors import ScnNotFoundError
+from tests import PATIENCE_S
 from tests.client.test_with_relay import SOURCE, RunningRelay, database, insert, make_client
 from tests.relay.ring.test_check import flip, old_byte
 
@@ -52,7 +53,7 @@ def test_a_client_ends_at_once_before_the_damage_with_the_file_and_the_way_on(
             [*TAIL, SOURCE, "--relay", relay.url, "--from", "earliest", "--json"],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=PATIENCE_S,
         )
     assert keys == list(range(1, len(keys) + 1))
     assert 0 < len(keys) < ROWS

@@ -19,6 +19,7 @@ from databus.client.client import DatabusClient
 from databus.groups.names import checkpoint_name, consumed_scn
 from databus.leases.places import open_records
 from databus.schemas.errors import ConsumerError, SettingsError
+from tests import PATIENCE_S
 from tests.client.asyncio_processes import Processes
 from tests.client.test_group_registration import PARTITIONS, SOURCE, member, patiently
 from tests.client.test_with_relay import RunningRelay, database, insert
@@ -125,7 +126,7 @@ def test_the_event_loop_goes_on_while_partitions_are_waited_for_and_a_cancelled_
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.05)
 
@@ -206,7 +207,7 @@ def test_a_process_that_is_killed_is_followed_by_the_other_one_at_its_checkpoint
         assert group.owned("b") == set(range(PARTITIONS))
         left = group.running["b"]
         left.send_signal(signal.SIGTERM)
-        assert left.wait(60) == 0
+        assert left.wait(PATIENCE_S) == 0
         assert group.owned("b") == set()
     rows = group.rows()
     assert Counter(row["id"] for row in rows) == Counter(range(1, 201)), "all were stored before"

@@ -24,6 +24,7 @@ from databus.groups import reading
 from databus.leases.places import open_records
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import MAX_PARTITION_COLUMNS, MAX_PARTITIONS, ModFilter, key_hash
+from tests import PATIENCE_S
 from tests.client.shop import wait_until
 from tests.client.test_with_relay import RunningRelay, database, insert, make_client
 
@@ -31,7 +32,7 @@ __all__ = ["database"]
 
 SOURCE = "main.orders"
 PARTITIONS = 8
-patiently = partial(wait_until, patience_s=90.0)  # a checkpoint is several writes to a disk
+patiently = partial(wait_until, patience_s=PATIENCE_S)  # a checkpoint is several writes to a disk
 
 
 class Seen:

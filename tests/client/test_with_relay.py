@@ -25,6 +25,7 @@ from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.filters import ModFilter, PartitionFilter, key_hash
+from tests import PATIENCE_S
 from tests.client.shop import wait_until
 
 SOURCE = "main.orders"
@@ -54,7 +55,7 @@ class RunningRelay:
 
     def __enter__(self) -> RunningRelay:
         self._thread.start()
-        assert self._listening.wait(20)
+        assert self._listening.wait(PATIENCE_S)
         # Schemas are there once the triggers are: from then on changes are captured.
         wait_until(lambda: _ask(self.url, "/register"))
         return self

@@ -83,7 +83,7 @@ def test_a_size_may_be_a_plain_number() -> None:
         ({"sources": []}, ["sources = []", "at least 1"]),
         ({"epoch": 256}, ["epoch = 256", "less than or equal to 255"]),
         ({"poll_interval_s": 0}, ["poll_interval_s = 0", "greater than 0"]),
-        ({"server_id": "x"}, ["server_id = 'x'", "valid integer"]),
+        ({"server_id": "x"}, ["server_id = 'x'", "write a number, without quotes"]),
         ({"colour": "red"}, ["colour is not a setting"]),
         ({"sources": [{"name": "a", "id": 0}]}, ["sources.0", "id = 0"]),
         ({"sources": [{"id": 3}]}, ["name is missing"]),

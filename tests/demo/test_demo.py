@@ -20,10 +20,10 @@ from databus.conf.settings import HttpSettings, PairSettings
 from databus.demo.cli import exit_code
 from databus.demo.processes import child_environment, free_port, python_module, wait_until
 from databus.demo.show import BOOTSTRAP_PORT, RELAY_PORT
+from tests import PATIENCE_S
 from tests.demo.terminals import in_a_terminal
 
 LAST_LINE = r"delivered {n} of {n} changes, in order, p50 \d+\.\d ms, p99 \d+\.\d ms"
-LONG_S = 60.0
 
 
 class Demo:
@@ -52,7 +52,7 @@ class Demo:
 
     def wait(self) -> int:
         assert self.process is not None
-        return self.process.wait(LONG_S)
+        return self.process.wait(PATIENCE_S)
 
     def signal(self, number: signal.Signals) -> int:
         assert self.process is not None
@@ -65,7 +65,7 @@ class Demo:
     def wait_for(self, text: str) -> None:
         assert self.process is not None
         process = self.process
-        wait_until(lambda: text in self.text() or process.poll() is not None, LONG_S, text)
+        wait_until(lambda: text in self.text() or process.poll() is not None, PATIENCE_S, text)
         assert text in self.text()
 
     def pids(self) -> list[int]:
@@ -121,7 +121,7 @@ def test_what_it_says_to_type_shows_rows(demo: Demo) -> None:
     demo.start("--rate", 20)
     demo.wait_for("insert shop.customers")
     commands = re.findall(r"curl -s '(http://[^']+)'", demo.text())
-    bodies = [urllib.request.urlopen(command, timeout=20).read() for command in commands]
+    bodies = [urllib.request.urlopen(command, timeout=PATIENCE_S).read() for command in commands]
     assert len(bodies) == 2
     assert all(b'"change_no":' in body for body in bodies)
 
@@ -130,7 +130,7 @@ def test_the_page_whose_address_it_says_is_there_while_it_runs(demo: Demo) -> No
     demo.start("--rate", 20)
     demo.wait_for("insert shop.customers")
     (address,) = re.findall(r"Its page, for a browser:  (http://\S+/)\n", demo.text())
-    with urllib.request.urlopen(address, timeout=20) as page:
+    with urllib.request.urlopen(address, timeout=PATIENCE_S) as page:
         assert page.headers.get_content_type() == "text/html"
         assert b"<title>databus relay</title>" in page.read()
 
@@ -156,7 +156,9 @@ def test_where_the_docs_port_is_in_use_what_it_says_to_type_has_another(demo: De
     (line,) = re.findall(r"databus (tail .+)$", demo.text(), re.M)
     assert "--relay http://127.0.0.1:" in line
     command = python_module("databus.cli.main", *line.split(), "--count", 1)
-    shown = subprocess.run(command, env=child_environment(), capture_output=True, timeout=LONG_S)
+    shown = subprocess.run(
+        command, env=child_environment(), capture_output=True, timeout=PATIENCE_S
+    )
     assert b" shop.orders  id=1 " in shown.stdout
 
 

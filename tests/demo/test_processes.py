@@ -22,6 +22,7 @@ from databus.demo.processes import (
     stopped_by_signals,
     wait_until,
 )
+from tests import PATIENCE_S
 
 SLEEP = "import threading; print('up', flush=True); threading.Event().wait()"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
@@ -40,7 +41,7 @@ def child(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Child]:
 
 def wait_until_up(child: Child) -> None:
     child.start()
-    wait_until(lambda: "up" in child.log_tail(), 20, "the child")
+    wait_until(lambda: "up" in child.log_tail(), PATIENCE_S, "the child")
 
 
 @pytest.mark.parametrize("child", [SLEEP], indirect=True)
@@ -71,7 +72,7 @@ def test_a_killed_child_can_be_started_again(child: Child) -> None:
 @pytest.mark.parametrize("child", ["raise SystemExit('no such table')"], indirect=True)
 def test_a_child_that_fails_is_reported_with_what_it_said(child: Child) -> None:
     child.start()
-    assert child.wait(20) == 1
+    assert child.wait(PATIENCE_S) == 1
     with pytest.raises(ChildError, match="child ended with 1:\nno such table"):
         child.check()
 
@@ -84,7 +85,7 @@ def test_a_child_imports_the_package_from_any_folder(child: Child) -> None:
         child.start()
     finally:
         os.chdir(before)
-    assert child.wait(20) == 0
+    assert child.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("child", [SLEEP], indirect=True)
@@ -102,8 +103,17 @@ def test_waiting_in_vain_names_what_was_waited_for() -> None:
         wait_until(lambda: False, 0.01, "the relay", interval_s=0.001)
 
 
-def test_a_free_port_is_one() -> None:
-    assert 1024 <= free_port() <= 65535
+def test_a_free_port_is_none_that_a_connection_may_be_given() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        given = [socket.create_connection(server.getsockname()) for _ in range(50)]
+        of_connections = [one.getsockname()[1] for one in given]
+        for one in given:
+            one.close()
+    ports = [free_port() for _ in range(50)]
+    assert min(ports) >= 1024
+    assert max(ports) < min(of_connections)
+    for port in ports:
+        socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_a_port_is_the_wanted_one_unless_somebody_listens_there() -> None:
@@ -128,7 +138,7 @@ def test_a_signal_stops_a_wait_and_a_pause() -> None:
     with stopped_by_signals():
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
-            wait_until(lambda: False, 20, "a signal")
+            wait_until(lambda: False, PATIENCE_S, "a signal")
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             pause(20)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests import PATIENCE_S
 from tests.docs.markdown import block_for
 from tests.docs.terminal import Reader
 from tools.repository import ROOT
@@ -25,7 +26,7 @@ def make_shop(folder: Path) -> Path:
 
 def commit(folder: Path, *statements: str) -> None:
     """Run statements in one transaction."""
-    with closing(sqlite3.connect(folder / "shop.db", timeout=10)) as shop, shop:
+    with closing(sqlite3.connect(folder / "shop.db", timeout=PATIENCE_S)) as shop, shop:
         for statement in statements:
             shop.execute(statement)
 

@@ -23,13 +23,13 @@ import psutil
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import child_environment, free_port, wait_until
+from tests import PATIENCE_S
 from tests.docs.markdown import (
     Block,
 )
 from tests.mariadb_server import connect
 from tools.repository import ROOT
 
-PATIENCE_S = 60.0
 RELAY_PORT, BOOTSTRAP_PORT, CLIENT_PORT, MARIADB_PORT = "11115", "11116", "11117", "3306"
 # What is between a reader and a port of the relay's default: nothing that a page shows.
 _DATABUS = """#!/bin/sh
@@ -185,7 +185,7 @@ class Reader:
     def get(self, path: str, method: str = "GET") -> Any:
         """Return what the relay answers, from JSON."""
         request = urllib.request.Request(self.url + path, method=method)
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return json.loads(answer.read())
 
     def wait_for_events(self, count: int) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+from tests import PATIENCE_S
 from tests.docs.markdown import block_for
 from tests.relay.fakes import insert, transaction
 from tests.relay.serving.ptubes.stock import door_of, serve_ptubes
@@ -18,7 +19,7 @@ PORT = "28332"
 def asked(text: str, port: int) -> dict[str, object]:
     assert PORT in text
     command = ["bash", "-c", text.replace(PORT, str(port))]
-    found: dict[str, object] = json.loads(subprocess.check_output(command, timeout=60))
+    found: dict[str, object] = json.loads(subprocess.check_output(command, timeout=PATIENCE_S))
     return found
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from databus.demo.processes import wait_until
+from tests import PATIENCE_S
 from tests.docs.markdown import (
     block_for,
 )
 from tests.docs.shop import commit, make_shop
-from tests.docs.terminal import PATIENCE_S, Reader, Terminal
+from tests.docs.terminal import Reader, Terminal
 from tools.repository import ROOT
 
 EXAMPLE = ROOT / "examples" / "orders_to_sqlite.py"

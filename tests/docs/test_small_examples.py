@@ -18,6 +18,7 @@ from urllib.error import HTTPError, URLError
 import pytest
 
 from databus.demo.processes import Child, free_port, wait_until
+from tests import PATIENCE_S
 from tests.docs.shop import commit, make_shop
 from tests.standalone.nodes import Node
 from tools.repository import ROOT
@@ -25,7 +26,6 @@ from tools.repository import ROOT
 EXAMPLES = ROOT / "examples"
 # In tests/docs/test_examples.py, tests/docs/deploy/test_compose.py and those of Spark.
 ELSEWHERE = {"orders_to_sqlite.py", "printing.py", "spark_orders.py"}
-PATIENCE_S = 60.0
 
 
 class Request(NamedTuple):
@@ -89,7 +89,7 @@ class Street(NamedTuple):
         return [one for one in self.receiver.taken if one.path.startswith(prefix)]
 
     def rows(self, file: str, query: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.folder / file, timeout=10)) as database:
+        with closing(sqlite3.connect(self.folder / file, timeout=PATIENCE_S)) as database:
             try:
                 return database.execute(query).fetchall()
             except sqlite3.OperationalError:
@@ -176,7 +176,7 @@ def trade(folder: Path) -> None:
 def get(url: str) -> str:
     """Return what a program answers; "" while it does not listen, or has nothing."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             text: str = answer.read().decode()
             return text
     except HTTPError as refused:

@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-PATIENCE_MS = 20_000
+from tests import PATIENCE_S
+
+PATIENCE_MS = 1000 * PATIENCE_S
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]  # of axe
 PHONE = {"width": 375, "height": 800}
 DESK = {"width": 1360, "height": 900}

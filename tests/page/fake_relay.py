@@ -14,6 +14,7 @@ from databus.daemon.access import Role
 from databus.daemon.client_report import ClientReport, RegistrationReport
 from databus.daemon.http.openapi import Call, Endpoint, api_routes
 from databus.daemon.service import Health, Service
+from databus.demo.processes import free_port
 from databus.relay.admin.models import (
     Clients,
     ClientState,
@@ -230,7 +231,7 @@ class FakeRelay:
         self.history = make_history
         self.failure: Exception | None = None
         self.asked: list[tuple[str, Any]] = []
-        self.settings = HttpSettings.model_validate({"port": 0} | http)
+        self.settings = HttpSettings.model_validate({"port": free_port()} | http)
         self._server: ServiceThread | None = self._serve(self.settings)
         self.url = self._server.url
 

@@ -17,7 +17,6 @@ from tests.promises.running import wait_until
 
 SLOW_S = 1.0  # for each row: a hundredth of what is written
 READS_S = 0.008  # for each row of the snapshot: 12 s, so that it can be looked at
-FALL_MS = 60_000
 MORE_THAN_ITS_BUFFER = 200  # windows of the ring, each of two rows of about 200 bytes
 OFF_THE_RING = re.compile("fallen|bootstrapping")
 
@@ -69,16 +68,16 @@ def play(
     meter = line.get_by_role("meter")
     expect(meter).to_have_attribute("aria-valuenow", re.compile("^([1-4][0-9]|[1-9])$"))
     take("falling")
-    expect(line.locator(".state")).to_have_text(OFF_THE_RING, timeout=FALL_MS)
+    expect(line.locator(".state")).to_have_text(OFF_THE_RING)
     # Its checkpoint is off the ring; what it asks for after its buffer is so a little later. The
     # ring says when: under load, capture may be behind what the writer has committed.
     oldest = _oldest_scn(scene)
     wait_until(lambda: _oldest_scn(scene) > oldest + MORE_THAN_ITS_BUFFER, "the ring to go on")
     consumer.set_pace(READS_S)
-    page.wait_for_function(_BOOTSTRAPPED_FROM, timeout=FALL_MS)
+    page.wait_for_function(_BOOTSTRAPPED_FROM)
     take("bootstrapping")
     consumer.set_pace(0)
-    expect(line.locator(".state")).to_have_text("live", timeout=FALL_MS)
+    expect(line.locator(".state")).to_have_text("live")
     expect(line.locator(".self")).to_contain_text("1 bootstrap")
     take("live-again")
     found: list[dict[str, Any]] = page.evaluate("seen")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from databus.demo.processes import Child, python_module
+from tests import PATIENCE_S
 from tests.promises.bootstrapping import RunningPair, RunningServer, serving
 from tests.promises.running import RunningRelay, Shop
 
@@ -42,7 +43,7 @@ class Writer:
             self._thread.join()
 
     def _run(self) -> None:
-        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=20)) as shop:
+        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=PATIENCE_S)) as shop:
             turn = 0
             while not self._stop.wait(1 / WRITES_PER_S):
                 turn += 1

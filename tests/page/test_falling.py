@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser
 
 from tests.page.browsing import visiting
@@ -17,7 +16,6 @@ RED = "rgb(196, 22, 28)"
 GREEN = "rgb(26, 111, 51)"
 
 
-@pytest.mark.timeout(240)
 def test_a_consumer_is_seen_red_before_it_lags_out_and_live_again_after_its_bootstrap(
     browser: Browser, tmp_path: Path
 ) -> None:

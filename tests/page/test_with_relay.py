@@ -230,4 +230,4 @@ def test_a_tail_that_has_ended_leaves_the_page_at_once(browser: Browser, tmp_pat
         expect(visit.page.locator(".client")).to_have_count(1)
         expect(visit.page.locator(".client .self")).to_contain_text("callbacks")
         tail.stop()  # by SIGTERM
-        expect(visit.page.locator(".client")).to_have_count(0, timeout=3_000)
+        expect(visit.page.locator(".client")).to_have_count(0, timeout=20_000)

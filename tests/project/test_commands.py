@@ -51,6 +51,7 @@ RUN_IN: dict[str, tuple[str, str]] = {
     "sink import": ("tests/client/sinks/serving/test_transfer.py", '"import", '),
     "sink list": ("docs/sinks.md", "databus sink list -c sink.toml"),
     "sink positions": ("docs/sinks.md", "databus sink positions -c sink.toml"),
+    "sink reload": ("tests/client/sinks/reloading/test_reload.py", '"reload", "copy"'),
     "sink replay-dead-letters": (
         "tests/client/sinks/serving/test_replay.py",
         '"replay-dead-letters", "a"',

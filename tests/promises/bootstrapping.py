@@ -19,10 +19,10 @@ from databus.client.consumer import Consumer, DataEvent
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapError
+from tests import PATIENCE_S
 from tests.bootstrap.live import live_rows
 from tests.mariadb_server import Database
 from tests.promises.running import (
-    PATIENCE_S,
     RunningRelay,
     Shop,
     mysql_source,

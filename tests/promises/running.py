@@ -22,9 +22,9 @@ from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import peek
+from tests import PATIENCE_S
 from tests.mariadb_server import Database, connect
 
-PATIENCE_S = 30.0
 POLL_S = 0.005
 FETCH_BYTES = 4 << 20
 
@@ -177,6 +177,16 @@ class RunningRelay:
 
         wait_until(is_there, f"a problem with {text!r}", self.tell)
         return self.problem(name)
+
+    def pause(self) -> None:
+        """Pause capture of all physical sources, and wait until nothing is read any more."""
+        assert self.post("/controlSources/pause").status == 200
+
+        def rests() -> bool:
+            sources = self.get("/health").json()["physicalSources"].values()
+            return all(one["state"] == "paused" for one in sources)
+
+        wait_until(rests, "the pause", self.tell)
 
     def max_scn(self, name: str = "shop") -> int:
         """Return the newest window's SCN."""
@@ -344,7 +354,7 @@ class Shop:
 
     def __post_init__(self) -> None:
         self.connection = sqlite3.connect(
-            self.path, isolation_level=None, timeout=20, check_same_thread=False
+            self.path, isolation_level=None, timeout=PATIENCE_S, check_same_thread=False
         )
         self.connection.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"

@@ -18,6 +18,7 @@ from databus.client.consumer import Consumer, DataEvent
 from databus.leases.errors import LeaseError
 from databus.servers.entry import ServerEntry
 from databus.servers.places import open_directory
+from tests import PATIENCE_S
 from tests.promises.running import Remembering, RunningRelay, Shop, consuming, running, wait_until
 from tests.zookeeper_server import PrivateZookeeper
 
@@ -103,7 +104,7 @@ def test_a_client_goes_from_relay_to_relay_as_they_come_and_end(
     wait_for(coordinator, first)
     consumer = Remembering()
     with following(coordinator, consumer) as client:
-        shop.insert(1, 2, 3)
+        shop.insert(1, 2, 3, each=3)
         wait_until(lambda: len(consumer.scns) == 1)
         assert server_of(client) == first.url
         second = make_relay("second")
@@ -160,15 +161,15 @@ def test_each_process_of_a_group_reads_from_its_own_room_and_from_another_when_t
             ended.enter_context(client)
         wait_until(
             lambda: all(len(one.registrations[0].partitions) == 16 for one in clients.values()),
-            patience_s=90.0,
+            patience_s=PATIENCE_S,
         )
         shop.insert(*range(1, 40))
-        wait_until(lambda: came() == 39, patience_s=90.0)
+        wait_until(lambda: came() == 39, patience_s=PATIENCE_S)
         for room, relay in relays.items():
             assert server_of(clients[room]) == relay.url
         relays["attic"].child.kill()
         shop.insert(*range(40, 80))
-        wait_until(lambda: came() == 79, patience_s=90.0)
+        wait_until(lambda: came() == 79, patience_s=PATIENCE_S)
         assert server_of(clients["attic"]) == relays["cellar"].url
     assert len(consumers["attic"].keys) > 20
 

@@ -16,6 +16,7 @@ from databus.client.consumer import Consumer, DataEvent
 from databus.client.group.deliveries import Move
 from databus.schemas.event.keys import text_key
 from databus.schemas.filters import key_hash
+from tests import PATIENCE_S
 from tests.promises.bootstrapping import (
     PAGE_BYTES,
     SqlitePlace,
@@ -242,7 +243,7 @@ def _wait_for_rows(group: Sequence[Owning], place: SqlitePlace) -> None:
         lambda: all(len(one.owned) == 4 and not wrong(one) for one in group),
         "each process to have its rows",
         lambda: [(one.owned, one.errors, len(wrong(one)), one.moves) for one in group],
-        patience_s=90.0,
+        patience_s=PATIENCE_S,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from databus.client.consumer import DataEvent
 from databus.client.monitoring.reporter import ReportedLag
+from tests import PATIENCE_S
 from tests.promises.bootstrapping import (
     PAGE_BYTES,
     Applying,
@@ -23,7 +24,6 @@ from tests.promises.bootstrapping import (
     write_past_the_ring,
 )
 from tests.promises.running import (
-    PATIENCE_S,
     Remembering,
     RunningRelay,
     Shop,
@@ -199,7 +199,7 @@ def test_a_consumers_own_health_says_that_it_waits_while_its_relays_database_is_
             shop.path.rename(away)
             wait_until(lambda: _status(client.url) == (503, "waiting"), "waiting", relay.tell)
             wait_until(
-                lambda: client.report_answer.waits_for[0].state == "unreachable",
+                lambda: [one.state for one in client.report_answer.waits_for] == ["unreachable"],
                 "its cause",
                 relay.tell,
             )

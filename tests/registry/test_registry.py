@@ -18,6 +18,7 @@ from databus.schemas.errors import (
     SchemaNotFoundError,
     UnknownSourceError,
 )
+from tests import PATIENCE_S
 from tests.registry.texts import ORDERS_1, ORDERS_2, ORDERS_3, TEXT_ID
 
 SOURCE = "shop.orders"
@@ -161,14 +162,14 @@ def test_threads_that_register_the_same_text_get_the_same_version(tmp_path: Path
     found: list[int] = []
 
     def run() -> None:
-        start.wait(10)
+        start.wait(PATIENCE_S)
         found.append(registry.register(SOURCE, ORDERS_1, 10).version)
 
     threads = [threading.Thread(target=run) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert found == [1] * 8
 
 

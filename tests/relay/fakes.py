@@ -37,6 +37,7 @@ from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 from databus.schemas.windows import NO_SCN, WindowBatch, WindowPiece
+from tests import PATIENCE_S
 
 Answered = TypeVar("Answered")
 
@@ -127,7 +128,7 @@ class FakeSource(Source):
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         self.opened_after.append(after_scn)
         self.told_newest.append(newest)
-        assert self.answers.wait(10)
+        assert self.answers.wait(PATIENCE_S)
         self.is_open = True
         self.reads = 0
         self._writer = WindowWriter(self.name, self._encoder, newest)
@@ -277,7 +278,7 @@ class ServiceThread:
         self.url = ""
         self._thread = threading.Thread(target=self._run, args=(service,))
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(PATIENCE_S)
         self._raise_failure()
 
     def _raise_failure(self) -> None:
@@ -311,7 +312,7 @@ class ServiceThread:
 
     def run(self, work: Coroutine[Any, Any, Answered]) -> Answered:
         """Run a coroutine there to its end."""
-        return self.begin(work).result(10)
+        return self.begin(work).result(PATIENCE_S)
 
     def start_threads(self) -> None:
         """Start every thread of the loop's executor, for a fixture that several tests share.
@@ -339,7 +340,7 @@ class ServiceThread:
         assert self._until is not None
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._until.set)
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         self._raise_failure()
 
@@ -355,7 +356,7 @@ def relay_settings(folder: Path, **changes: Any) -> RelaySettings:
     return build_settings(raw | changes, RelaySettings)
 
 
-def connect(url: str, timeout_s: float = 10) -> socket.socket:
+def connect(url: str, timeout_s: float = PATIENCE_S) -> socket.socket:
     parts = urlsplit(url)
     assert parts.hostname is not None
     return socket.create_connection((parts.hostname, parts.port or 80), timeout=timeout_s)
@@ -381,7 +382,7 @@ def post(url: str, target: str, headers: dict[str, str] | None = None) -> Answer
     return get(url, target, given, "POST")
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Look until something is so; fails when it does not become so."""
     try:
         processes.wait_until(is_so, timeout_s, "it", 0.002)

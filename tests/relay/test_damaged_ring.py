@@ -18,6 +18,7 @@ from databus.relay.ring.watch import RingWatch
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, DatabusError, ProtocolError, RingError
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.relay.admin.test_api import post
 from tests.relay.fakes import ORDERS, ServedRelay, insert, transaction, wait_until
 from tests.relay.ring.model import window_of
@@ -220,7 +221,7 @@ def test_a_ring_for_which_no_descriptor_is_left_is_said_and_looked_at_again_soon
     monkeypatch.setattr(ring_watch, "RETRY_S", 0.01)
     watching.watch.start()
     wait_until(lambda: not watched.problem)
-    assert watching.watch.stop(5)
+    assert watching.watch.stop(PATIENCE_S)
 
 
 def test_a_look_that_fails_in_an_unknown_way_is_said_and_ends_no_watch(
@@ -232,7 +233,7 @@ def test_a_look_that_fails_in_an_unknown_way_is_said_and_ends_no_watch(
         watching.watch.start()
         wait_until(lambda: "ZeroDivisionError" in watching.watch.watched["shop"].problem)
     wait_until(lambda: not watching.watch.watched["shop"].problem)
-    assert watching.watch.stop(5)
+    assert watching.watch.stop(PATIENCE_S)
 
 
 def test_a_ring_begun_anew_is_not_damaged_any_more(damaged: ServedRelay) -> None:

@@ -20,6 +20,7 @@ from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.relay.fakes import ServiceThread, get, relay_settings, wait_until
 
@@ -239,7 +240,7 @@ def test_a_request_for_all_tables_is_sent_no_rows_of_one_that_is_found_meanwhile
         run(*make("b"))
         wait_until(lambda: is_captured(relay, "shop.b"))
         run("INSERT INTO b VALUES (7)")
-        held.join(15)
+        held.join(PATIENCE_S)
         assert [event.src_id for event in walk(found[0]) if not event.is_control] == []
 
 

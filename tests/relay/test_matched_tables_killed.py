@@ -12,6 +12,7 @@ from urllib.error import URLError
 import pytest
 
 from databus.demo.processes import Child, free_port, python_module
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.relay.fakes import get, wait_until
 from tests.relay.test_matched_tables import ids_of
@@ -81,7 +82,7 @@ def test_each_row_of_each_table_comes_once_whatever_is_killed(
     seed = secrets.randbelow(1 << 32)
     print(f"seed {seed}")
     churn = Churn(database, child, random.Random(seed))
-    wait_until(lambda: is_running(url), 30)
+    wait_until(lambda: is_running(url), PATIENCE_S)
     for number in range(STEPS):
         churn.step(number)
 
@@ -92,7 +93,7 @@ def test_each_row_of_each_table_comes_once_whatever_is_killed(
             sorted(ids_of(url, names[table])) == rows for table, rows in churn.rows.items()
         )
 
-    wait_until(lambda: is_running(url) and has_all(), 60)
+    wait_until(lambda: is_running(url) and has_all(), PATIENCE_S)
 
 
 def is_running(url: str) -> bool:

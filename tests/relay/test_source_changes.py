@@ -26,6 +26,7 @@ from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.relay.fakes import ServiceThread, get, wait_until
 from tests.relay.test_matched_tables import ids_of
 
@@ -129,7 +130,7 @@ def writing(place: Place) -> Iterator[list[int]]:
         yield written
     finally:
         is_over.set()
-        thread.join(20)
+        thread.join(PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -148,7 +149,7 @@ def never_pausing(place: Place, name: str) -> Iterator[None]:
         yield
     finally:
         is_over.set()
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert states == {State.RUNNING}
     assert capture.status.reconnects == opened
 
@@ -222,7 +223,7 @@ def test_a_request_that_is_held_for_a_source_that_is_removed_is_answered(place: 
         held.start()
         wait_until(lambda: source.notifier.waiting == 1)
         place.order("remove", "other", "--yes")
-        held.join(15)
+        held.join(PATIENCE_S)
         assert [answer.status for answer in found] == [200]
         answer = get(place.url, path, {"Authorization": f"Bearer {TOKEN}"})
         assert answer.status == 404
@@ -265,7 +266,7 @@ def test_a_request_that_is_held_is_sent_no_rows_of_a_table_that_comes_meanwhile(
         wait_until(lambda: source.notifier.waiting == 1)
         place.order("change", "shop", "--add", "shop.b")
         place.insert("shop", "b", *range(1, 4))
-        held.join(15)
+        held.join(PATIENCE_S)
         rows = [event.src_id for event in walk(found[0]) if not event.is_control]
         assert rows == []
 

@@ -23,6 +23,7 @@ from databus.schemas.event.control import statement_of
 from databus.schemas.event.event import DDL_SRC_ID
 from databus.schemas.event.metadata import Op
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.relay.fakes import ORDERS, PERSON, Answer, ServedRelay, insert, transaction, wait_until
 
 STOPPED = "TableStoppedException"
@@ -120,7 +121,7 @@ def test_a_request_that_is_held_when_the_table_stops_is_answered_with_the_error(
         held.start()
         wait_until(lambda: relay.relay.physical_sources["shop"].notifier.waiting == 1)
         relay.put(transaction(2, UNFIT))
-        held.join(10)
+        held.join(PATIENCE_S)
         assert refuses(found[0], 1)
 
 
@@ -134,7 +135,7 @@ def test_a_streamed_answer_ends_at_the_window_before(tmp_path: Path) -> None:
         streamed.start()
         wait_until(lambda: relay.relay.physical_sources["shop"].notifier.waiting == 1)
         relay.put(of_both(2), transaction(3, UNFIT), of_both(4))
-        streamed.join(10)
+        streamed.join(PATIENCE_S)
         assert {scn for scn, _ in rows_of(found[0])} == {1, 2}
         assert refuses(ask(relay, 2, BOTH), 2)
 
@@ -203,7 +204,7 @@ def test_the_only_table_that_is_left_stops_its_physical_source(relay: ServedRela
     unfit = RowChange(PERSON, Op.INSERT, {"id": "no number"})
     relay.source().put(transaction(7, unfit))
     capture = relay.relay.physical_sources["shop"].capture
-    assert capture.wait_for(State.ERROR, 10)
+    assert capture.wait_for(State.ERROR, PATIENCE_S)
     # It goes on from there, so nothing is lost.
     assert [scn for scn, _ in rows_of(ask(relay, 3, "shop.person"))] == [4, 5, 6]
 
@@ -342,5 +343,5 @@ def test_a_large_window_that_is_captured_again_is_read_in_pieces(tmp_path: Path)
 def test_a_ring_that_never_had_a_window_stops_as_a_whole(tmp_path: Path) -> None:
     with closing(ServedRelay(tmp_path)) as relay:
         relay.source().put(transaction(1, UNFIT), of_both(2))
-        assert relay.relay.physical_sources["shop"].capture.wait_for(State.ERROR, 10)
+        assert relay.relay.physical_sources["shop"].capture.wait_for(State.ERROR, PATIENCE_S)
         assert relay.stream(sources="shop.orders").status == 200

@@ -15,8 +15,8 @@ from typing import Any
 
 from databus.client import DatabusClient
 from databus.demo.processes import Child, free_port, python_module, wait_until
+from tests import PATIENCE_S
 
-PATIENCE_S = 60.0
 ROWS = 500
 
 
@@ -74,7 +74,7 @@ class Node:
     def health(self, url: str) -> tuple[int, Any]:
         """Return status and body of a server's /health."""
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+            with urllib.request.urlopen(f"{url}/health", timeout=PATIENCE_S) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as refused:
             with refused:
@@ -136,11 +136,11 @@ class SqliteOrders:
         self._path = path
 
     def write(self, statement: str) -> None:
-        with closing(sqlite3.connect(self._path, timeout=30)) as shop, shop:
+        with closing(sqlite3.connect(self._path, timeout=PATIENCE_S)) as shop, shop:
             shop.execute(statement)
 
     def rows(self) -> dict[int, str]:
-        with closing(sqlite3.connect(self._path, timeout=30)) as shop:
+        with closing(sqlite3.connect(self._path, timeout=PATIENCE_S)) as shop:
             return dict(shop.execute("SELECT id, status FROM orders").fetchall())
 
 

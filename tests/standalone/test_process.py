@@ -14,6 +14,7 @@ from databus.conf.loading import build_settings
 from databus.conf.settings import RelaySettings
 from databus.schemas.errors import SettingsError
 from databus.standalone.process import pair_settings
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.standalone.nodes import (
     ROWS,
@@ -140,7 +141,7 @@ def test_sigterm_ends_both_and_leaves_nothing_listening(node: Node) -> None:
     assert node.ended() == 0
     for port in (node.port, node.bootstrap_port):
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S).close()
     assert "Traceback" not in node.said
 
 

@@ -10,11 +10,8 @@ from benchmarks.spark_torture.run import WORKERS
 from databus.demo.processes import child_environment, python_module
 from tools.repository import ROOT
 
-TIMEOUT_S = 300
-
 
 @pytest.mark.mariadb
-@pytest.mark.timeout(TIMEOUT_S)
 def test_a_spark_job_is_killed_from_snapshot_to_stream_and_its_tables_equal_the_source() -> None:
     shape = ("--rows", 4000, "--kills", 2, "--seed", 1, "--rate", 50, "--holds-on")
     # Not in this process: delta-rs, which compares the tables, keeps its threads for ever.

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from databus.client.sinks.contract import Change, Opening, Position
 from databus.client.sinks.formats.plain import json_line
+from databus.client.sinks.ready.files_owner import FolderOwner
 from databus.client.sinks.ready.files_parquet import parquet_bytes
 from databus.client.sinks.ready.manifest import (
     FOLDER,
@@ -66,12 +67,14 @@ class FilesSink:
         """Raises SettingsError for a URI of no known kind, and without pyarrow."""
         self._format = options.format
         self._store = ArchiveStore(options.folder)
+        self._owner = FolderOwner(self._store, options.folder)
         self._held: list[Change] = []
         self._number = 0  # of the newest entry
         self._position: Position | None = None
 
-    def open(self, opening: Opening) -> Position | None:  # noqa: ARG002
-        """Return the position of the manifest, and remove files that no entry names."""
+    def open(self, opening: Opening) -> Position | None:
+        """Take the folder, return the position of the manifest, and remove unfinished files."""
+        self._owner.take(opening)
         names = self._store.names(FOLDER)
         self._number = newest(list(names))
         if self._number:
@@ -91,6 +94,7 @@ class FilesSink:
         """Write the files, and then the entry that makes them count."""
         if not self._held:
             return self._position
+        self._owner.check()
         number = self._number + 1
         positions = [one.position for one in self._held if one.position is not None]
         position = positions[-1] if positions else self._position
@@ -101,6 +105,7 @@ class FilesSink:
         self._store.write(f"{FOLDER}/{NEXT}", [json.dumps(paths).encode()])
         files = tuple(self._write(place, held, number) for place, held in groups.items())
         entry = Entry(number, files, position)
+        self._owner.check()
         self._store.write(f"{FOLDER}/{name_of(number)}", [entry.to_json()])
         self._held, self._number, self._position = [], number, position
         return position
@@ -108,6 +113,7 @@ class FilesSink:
     def close(self) -> None:
         """Close the connections of the file system."""
         self._held = []
+        self._owner.release()
         self._store.close()
 
     def _write(self, place: _Place, changes: list[Change], number: int) -> DataFile:

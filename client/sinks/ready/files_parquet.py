@@ -1,7 +1,9 @@
 """Changes as Parquet: the columns of the row, and `_databus`, which describes the change.
 
-A value's type is always the same, whatever else a file has: a number is an int64, a decimal has 38
-digits and the scale of its column. A column that has only nulls in a file is left out of it.
+A column's type follows from the schema of the rows, whatever a file has: a number is an int64, a
+decimal has 38 digits and the scale of its column. Where the schema does not say it (rows of an
+application, a column of SQLite that takes anything), it is that of the first value, and a column of
+nulls is left out.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkRefusedError
+from databus.schemas.columns.avro_columns import AvroColumn, Kind, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,13 +40,14 @@ def _table(changes: Sequence[Change]) -> pa.Table:
     import pyarrow as pa
 
     rows = [_row(one) for one in changes]
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    types = _types(changes)
     columns = {}
-    for name in names:
+    for name in dict.fromkeys([*types, *(name for row in rows for name in row)]):
         values = [row.get(name) for row in rows]
         known = next((value for value in values if value is not None), None)
-        if known is not None:
-            columns[name] = _array(name, values, known, changes)
+        kind = types.get(name) or (None if known is None else _type(known))
+        if kind is not None:
+            columns[name] = _array(name, values, kind, changes)
     described = [
         {
             "op": one.op.value,
@@ -67,10 +71,35 @@ def _table(changes: Sequence[Change]) -> pa.Table:
     return pa.table(columns)
 
 
-def _array(name: str, values: list[Any], known: Any, changes: Sequence[Change]) -> pa.Array:
+def _types(changes: Sequence[Change]) -> dict[str, pa.DataType | None]:
+    """Return the types of columns by the newest schema that has them; None: it does not say."""
+    schemas = dict.fromkeys(one.schema for one in changes if one.schema is not None)
+    return {one.name: _type_of(one) for schema in schemas for one in columns_of(schema)}
+
+
+def _type_of(column: AvroColumn) -> pa.DataType | None:
     import pyarrow as pa
 
-    kind = _type(known)
+    if column.kind in (Kind.DECIMAL, Kind.WIDE_DECIMAL):
+        return pa.decimal128(_DIGITS, column.scale)
+    return {
+        Kind.BOOLEAN: pa.bool_(),
+        Kind.INT: pa.int64(),
+        Kind.LONG: pa.int64(),
+        Kind.TIME: pa.int64(),
+        Kind.FLOAT: pa.float64(),
+        Kind.DOUBLE: pa.float64(),
+        Kind.STRING: pa.string(),
+        Kind.BYTES: pa.binary(),
+        Kind.DATE: pa.date32(),
+        Kind.DATETIME: pa.timestamp("us"),
+        Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    }.get(column.kind)
+
+
+def _array(name: str, values: list[Any], kind: pa.DataType, changes: Sequence[Change]) -> pa.Array:
+    import pyarrow as pa
+
     try:
         return pa.array([_stored(value) for value in values], kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -32,6 +32,7 @@ from databus.client.sinks.ready.templates import Template
 from databus.conf.extras import how_to_install
 from databus.conf.model import Settings
 from databus.daemon.tokens import private_line
+from databus.schemas.errors import SettingsError
 
 try:
     from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -140,7 +141,7 @@ class KafkaSink:
         options = self._options
         self._id = f"{options.id}/{opening.physical_source}"
         try:
-            self._producer = Producer(_producer_settings(self._client, options, self._id))
+            self._producer = _producer(_producer_settings(self._client, options, self._id))
             self._producer.init_transactions(options.timeout_s)
             own = read_position(self._client, options.position_topic, self._id, options.timeout_s)
         except KafkaException as error:
@@ -302,6 +303,16 @@ def _client(options: KafkaSink.Options, on_error: object) -> dict[str, object]:
     if options.password_file is not None:
         found["sasl.password"] = private_line("password_file", options.password_file)
     return found
+
+
+def _producer(settings: dict[str, object]) -> Producer:
+    """Return a producer, which has not connected; raise SettingsError for what it cannot be."""
+    try:
+        return Producer(settings)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._INVALID_ARG:
+            raise
+        raise SettingsError(f"options.client: {error.args[0].str()}") from error
 
 
 def _registry(options: KafkaSink.Options) -> SchemaRegistry | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from databus.client.sinks.contract import Change, Row
 from databus.client.sinks.errors import SinkRefusedError
+from databus.client.sinks.ready.templates import value_text
 from databus.schemas.columns.avro_columns import columns_of
 
 
@@ -31,5 +32,4 @@ def whole_row(change: Change) -> Row:
 def _part(value: Any) -> str:
     if value is None:
         return "%NULL"  # nothing else has a % that is not %25 or %3A
-    text = value.hex() if isinstance(value, bytes) else str(value)
-    return text.replace("%", "%25").replace(":", "%3A")
+    return value_text(value).replace("%", "%25").replace(":", "%3A")

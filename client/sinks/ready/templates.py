@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from string import Formatter
 from typing import Any
 
@@ -47,9 +48,12 @@ def _value(name: str, change: Change) -> str:
         return database if name == "schema" else table
     for row in (change.after, change.key, change.before):
         if row is not None and name in row:
-            return _text(row[name])
+            return value_text(row[name])
     raise SinkRefusedError(f"{change.source}: there is no column {name} for the template", change)
 
 
-def _text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+def value_text(value: Any) -> str:
+    """Return a value of a row as a part of a name: bytes in hexadecimal, plain digits."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)

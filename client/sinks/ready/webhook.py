@@ -29,12 +29,11 @@ from databus.conf.addresses import without_password
 from databus.conf.model import Settings
 from databus.conf.server_settings import ServerAccessSettings, check_server_urls
 from databus.daemon.credentials import ServerAccess
-from databus.daemon.http.client import FAILURES, HttpClient, Response, printable
+from databus.daemon.http.client import FAILURES, HttpClient, Response, excerpt, printable
 from databus.daemon.tokens import private_line
 
 SIGNATURE, IDEMPOTENCY_KEY = "Databus-Signature", "Idempotency-Key"
 _MAX_ANSWER_BYTES = 1 << 20
-_SHOWN_CHARS = 200
 _BUSY = frozenset({408, 425, 429})  # and every 5xx: the same again may help
 _LONGEST_WAIT_S = 3600.0  # that a receiver may ask for
 # One request is sent again so often before all of the flush is: those before it were taken.
@@ -65,6 +64,7 @@ class WebhookSink:
 
     def __init__(self, options: Options) -> None:
         """Raises SettingsError for a secret that cannot be read."""
+        self.waiting = ""
         self._options = options
         self._secret = _secret(options.secret_file)
         parts = urlsplit(options.url)
@@ -97,12 +97,17 @@ class WebhookSink:
     def _send(self, batch: Sequence[Change]) -> None:
         """Send a batch, again and again while the receiver is busy for a moment."""
         answer = self._post(batch)
-        for wait_s in _WAITS_S:
-            asked_s = retry_after_s(answer.headers, datetime.now(UTC)) or 0.0
-            if not _is_busy(answer) or asked_s > _WAITS_S[-1]:
-                break
-            time.sleep(max(wait_s, asked_s))
-            answer = self._post(batch)
+        try:
+            for own_s in _WAITS_S:
+                asked_s = retry_after_s(answer.headers, datetime.now(UTC)) or 0.0
+                if not _is_busy(answer) or asked_s > _WAITS_S[-1]:
+                    break
+                wait_s = max(own_s, asked_s)
+                self.waiting = f"{self._problem(answer)}; it is asked again after {wait_s:g} s"
+                time.sleep(wait_s)
+                answer = self._post(batch)
+        finally:
+            self.waiting = ""
         self._judge(answer, batch)
 
     def _post(self, batch: Sequence[Change]) -> Response:
@@ -120,12 +125,16 @@ class WebhookSink:
     def _judge(self, answer: Response, batch: Sequence[Change]) -> None:
         if 200 <= answer.status < 300:
             return
-        said = bytes(answer.body[:_SHOWN_CHARS]).decode("utf-8", "replace").strip()
-        problem = f"{self._shown} answered {answer.status} {answer.reason}: {said}"
+        problem = self._problem(answer)
         if _is_busy(answer):
             wait_s = retry_after_s(answer.headers, datetime.now(UTC))
             raise SinkUnavailableError(problem, wait_s)
         raise SinkRefusedError(problem, batch[0] if len(batch) == 1 else None)
+
+    def _problem(self, answer: Response) -> str:
+        said = excerpt(bytes(answer.body))
+        status = f"{answer.status} {excerpt(answer.reason.encode())}"
+        return f"{self._shown} answered {status}" + (f": {said}" if said else "")
 
     @property
     def _shown(self) -> str:

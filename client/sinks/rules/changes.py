@@ -2,7 +2,7 @@
 
 An update that changes the key becomes a delete and an insert. Then the rule of the table decides:
 which rows (`where`: an update that moves a row out is a delete, one that moves it in an insert),
-which columns (an update of none of them is no change), masks, and last the new names.
+which columns (an update of none of them is no change), masks, the new names, and FLOAT values.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from databus.client.sinks.rules.masks import Mask
 from databus.client.sinks.rules.moves import split_move
 from databus.schemas.avro_meta import column_of
 from databus.schemas.columns.avro_columns import WriterSchema
+from databus.schemas.columns.short_floats import float_columns, shortened
 from databus.schemas.columns.taken_columns import taken_schema
 from databus.schemas.errors import SettingsError
 from databus.schemas.scn import MAX_SCN
+from databus.schemas.table_change import change_of
 
 _EMPTY: Row = {}
 
@@ -85,8 +87,20 @@ def changes_of(window: DataWindow, rule_of: RuleOf, *, with_statements: bool) ->
         changes = list(_split(told, info))
         if not rule.is_all:
             changes = [one for change in changes for one in _passed(change, told, rule, is_known)]
-        found += changes
+        found += map(with_short_floats, changes)
     return found
+
+
+def with_short_floats(change: Change) -> Change:
+    """Return the change with the fewest digits in its FLOATs: 0.1, not 0.10000000149011612."""
+    columns = () if change.schema is None else float_columns(change.schema)
+    if not columns:
+        return change
+    key, before, after = (
+        None if row is None else shortened(row, columns)
+        for row in (change.key, change.before, change.after)
+    )
+    return replace(change, key=key or _EMPTY, before=before, after=after)
 
 
 def placed(changes: Sequence[Change], position: Position) -> list[Change]:
@@ -108,7 +122,10 @@ def _is_known(window: DataWindow) -> bool:
 
 @lru_cache(maxsize=4096)
 def _names(schema: WriterSchema) -> tuple[str, ...]:
-    return tuple(column_of(field) for field in json.loads(schema.text)["fields"])
+    """Return the names of the columns, and those that they had before."""
+    change = change_of(schema.text)
+    earlier = () if change is None else change.renamed.values()
+    return (*(column_of(field) for field in json.loads(schema.text)["fields"]), *earlier)
 
 
 def _statement(told: DdlEvent | StatementEvent, info: TransactionInfo) -> Change:

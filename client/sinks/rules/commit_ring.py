@@ -85,6 +85,10 @@ class CommitRing(Generic[Place]):
             self._pass(self._entries.popleft())
         return self.take() if self._passed >= self._interval else None
 
+    def is_passed(self, number: int) -> bool:
+        """Whether an entry and all before it are done."""
+        return number < self._first
+
     def take(self) -> Place | None:
         """Return the newest position that may be stored and was not returned yet."""
         found, self._newest = self._newest, None

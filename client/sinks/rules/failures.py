@@ -1,7 +1,8 @@
 """What follows a failure of a sink: the same again, then stop, skip or dead letter. Pure.
 
 First `fast_retries` at once, then with back-off, in all `retries` times or for ever. Each kind of
-failure has a rule: a target that cannot be reached is waited for, a row that it refuses is not.
+failure has a rule: a target that cannot be reached is waited for, a row that it refuses is not. A
+mistake of the settings stops the sink at once, until a person has mended it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from databus.client.sinks.errors import SinkRefusedError, SinkUnavailableError
 from databus.daemon.faults import is_transient
+from databus.schemas.errors import SettingsError
 
 
 class FailureKind(StrEnum):
@@ -66,8 +68,10 @@ class Failures:
 
     def failed(self, error: BaseException) -> Verdict:
         """Return what follows an error."""
-        rule = self._rules[kind_of(error)]
         self.attempts += 1
+        if isinstance(error, SettingsError):
+            return Verdict(None)  # the same again, and the next row, would meet it, too
+        rule = self._rules[kind_of(error)]
         if rule.retries is not None and self.attempts > rule.retries:
             return Verdict(None, rule.then)
         asked_s = error.retry_after_s if isinstance(error, SinkUnavailableError) else None

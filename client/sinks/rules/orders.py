@@ -9,8 +9,10 @@
 
 A lane writes what it gets in order. A step that is a barrier begins when everything before it is
 durable. A truncate or a statement concerns all keys, so it is alone: before it and after it is a
-barrier. In `row`, an update that changes the key is a delete and an insert, in the lanes of two
-keys: the insert is behind a barrier. `writesets` is about targets with more unique keys.
+barrier. So is, for a sink that follows schemas, the first row that has one: the target's table is
+made or altered for it once, while nobody else writes. In `row`, an update that changes the key is a
+delete and an insert, in the lanes of two keys: the insert is behind a barrier. `writesets` is about
+targets with more unique keys.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Literal, NamedTuple
 from databus.client.sinks.contract import MARKS, Change, ChangeOp
 from databus.client.sinks.rules.key_values import lane_of_key
 from databus.client.sinks.rules.writesets import Writeset
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import SettingsError
 
 Order = Literal["transaction", "single-table", "table", "row"]
@@ -54,12 +57,16 @@ class Scheduler:
         lanes: int,
         unique: Unique = "primary",
         unique_keys: UniqueKeys = lambda _source: (),
+        *,
+        follows_schemas: bool = False,
     ) -> None:
         """`unique_keys` returns the unique keys that the target has besides the primary key."""
+        self._follows_schemas = follows_schemas
         self.lanes = 1 if order == "transaction" else lanes
         self._order = order
         self._unique, self._unique_keys = unique, unique_keys
         self._lane_of_table: dict[str, int] = {}
+        self._schemas: dict[str, WriterSchema] = {}  # the newest of each source
         self._checked: set[str] = set()
         self._writeset = Writeset(self.lanes, unique_keys) if unique == "writeset" else None
         self._must_wait = False  # what is next comes after something that is alone
@@ -85,7 +92,8 @@ class Scheduler:
 
     def _by_transaction(self, changes: Sequence[Change], steps: _Steps) -> None:
         tables = {change.source for change in changes}
-        if len(tables) > 1 or any(change.op in MARKS for change in changes):
+        marks = [change for change in changes if self._is_mark(change)]
+        if len(tables) > 1 or marks:
             steps.alone(changes)
             return
         for change in changes:
@@ -93,7 +101,7 @@ class Scheduler:
 
     def _by_table(self, changes: Sequence[Change], steps: _Steps) -> None:
         for change in changes:
-            if change.op in MARKS:
+            if self._is_mark(change):
                 steps.alone([change])
             else:
                 steps.add(self._of_table(change.source), change)
@@ -101,7 +109,7 @@ class Scheduler:
     def _by_key(self, changes: Sequence[Change], steps: _Steps) -> None:
         for unit in units(changes):
             self.check(unit[0].source)
-            if unit[0].op in MARKS:
+            if self._is_mark(unit[0]):
                 self._forget()
                 steps.alone(unit)
             elif self._writeset is not None:
@@ -134,6 +142,19 @@ class Scheduler:
     def _forget(self) -> None:
         if self._writeset is not None:
             self._writeset.forget()
+
+    def _is_mark(self, change: Change) -> bool:
+        """Return whether a change concerns more than its row, and must be alone."""
+        return change.op in MARKS or (self._follows_schemas and self._has_new_schema(change))
+
+    def _has_new_schema(self, change: Change) -> bool:
+        schema, known = change.schema, self._schemas.get(change.source)
+        if schema is None or schema is known or schema == known:
+            return False
+        if known is not None and schema.version < known.version:
+            return False  # a row at rest, or one that comes again: nothing is altered for it
+        self._schemas[change.source] = schema
+        return True
 
     def _of_table(self, source: str) -> int:
         # In the order in which they come: a few tables are spread better than by a hash.

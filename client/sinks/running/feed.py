@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
+from databus.client.dispatcher.data_window import DataWindow
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import SinkError
 from databus.client.sinks.rules.alerts import Alert, Alerts
@@ -18,6 +19,7 @@ from databus.client.sinks.rules.rate import Rate
 from databus.client.sinks.running.dead_letters import DeadLetters
 from databus.client.sinks.running.lane import Clock, Lane, Trouble
 from databus.client.sinks.running.plan import SinkPlan
+from databus.client.sinks.running.reading_trouble import ReadingTrouble
 from databus.client.sinks.running.session import Ended, Session
 from databus.client.sinks.running.stream import SinkStream
 from databus.daemon.faults import is_transient
@@ -28,7 +30,8 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.05
 STOP_S = 20.0
 _PAUSE_S = 1.0
-_READING = "reading"  # the part of a sink that is no lane
+# The parts of a sink that are no lane: reading that an error has ended, and what it waits for.
+_READING, _WAITING = "reading", "waiting"
 
 
 class SinkState(StrEnum):
@@ -81,6 +84,7 @@ class Feed:
         self._plan, self._stream, self._clock = plan, stream, clock
         self._dead_letters = DeadLetters(plan.dead_letters, plan.name, stream.source)
         self._on_alert = on_alert or _log_alert
+        self.on_window: Callable[[DataWindow], None] = lambda _window: None
         failures = plan.settings.failures
         self._alerts = Alerts(failures.alert_after_s, failures.alert_every_s)
         self._lock = threading.Lock()
@@ -88,6 +92,7 @@ class Feed:
         self._state = SinkState.STARTING
         self._troubles: dict[int, Trouble] = {}
         self._reading_error: Exception | None = None
+        self._waits = ReadingTrouble()
         self._unstored = ""
         self._rows = self._skipped = self._letters = self._committed_ns = 0
         self._rate = Rate(clock())
@@ -111,7 +116,7 @@ class Feed:
         A sink that calls it only asks for it. A sink that does not return is abandoned on its
         thread, and logged.
         """
-        if threading.current_thread().name.startswith(self._thread.name):
+        if self._is_this_thread:
             threading.Thread(target=self.stop, name="databus-stop").start()
             return
         self._is_ending = True
@@ -178,13 +183,24 @@ class Feed:
                 return SinkState.STOPPED
             if not self._go.is_set():
                 return SinkState.PAUSED
-            return SinkState.FAILING if error or self._troubles else SinkState.RUNNING
+            is_failing = error or self._troubles or self._waits.is_failure
+            return SinkState.FAILING if is_failing else SinkState.RUNNING
 
     @property
     def reached(self) -> Position | None:
         """The newest position that was written, None if nothing was."""
         session = self._session
         return None if session is None else session.lanes[0].reached
+
+    @property
+    def session(self) -> Session | None:
+        """The one that runs, or ran last."""
+        return self._session
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """The sources that it reads."""
+        return self._stream.sources
 
     @property
     def error(self) -> BaseException | None:
@@ -213,7 +229,7 @@ class Feed:
                 0 if session is None else session.held_rows,
                 self._committed_ns,
                 next(iter(self._troubles.values()), None),
-                problem or self._unstored,
+                problem or self._unstored or self._waits.problem,
                 self._rate.per_s(self._rows, now_s),
                 held_windows,
                 held_since_ns,
@@ -270,9 +286,23 @@ class Feed:
             try:
                 if session is not None:
                     session.tick()
+                self._look_at_waits()
             except Exception:
                 log.exception("%s: a position may not be stored", self._plan.name)
             self.raise_alert()
+
+    def _look_at_waits(self) -> None:
+        """Take note of whether target and servers answer; sink and client try again themselves."""
+        waits = ReadingTrouble()
+        if self._go.is_set():
+            told = next((lane.waiting for lane in self._lanes() if lane.waiting), "")
+            waits = ReadingTrouble(told, True) if told else self._stream.trouble
+        with self._lock:
+            self._waits = waits
+            if waits.is_failure:
+                self._alerts.failed(_WAITING, waits.problem, self._clock())
+            else:
+                self._alerts.recovered(_WAITING)
 
     def raise_alert(self) -> None:
         """Tell of a failure that lasts, or that it is over, if that is due."""
@@ -287,6 +317,11 @@ class Feed:
     def _lanes(self) -> Sequence[Lane]:
         session = self._session
         return [] if session is None else session.lanes
+
+    @property
+    def _is_this_thread(self) -> bool:
+        own = (self._thread, self._ticker)
+        return threading.current_thread() in own or any(one.is_this_thread for one in self._lanes())
 
     # As the watch of its sessions
 
@@ -340,6 +375,10 @@ class Feed:
         with self._lock:
             self._skipped += not is_kept
             self._letters += is_kept
+
+    def passes(self, window: DataWindow) -> None:
+        """Tell who listens that lanes are given a window now."""
+        self.on_window(window)
 
     def cannot_store(self, problem: str) -> None:
         """Show why a position is not stored."""

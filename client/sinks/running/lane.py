@@ -17,7 +17,7 @@ from random import Random
 from typing import Protocol
 
 from databus.client.machines.backoff import BackOff
-from databus.client.sinks.contract import Abortable, Change, Opening, Position, Sink
+from databus.client.sinks.contract import Abortable, Change, Opening, Position, Sink, TellsWaits
 from databus.client.sinks.errors import SinkError, SinkRefusedError
 from databus.client.sinks.rules.compaction import compacted
 from databus.client.sinks.rules.failures import Failures, Then
@@ -111,6 +111,7 @@ class Lane:
         self.reached: Position | None = None  # up to which this lane has made everything durable
         self._is_compact = settings.flush.compact
         self._is_alone = False  # rows are written one by one
+        self._takes_over = False  # a person has asked for the next try
         self._to_skip: Change | None = None
         self._shown: Trouble | None = None
         self._woken = threading.Event()
@@ -127,6 +128,17 @@ class Lane:
         self._opened.wait()
         return self.own
 
+    @property
+    def is_this_thread(self) -> bool:
+        """Whether the caller is its sink."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def waiting(self) -> str:
+        """Why its sink waits within a call; "" = it does not."""
+        sink = self._sink
+        return sink.waiting if isinstance(sink, TellsWaits) else ""
+
     def put(self, piece: Piece) -> None:
         """Give changes to write."""
         self._given.put(piece)
@@ -136,8 +148,9 @@ class Lane:
         self._given.put(None)
 
     def retry(self) -> None:
-        """Try again now, also after the last retry."""
+        """Try again now, also after the last retry, and where another process has taken over."""
         self._failures.reset()
+        self._takes_over = True
         self._woken.set()
 
     def skip_row(self, id: str = "") -> Change | None:
@@ -260,7 +273,7 @@ class Lane:
 
     def _check(self, durable: Position | None) -> None:
         """Raise SinkError if the sink says that another position is durable than was written."""
-        reached = self._pieces[-1].position
+        reached = _reached(self._pieces)
         if None not in (durable, reached) and durable != reached:
             raise SinkError(
                 f"flush returned the position with SCN {durable and durable.scn}, and what was "
@@ -271,7 +284,7 @@ class Lane:
         """Take note that the oldest pieces are durable, or were set aside."""
         done, self._pieces = self._pieces[:count], self._pieces[count:]
         if is_written:  # else the target does not have the position
-            self.reached = done[-1].position or self.reached
+            self.reached = _reached(done) or self.reached
         self._owner.done([piece.number for piece in done])
 
     def _drop_first(self) -> None:
@@ -286,14 +299,14 @@ class Lane:
             return
         sink = self._opening = self._plan.make()
         try:
-            own = sink.open(self._owner.opening())
+            own = sink.open(replace(self._owner.opening(), takes_over=self._takes_over))
         except BaseException:
             with contextlib.suppress(Exception):
                 sink.close()
             raise
         finally:
             self._opening = None
-        self._sink = sink
+        self._sink, self._takes_over = sink, False
         if not self._opened.is_set():
             self._owner.opened(sink)
             self.reached = self.own = own
@@ -393,6 +406,11 @@ class Lane:
                 sink.close()
             except BaseException as error:
                 log.warning("%s: closing the sink failed: %s", self._plan.name, error)
+
+
+def _reached(pieces: Sequence[Piece]) -> Position | None:
+    """Return the newest position of pieces; rows of a reload move none."""
+    return next((one.position for one in reversed(pieces) if one.position is not None), None)
 
 
 def _without(changes: Sequence[Change], change: Change) -> list[Change]:

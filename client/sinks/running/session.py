@@ -25,6 +25,7 @@ from databus.client.sinks.rules.failures import Then
 from databus.client.sinks.rules.orders import Scheduler
 from databus.client.sinks.running.lane import Clock, Lane, Piece, Trouble
 from databus.client.sinks.running.plan import SinkPlan
+from databus.client.sinks.running.schema_history import SchemaHistory
 from databus.client.sinks.running.shared_ring import RingClosedError, SharedRing
 from databus.client.sinks.running.stream import SinkStream
 from databus.schemas.errors import CheckpointError, SettingsError
@@ -76,6 +77,9 @@ class Watch(Protocol):
     def set_aside(self, change: Change, trouble: Trouble, then: Then) -> None:
         """Skip a row, or keep it as a dead letter; may raise."""
 
+    def passes(self, window: DataWindow) -> None:
+        """Take note of a window that lanes are given now."""
+
     def cannot_store(self, problem: str) -> None:
         """Take note of why a position is not stored; "" = it is."""
 
@@ -88,14 +92,20 @@ class Session:
         self._plan, self._stream, self._clock, self._watch = plan, stream, clock, watch
         self._ring: SharedRing[Place] = SharedRing(settings.capacity)
         self._scheduler = Scheduler(
-            settings.order, settings.lanes, settings.unique, self._unique_keys_of
+            settings.order,
+            settings.lanes,
+            settings.unique,
+            self._unique_keys_of,
+            follows_schemas=plan.follows_schemas,
         )
+        self._history = SchemaHistory(plan.rule_of)
         self._is_new = is_new(None)
         self._unique_keys: Mapping[str, Sequence[Sequence[str]]] = {}
         self.lanes = [Lane(n, plan, self, clock) for n in range(self._scheduler.lanes)]
         self._ending = Ending(settings.until)
         self._why = Ended.STOPPED
-        self._is_over = False
+        self._is_over = self._has_begun = False
+        self._giving = threading.Lock()  # one thread gives changes to lanes
         self._has_finished = threading.Event()  # everything that can be stored is stored
         self._storing = threading.Lock()
         self._stored: Position | None = None
@@ -178,6 +188,7 @@ class Session:
                 )
 
     def _read(self) -> None:
+        self._has_begun = True
         with closing(self._stream.windows()) as windows:  # type: ignore[type-var]
             for window in windows:
                 self._watch.wait_while_held()
@@ -186,7 +197,8 @@ class Session:
                     return
                 is_past = self._ending.is_past(window)
                 if not is_past:
-                    self._distribute(window)
+                    with self._giving:
+                        self._distribute(window)
                 if is_past or self._ending.is_last(window):
                     self._drain()
                     # While the windows are still iterated: afterwards nothing can be committed.
@@ -197,6 +209,7 @@ class Session:
     def _distribute(self, window: DataWindow) -> None:
         settings = self._plan.settings
         rule_of = self._plan.rule_of
+        self._history.take(window)
         changes = list(
             filter(self._is_new, changes_of(window, rule_of, with_statements=settings.ddl))
         )
@@ -206,18 +219,24 @@ class Session:
         place = Place(position, window.committer(), window.timestamp_ns)
         if len(self.lanes) == 1:
             changes = placed(changes, position)
+        self._watch.passes(window)
+        if self._give(changes, place) is None:
+            self.done([self._take_room(place, 0)])
+
+    def _give(self, changes: Sequence[Change], place: Place | None) -> int | None:
+        """Give changes to lanes; return the number of the last entry, None without any."""
         parts = [
             (step.is_barrier and at == 0, part)
             for step in self._scheduler.lanes_of(changes)
             for at, part in enumerate(step.parts)
         ]
-        if not parts:
-            self.done([self._take_room(place, 0)])
+        number = None
         for at, (is_barrier, part) in enumerate(parts, 1):
             if is_barrier:
                 self._drain()
             number = self._take_room(place if at == len(parts) else None, len(part.changes))
             self.lanes[part.lane].put(Piece(number, part.changes, part.changes[-1].position))
+        return number
 
     def _take_room(self, place: Place | None, rows: int) -> int:
         """Begin an entry of the ring, as soon as there is room for it."""
@@ -250,6 +269,36 @@ class Session:
     def _unique_keys_of(self, source: str) -> Sequence[Sequence[str]]:
         return self._unique_keys.get(source, ())
 
+    # As the target of a reload
+
+    @property
+    def passed_scn(self) -> int:
+        """The SCN up to which lanes were given everything; -1 = nothing."""
+        return self._stream.scn
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether it has begun, and has not ended."""
+        return self._has_begun and not self._is_over
+
+    def write_beside(self, make: Callable[[], Sequence[Change]]) -> int | None:
+        """Give lanes changes that move no position; return their number, None if it has ended.
+
+        `make` is called while no window is given to lanes.
+        """
+        self._watch.wait_while_held()
+        try:
+            with self._giving:
+                number = self._give(make(), None) if self.is_reading else None
+                return -1 if number is None and self.is_reading else number
+        except RingClosedError:
+            return None
+
+    def is_written(self, number: int) -> bool:
+        """Whether everything up to a number is durable."""
+        self._flush_soon()
+        return self._ring.is_passed(number)
+
     # As the owner of its lanes
 
     def is_held(self) -> bool:
@@ -263,7 +312,8 @@ class Session:
 
     def opening(self) -> Opening:
         """Return what a lane opens its sink for."""
-        return Opening(self._plan.name, self._stream.source, self._stored)
+        source, versions = self._stream.source, self._history.of
+        return Opening(self._plan.name, source, self._stored, versions=versions)
 
     def opened(self, sink: Sink) -> None:
         """Take note of the unique keys of the target; raise SettingsError for too many lanes."""
@@ -305,7 +355,7 @@ class Session:
     def go_back(self, position: Position) -> None:
         """End, so that the next session begins where the target is."""
         log.warning(
-            "%s: the target is at SCN %d, before what it had: reading again from there",
+            "%s: the target is at SCN %d, and not where it was: reading again from there",
             self._plan.name,
             position.scn,
         )

@@ -54,6 +54,11 @@ class SharedRing(Generic[Place]):
             self._changed.notify_all()
             return found
 
+    def is_passed(self, number: int) -> bool:
+        """Whether an entry and all before it are done."""
+        with self._changed:
+            return self._ring.is_passed(number)
+
     def take(self) -> Place | None:
         """Return the newest position that was not returned yet."""
         with self._changed:

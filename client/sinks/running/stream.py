@@ -7,7 +7,10 @@ from typing import Any, Protocol
 
 from databus.client.checkpoints.store import CheckpointStore, save_in
 from databus.client.dispatcher.data_window import DataWindow
+from databus.client.machines.reachability import Silence
+from databus.client.monitoring.reporter import ReportAnswer
 from databus.client.sinks.contract import Position
+from databus.client.sinks.running.reading_trouble import ReadingTrouble, reading_trouble
 
 
 class SinkStream(Protocol):
@@ -23,6 +26,11 @@ class SinkStream(Protocol):
     @property
     def scn(self) -> int:
         """The SCN of the last window that was passed, also of one without rows; -1 = none."""
+        ...
+
+    @property
+    def trouble(self) -> ReadingTrouble:
+        """Why nothing can be read now."""
         ...
 
     def load(self) -> Position | None:
@@ -46,6 +54,15 @@ class WindowsClient(Protocol):
     @property
     def registrations(self) -> Sequence[Any]:
         """The running registrations."""
+        ...
+
+    @property
+    def report_answer(self) -> ReportAnswer:
+        """Last answers of the relays."""
+        ...
+
+    def silence_of(self, registration: Any) -> Silence | None:
+        """Return since when no server answers a registration; None if one does."""
         ...
 
     def windows(self, *sources: str, name: str, auto_commit: bool) -> Iterator[DataWindow]:
@@ -74,6 +91,15 @@ class ClientStream:
         """The SCN of the last window that was passed."""
         found = self._registration()
         return -1 if found is None else int(found.status.scn)
+
+    @property
+    def trouble(self) -> ReadingTrouble:
+        """Why nothing can be read now."""
+        found = self._registration()
+        if found is None:
+            return ReadingTrouble()
+        client = self._client
+        return reading_trouble(found, client.silence_of(found), client.report_answer, self.source)
 
     def load(self) -> Position | None:
         """Return the stored position; raise CheckpointError."""

@@ -1,4 +1,4 @@
-"""The JSON API of a process that runs sinks: how they are, pause, resume, skip, retry."""
+"""The JSON API of a process that runs sinks: how they are, pause, resume, skip, retry, reload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from databus.client.sinks.serving.views import (
 )
 from databus.daemon.access import Role
 from databus.daemon.http.openapi import ApiModel, Call, Endpoint, with_document
-from databus.schemas.errors import ControlRefusedError
+from databus.schemas.errors import ControlRefusedError, SettingsError
 
 ROOT = "/api/v1/sinks"
 TITLE = "Databus sinks"
@@ -33,6 +33,19 @@ class SkipBody(ApiModel):
 
     physical_source: str = Field(max_length=300)
     id: str = Field(min_length=1, max_length=500)
+
+
+class ReloadBody(ApiModel):
+    """Which rows to write again."""
+
+    source: str = Field(min_length=1, max_length=300)
+    where: str = Field(default="", max_length=10_000, description="SQL condition; empty = all rows")
+
+
+class CancelBody(ApiModel):
+    """Which reload to end."""
+
+    source: str = Field(min_length=1, max_length=300)
 
 
 class Skipped(ApiModel):
@@ -80,8 +93,40 @@ def endpoints(process: SinkProcess) -> list[Endpoint]:
             body=SkipBody,
             errors=_REFUSED,
         ),
+        *_reload_endpoints(process),
     ]
     return with_document(found, TITLE, DESCRIPTION)
+
+
+def _reload_endpoints(process: SinkProcess) -> list[Endpoint]:
+    async def reload(call: Call) -> SinkView:
+        sink, body = process.sink(call.path["name"]), call.body
+        try:
+            sink.reloads.add(body.source, body.where)
+        except (SinkError, SettingsError) as error:
+            raise ControlRefusedError(str(error)) from error
+        return sink_view(sink)
+
+    async def cancel_reload(call: Call) -> SinkView:
+        sink, source = process.sink(call.path["name"]), call.body.source
+        if not sink.reloads.cancel(source):
+            raise ControlRefusedError(f"{sink.plan.name}: no reload of {source} runs")
+        return sink_view(sink)
+
+    return [
+        Endpoint(
+            *("POST", f"{_ONE}/reload", "Write all rows of a source again", SinkView, reload),
+            role=Role.ADMIN,
+            body=ReloadBody,
+            errors=_REFUSED,
+        ),
+        Endpoint(
+            *("POST", f"{_ONE}/cancel-reload", "End a reload", SinkView, cancel_reload),
+            role=Role.ADMIN,
+            body=CancelBody,
+            errors=_REFUSED,
+        ),
+    ]
 
 
 def _skipped(process: SinkProcess, name: str, body: SkipBody) -> Skipped:

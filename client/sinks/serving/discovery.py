@@ -1,10 +1,13 @@
-"""Which sources a sink reads, and of which physical source each is: as the relays say."""
+"""Which sources a sink reads, of which physical source each is, and who has them: servers say."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
 
 from databus.cli.api_client import ApiClient
 from databus.client.finding import ServerFinder
@@ -25,7 +28,7 @@ _MAX_BYTES = 64 << 20  # of an answer, which has one event at least
 
 
 class RelayLook:
-    """Asks the relays what they capture. Thread-safe."""
+    """Asks the relays what they capture, and bootstrap servers what they keep. Thread-safe."""
 
     def __init__(self, settings: ClientSettings) -> None:
         """Raises SettingsError for a coordinator of no known kind."""
@@ -49,9 +52,8 @@ class RelayLook:
         """
         problems = []
         for url in self._relays():
-            client = ApiClient(url, read_token(self._access), self._access.tls_ca, _TIMEOUT_S)
             try:
-                told = client.get_json("/physicalSources")
+                told = self._api(url).get_json("/physicalSources")
                 return {one["name"]: [s["name"] for s in one["sources"]] for one in told}
             except (DatabusError, TypeError, KeyError) as error:
                 problems.append(f"{url}: {error}")
@@ -78,6 +80,61 @@ class RelayLook:
                     return 0 if answer.status == OK else int(oldest)
         return None
 
+    def place_at(self, source: str, others: Sequence[str], time_s: float) -> Checkpoint | None:
+        """Return the place of a time in what a relay holds, or the end of it that is nearer.
+
+        None if no relay says.
+        """
+        at = datetime.fromtimestamp(time_s, UTC).isoformat().replace("+00:00", "Z")
+        query = urlencode({"at": f"time:{at}", "nearest": "true", "others": ",".join(others)})
+        for url in self._relays():
+            with suppress(DatabusError, TypeError, KeyError, ValueError):
+                found = self._api(url).get_json(
+                    f"/api/v1/sources/{quote(source, safe='')}/position?{query}"
+                )
+                scn = found["scn"]
+                return Checkpoint.flexible() if scn is None else Checkpoint.at(int(scn))
+        return None
+
+    def has_beginning(self, physical: str, source: str, oldest: int) -> bool:
+        """Whether a relay has all that was ever captured of a source; `oldest_scn` says since when.
+
+        It has if the table was made, or first captured, after the oldest window that it holds.
+        False if that is not known.
+        """
+        if oldest == 0:
+            return True
+        for url in self._relays():
+            with suppress(DatabusError, TypeError, KeyError, ValueError):
+                client = self._api(url)
+                view = client.get_json(f"/api/v1/physicalSources/{quote(physical, safe='')}")
+                schemas = client.get_json("/api/v1/schemas")["sources"]
+                made = [
+                    one["versions"][0]["sinceScn"] for one in schemas if one["source"] == source
+                ]
+                return oldest > _oldest_held(view) or any(int(scn or -1) >= oldest for scn in made)
+        return False
+
+    def kept(self) -> frozenset[str] | None:
+        """Return the sources that the first bootstrap server which answers keeps.
+
+        None without bootstrap servers. Raises NoAnswerError if none answers.
+        """
+        with self._lock:
+            servers = self._servers.bootstraps
+        problems = []
+        for url in servers:
+            try:
+                return frozenset(str(one["name"]) for one in self._api(url).get_json("/sources"))
+            except (DatabusError, TypeError, KeyError) as error:
+                problems.append(f"{url}: {error}")
+        if problems:
+            raise NoAnswerError(", ".join(servers), "; ".join(problems))
+        return None
+
+    def _api(self, url: str) -> ApiClient:
+        return ApiClient(url, read_token(self._access), self._access.tls_ca, _TIMEOUT_S)
+
     def _client(self, url: str) -> HttpClient:
         return HttpClient(
             url,
@@ -94,6 +151,13 @@ class RelayLook:
     def _take(self, servers: Servers) -> None:
         with self._lock:
             self._servers = servers
+
+
+def _oldest_held(view: Mapping[str, Any]) -> int:
+    """Return the SCN of the oldest window of a physical source, by its view in a relay's API."""
+    found = view["relayLog"] or {}
+    places = (view["ring"] or {}, found, found.get("archive") or {})
+    return min(int(one["minScn"]) for one in places if one.get("minScn") is not None)
 
 
 def chosen(

@@ -11,6 +11,7 @@ from databus.client.sinks.errors import UnknownSinkError
 from databus.client.sinks.isolated.maker import IsolatedMaker
 from databus.client.sinks.isolated.secret_variables import secret_variables
 from databus.client.sinks.loading import MakeSink, sink_maker
+from databus.client.sinks.reloading.requests import ReloadFile
 from databus.client.sinks.running.feed import STOP_S, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan, make_plan
 from databus.client.sinks.serving.pauses import PauseFile
@@ -40,9 +41,10 @@ class SinkProcess:
         try:
             self.positions = PositionFile(settings.data_dir)
             self._pauses = PauseFile(settings.data_dir)
+            reloads = ReloadFile(settings.data_dir)
             self.sinks = [
                 RunningSink(
-                    *(plan, settings, self.positions, on_alert),
+                    *(plan, settings, self.positions, reloads, on_alert),
                     is_paused=plan.name in self._pauses,
                 )
                 for plan in plans

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from databus.client.client import DatabusClient
-from databus.client.monitoring.reporter import Mode, mode_of
+from databus.client.monitoring.reporter import Mode, ReportedLag, mode_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,11 @@ def reading_of(client: DatabusClient, physical: str) -> Reading:
     is_known = phase == "online" and not answer.waits_for and client.silence_of(one) is None
     is_waiting = status.buffered_bytes > 0
     behind = answer.behind
-    return Reading(
-        phase,
-        status.server or "",
-        one.stats.lag_s(time.time(), is_waiting) if is_known else None,
-        is_known and not is_waiting and behind is not None and behind.size_bytes == 0,
-    )
+    has_all = is_known and not is_waiting and behind is not None and behind.size_bytes == 0
+    lag_s = one.stats.lag_s(time.time(), is_waiting=True) if is_waiting else _told_s(behind)
+    shown = (0.0 if has_all else lag_s) if is_known else None
+    return Reading(phase, status.server or "", shown, has_all)
+
+
+def _told_s(behind: ReportedLag | None) -> float | None:
+    return None if behind is None else behind.seconds

@@ -15,9 +15,12 @@ from typing import Any
 from databus.client.client import DatabusClient
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import UnknownSinkError
+from databus.client.sinks.reloading.requests import ReloadFile
+from databus.client.sinks.reloading.sink_reloads import SinkReloads
 from databus.client.sinks.rules.beginnings import known_scn, with_known
 from databus.client.sinks.running.feed import STOP_S, Feed, FeedStatus, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan
+from databus.client.sinks.running.session import Session
 from databus.client.sinks.running.stream import ClientStream
 from databus.client.sinks.serving.discovery import RelayLook, chosen
 from databus.client.sinks.serving.letter_count import LetterCount
@@ -25,10 +28,11 @@ from databus.client.sinks.serving.positions import PositionFile, SinkCheckpoints
 from databus.client.sinks.serving.reading import Reading, reading_of
 from databus.client.sinks.serving.reporting import with_sink
 from databus.client.sinks.serving.sink_settings import client_settings
+from databus.conf.named_places import Word, parse_place
 from databus.conf.sink_settings import SinksSettings
 from databus.daemon.client_report import ClientReport
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError
+from databus.schemas.errors import DatabusError, NoAnswerError
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ _WORST_FIRST = (
     SinkState.ENDED,
     SinkState.DONE,
 )
+_OVER = (SinkState.ENDED, SinkState.DONE)
 
 
 class RunningSink:
@@ -53,6 +58,7 @@ class RunningSink:
         plan: SinkPlan,
         settings: SinksSettings,
         positions: PositionFile,
+        reloads: ReloadFile,
         on_alert: OnAlert | None = None,
         look_every_s: float = LOOK_EVERY_S,
         *,
@@ -65,16 +71,22 @@ class RunningSink:
         letters = plan.dead_letters
         self.dead_letters = LetterCount(None if letters is None else letters.path, plan.name)
         own = client_settings(settings, plan.settings)
+        self._start = parse_place(own.start)
+        self._wants_all = self._start is Word.BEGINNING
+        self._waits_since_s: float | None = None  # for the first relay that answers
         self._positions = positions
         self._store = SinkCheckpoints(positions, plan.name, self._own)
         self._client = _SinkClient(self._told, settings=own, checkpoints=self._store)
         self._look = RelayLook(own)
+        self.reloads = SinkReloads(plan.name, reloads, own, plan.rule_of, self._target_of)
         self._on_alert, self._look_every_s = on_alert, look_every_s
         self._lock = threading.Lock()
         self._feeds: dict[str, Feed] = {}
         self._streams: dict[str, ClientStream] = {}
+        self._replaced: Feed | None = None  # it ends, and another goes on in its place
         self._ending = threading.Event()
         self._is_refused = False
+        self._lacks: dict[str, str] = {}  # physical source → why it does not read a table of it
         self._watcher = threading.Thread(
             target=self._watch, name=f"databus-sink-{plan.name}-sources", daemon=True
         )
@@ -84,14 +96,17 @@ class RunningSink:
         self._client.start()
         self._look.start()
         self._watcher.start()
+        self.reloads.start()
 
     def stop(self, timeout_s: float = STOP_S) -> None:
         """End, after a last attempt to write what is held."""
         self._ending.set()
         if self._watcher.is_alive():
             self._watcher.join()
+        self.reloads.end()
         for feed in self.feeds:
             feed.stop(timeout_s)
+        self.reloads.join()
         self._look.stop()
         self._client.stop()
 
@@ -104,14 +119,20 @@ class RunningSink:
     @property
     def state(self) -> SinkState:
         """Its state."""
-        states = {feed.state for feed in self.feeds}
+        states = set(map(self._state_of, self.feeds))
         if self._is_refused:
             return SinkState.STOPPED
         if not states:
             if self.is_paused:
                 return SinkState.PAUSED
             return SinkState.FAILING if self.problem else SinkState.STARTING
+        if self._lacks and not self.is_paused:
+            states.add(SinkState.FAILING)
         return next(one for one in _WORST_FIRST if one in states)
+
+    def _state_of(self, feed: Feed) -> SinkState:
+        is_over = feed.state in _OVER
+        return SinkState.STARTING if is_over and feed is self._replaced else feed.state
 
     @property
     def status(self) -> list[FeedStatus]:
@@ -152,6 +173,9 @@ class RunningSink:
             raise UnknownSinkError(f"{self.plan.name} reads no physical source {physical}")
         return feed.skip_row(id)
 
+    def _target_of(self, source: str) -> Session | None:
+        return next((one.session for one in self.feeds if source in one.sources), None)
+
     def _told(self, report: ClientReport) -> ClientReport:
         return with_sink(report, self.state, self.status, self.problem)
 
@@ -168,8 +192,10 @@ class RunningSink:
                 self._is_refused = bool(conflict)
                 if not conflict:
                     self._take(found)
-                self._tell(conflict)
+                self._tell(conflict or "; ".join(self._lacks.values()))
             except DatabusError as error:
+                if isinstance(error, NoAnswerError) and not self._streams:
+                    self._waits_since_s = self._waits_since_s or time.time()
                 self._tell(str(error))
             except Exception as error:  # the next look may be better, and the feeds go on
                 log.exception("%s: looking for sources failed", self.plan.name)
@@ -181,7 +207,7 @@ class RunningSink:
         if problem and problem != self.problem:
             if self._is_refused:
                 log.error("%s: stopped: %s", self.plan.name, problem)
-            elif not self.feeds:
+            elif not self.feeds or self._lacks:
                 log.warning("%s: waiting: %s", self.plan.name, problem)
         self.problem = problem
 
@@ -200,50 +226,115 @@ class RunningSink:
     def _take(self, found: Mapping[str, tuple[str, ...]]) -> None:
         for physical, names in found.items():
             stream = self._streams.get(physical)
-            if stream is None:
-                self._begin(physical, self._read_before(physical, names))
-                continue
-            more = sorted({*stream.sources, *names})
-            if len(more) > len(stream.sources):
-                self._extend(physical, stream, tuple(more))
+            read = () if stream is None else stream.sources
+            if stream is None and (first := self._first(physical, names)):
+                self._begin(physical, first, self._since_start(physical, first))
+            elif stream is not None and self._feeds[physical] is self._replaced:
+                if self._has_ended(self._feeds[physical]):  # the next could not begin
+                    self._begin(physical, stream.sources)
+            elif more := [name for name in names if name not in read]:
+                self._extend(physical, stream, more)
+            else:
+                self._lacks.pop(physical, None)
 
-    def _read_before(self, physical: str, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the sources that belong to the stored position; others follow by `_extend`."""
+    def _first(self, physical: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the sources to begin with; others follow by `_extend`.
+
+        Those that belong to the stored position, or those whose rows a bootstrap server has.
+        """
         stored = self._positions.load(self.plan.name, physical)
-        known = [name for name in names if stored is not None and name in stored.sources]
-        return tuple(known) or names
+        if stored is not None:
+            return tuple(name for name in names if name in stored.sources) or names
+        kept = self._look.kept() if self._wants_all else None
+        if kept is None:
+            return names
+        others = [name for name in names if name not in kept]
+        if len(self._held(physical, others)) < len(others):
+            return ()  # nothing, until it can have all
+        return tuple(name for name in names if name in kept)
 
-    def _extend(self, physical: str, stream: ClientStream, names: tuple[str, ...]) -> None:
+    def _since_start(self, physical: str, names: tuple[str, ...]) -> Position | None:
+        """Return where a new sink begins at the latest that was, not is: no relay answered then."""
+        is_new = self._positions.load(self.plan.name, physical) is None
+        if self._start is not Word.LATEST or self._waits_since_s is None or not is_new:
+            return None
+        place = self._look.place_at(names[0], names[1:], self._waits_since_s)
+        if place is None:
+            raise NoAnswerError("the relays", "none says where this sink begins")
+        log.info("%s: begins where %s was when it was started", self.plan.name, physical)
+        return Position(physical, place)
+
+    def _extend(self, physical: str, stream: ClientStream | None, more: Sequence[str]) -> None:
         """Read more sources, from their first change on.
 
         The sink has passed that place by now. So it goes back there, and leaves out what it has:
         the changes of the other sources up to where it was. Transactions stay whole.
         """
-        feed = self._feeds[physical]
-        since = self._oldest([name for name in names if name not in stream.sources])
+        since = self._held(physical, more)
+        self._note_lack(physical, [name for name in more if name not in since], stream)
         first = min(since.values(), default=None)
-        if first is None or feed.state is not SinkState.RUNNING or not _is_behind(stream, first):
+        if first is None or (stream is None and physical in self._lacks):
+            return
+        if stream is not None and not self._has_passed(physical, stream, first):
             return  # later: it has not come so far yet
         # One begin after the other: a place has all of several tables only if the newest has begun.
         new = [name for name, scn in since.items() if scn == first]
-        feed.stop()
-        stored = stream.load()
-        assert stored is not None
+        begin, read = Checkpoint.flexible(), new  # the relay finds it: since all are captured
+        if stream is not None:
+            feed = self._replaced = self._feeds[physical]
+            if not self._has_ended(feed):
+                return  # what it writes late would be in the way of the next
+            stored = stream.load()
+            assert stored is not None
+            begin = with_known(begin, self._written(feed, stored), stream.sources)
+            read = [*stream.sources, *new]
         log.info("%s: reads %s from its first change on", self.plan.name, ", ".join(new))
-        # The relay finds the place: since when all of these sources are captured.
-        begin = with_known(Checkpoint.flexible(), self._written(feed, stored), stream.sources)
-        read = tuple(sorted({*stream.sources, *new}))
-        self._begin(physical, read, Position(physical, begin))
+        self._begin(physical, tuple(sorted(read)), Position(physical, begin))
+
+    def _has_passed(self, physical: str, stream: ClientStream, scn: int) -> bool:
+        return self._feeds[physical].state is SinkState.RUNNING and _is_behind(stream, scn)
+
+    def _held(self, physical: str, names: Sequence[str]) -> dict[str, int]:
+        """Return the SCN of the oldest window with changes of each source, if a relay has it.
+
+        Where all rows are wanted, only of those of which the relay has all changes.
+        """
+        asked = ((name, self._look.oldest_scn([name])) for name in names)
+        return {
+            name: scn
+            for name, scn in asked
+            if scn is not None
+            and (not self._wants_all or self._look.has_beginning(physical, name, scn))
+        }
+
+    def _note_lack(self, physical: str, names: Sequence[str], stream: ClientStream | None) -> None:
+        """Show that tables are not read, and why."""
+        self._lacks.pop(physical, None)
+        if not names:
+            return
+        why = "no relay is known to have all their changes"
+        what = f"{', '.join(names)} cannot be read whole: {why}"
+        if stream is None:
+            self._lacks[physical] = (
+                f"{what}, and the bootstrap server does not keep them. What came after its start "
+                "it keeps after a restart (of `databus run`, or of the pair with these tables in "
+                "its settings), and this sink begins then; or leave them out of `sources`"
+            )
+        else:
+            self._lacks[physical] = (
+                f"{what}. The other tables are read. A new sink, of another name, gets all rows of "
+                "what a bootstrap server keeps; or leave them out of `sources`"
+            )
+
+    def _has_ended(self, feed: Feed) -> bool:
+        """End a feed; return whether nothing of it runs any more."""
+        feed.stop()
+        return feed.state in _OVER
 
     def _written(self, feed: Feed, stored: Position) -> int:
         """Return the SCN up to which the target has everything: what is stored may be behind it."""
         reached = feed.reached if self.plan.settings.lanes == 1 else None
         return stored.scn if reached is None else max(stored.scn, reached.scn)
-
-    def _oldest(self, new: Sequence[str]) -> dict[str, int]:
-        """Return the SCN of the oldest window with changes of each, if a relay has it."""
-        asked = ((name, self._look.oldest_scn([name])) for name in new)
-        return {name: scn for name, scn in asked if scn is not None}
 
     def _begin(self, physical: str, names: tuple[str, ...], begin: Position | None = None) -> None:
         stream = ClientStream(self._client, self._store, physical, names, physical)
@@ -251,8 +342,10 @@ class RunningSink:
         if begin is not None:
             stream.begin_at(begin)
         feed = Feed(self.plan, stream, time.monotonic, self._on_alert)
+        feed.on_window = self.reloads.passes
         with self._lock:
             self._streams[physical], self._feeds[physical] = stream, feed
+            self._replaced = None
             if self.is_paused:
                 feed.pause()
         feed.start()

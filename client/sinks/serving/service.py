@@ -61,11 +61,12 @@ def served(process: SinkProcess, settings: SinksSettings) -> Iterator[None]:
 
 def health_of(process: SinkProcess) -> Health:
     """Return the health: no sink fails. One that somebody has paused is well."""
-    sinks = sinks_view(process).sinks
-    states = {one.name: one.state for one in sinks}
-    problems = {one.name: problems_of(one)[0] for one in sinks if problems_of(one)}
+    shown = sinks_view(process).sinks
+    states = {one.name: one.state for one in shown}
+    problems = {one.name: found for one in shown if (found := problems_of(one))}
     words = [word for state, word in _WORDS.items() if state in states.values()]
-    return Health(not words, {"sinks": states, "problems": problems}, next(iter(words), "error"))
+    details = {"sinks": states, "problems": problems}
+    return Health(not words, details, next(iter(words), "error"))
 
 
 def address_of(folder: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import Field
@@ -63,6 +64,15 @@ class FeedView(ApiModel):
     alert_s: float | None = Field(description="For how long an alert has said that it fails")
 
 
+class ReloadView(ApiModel):
+    """A source whose rows are written again."""
+
+    source: str
+    where: str = Field(description="SQL condition; empty = all rows")
+    rows: int = Field(description="Of the snapshot, given to the sink so far")
+    problem: str = Field(description="Why it does not get on; empty without a problem")
+
+
 class IsolationView(ApiModel):
     """The processes in which the code of a sink runs, one for each lane."""
 
@@ -84,9 +94,10 @@ class SinkView(ApiModel):
     order: str
     lanes: int
     dead_letters: int | None = Field(description="In its file; null if that cannot be read")
-    problem: str = Field(description="Why it is not known what it reads")
+    problem: str = Field(description="Why it does not read, or not all that it should")
     isolation: IsolationView | None = Field(description="null: its code runs in this process")
     physical_sources: list[FeedView]
+    reloads: list[ReloadView] = Field(description="That have not ended")
 
 
 class SinksView(ApiModel):
@@ -106,6 +117,13 @@ def sinks_view(process: SinkProcess) -> SinksView:
     )
 
 
+def problems_of(sink: SinkView) -> list[str]:
+    """Return what is wrong with a sink, and with its physical sources."""
+    feeds = sink.physical_sources
+    of_feeds = (one.failure.problem if one.failure else one.problem for one in feeds)
+    return [problem for problem in (sink.problem, *of_feeds) if problem]
+
+
 def sink_view(sink: RunningSink) -> SinkView:
     """Return how a sink is."""
     settings = sink.plan.settings
@@ -121,6 +139,7 @@ def sink_view(sink: RunningSink) -> SinkView:
         problem=sink.problem,
         isolation=_isolation(sink.plan.isolated),
         physical_sources=[_feed(one, sink.reading(one.source)) for one in sink.status],
+        reloads=[ReloadView(**asdict(one)) for one in sink.reloads.status],
     )
 
 
@@ -133,13 +152,6 @@ def row_view(change: Change) -> RowView:
         source=change.source,
         key=json_value(dict(change.key)),
     )
-
-
-def problems_of(sink: SinkView) -> list[str]:
-    """Return what is wrong with a sink, in words."""
-    feeds = sink.physical_sources
-    of_feeds = (feed.failure.problem if feed.failure else feed.problem for feed in feeds)
-    return [one for one in (sink.problem, *of_feeds) if one]
 
 
 def _isolation(maker: IsolatedMaker | None) -> IsolationView | None:

@@ -29,7 +29,7 @@ from databus.client.sinks.contract import (
     TransactionInfo,
 )
 from databus.client.sinks.loading import sink_maker
-from databus.client.sinks.rules.changes import placed
+from databus.client.sinks.rules.changes import placed, with_short_floats
 from databus.client.sinks.rules.moves import split_move
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
 from databus.client.spark.consuming.apply import schemas_of
@@ -169,7 +169,8 @@ def _changes(rows: list[dict[str, Any]], sources: _Sources) -> list[Change]:
     at_ns = 0 if first["time"] is None else (first["time"] - _EPOCH) // _MICRO * 1000
     phase = "live" if is_live else "snapshot"
     info = TransactionInfo(first["scn"], at_ns, first["gtid"], len(rows), phase)
-    found = [one for row in rows for one in split_move(_change(row, info, sources))]
+    whole = (with_short_floats(_change(row, info, sources)) for row in rows)
+    found = [one for change in whole for one in split_move(change)]
     if not is_live:
         return found
     return placed(found, Position(first["physical_source"], Checkpoint.at(info.scn)))

@@ -44,6 +44,8 @@ Urls = Annotated[tuple[str, ...], BeforeValidator(_split)]
 class JobSettings(Settings):
     """What the comments of a job file may set."""
 
+    reads_texts = True
+
     target: str = Field(
         description="Where the rows go: `delta:PATH`, `parquet:PATH`, or `SQLALCHEMY-URL#TABLE`",
         min_length=1,

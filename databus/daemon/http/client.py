@@ -29,6 +29,7 @@ from databus.schemas.errors import UnauthorizedError
 
 # What `HttpClient.get` raises when there is no whole response.
 FAILURES = (OSError, HTTPException, ValueError)
+EXCERPT_CHARS = 200  # of a stranger's text
 _ROOM = bytes(1 << 20)  # added to a body whose size is not known yet
 _READ_BYTES = 64 << 10  # of a body that is read as it comes
 _LAST_CHUNK = b"0\r\n\r\n"
@@ -40,6 +41,13 @@ _LAST_LINES = (b"\r\n", b"\n")  # of headers and of trailers
 def printable(error: Exception) -> str:
     """Return the text of a failure, which may have bytes of what is no HTTP server, to be shown."""
     return str(error).encode("unicode_escape").decode()
+
+
+def excerpt(body: bytes) -> str:
+    """Return the beginning of a stranger's text, as one line to be shown."""
+    text = body[: 4 * EXCERPT_CHARS].decode("utf-8", "replace").strip()
+    escaped = (one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(escaped)[:EXCERPT_CHARS]
 
 
 class Credentials(Protocol):

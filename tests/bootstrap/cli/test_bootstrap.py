@@ -18,6 +18,7 @@ from databus.bootstrap.store.values import SourceStatus
 from databus.cli.main import main
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from tests import PATIENCE_S
 from tests.bootstrap.filled import PERSON, make_filled, stored
 from tests.bootstrap.serving import ServedStore
 from tests.bootstrap.walking import snapshot_at, split
@@ -44,7 +45,7 @@ class Shop:
         self.children: list[Child] = []
 
     def execute(self, statement: str) -> None:
-        with closing(sqlite3.connect(self.path, timeout=10)) as connection, connection:
+        with closing(sqlite3.connect(self.path, timeout=PATIENCE_S)) as connection, connection:
             connection.execute(statement)
 
     def start(self, name: str, *words: str) -> Child:
@@ -61,7 +62,7 @@ class Shop:
         return sources.get(SOURCE, {})
 
     def get(self, path: str, url: str | None = None) -> bytes:
-        with urllib.request.urlopen((url or self.url) + path, timeout=10) as answer:
+        with urllib.request.urlopen((url or self.url) + path, timeout=PATIENCE_S) as answer:
             body: bytes = answer.read()
         return body
 
@@ -122,7 +123,7 @@ def test_the_parts_of_a_pair_may_be_processes_of_their_own(shop: Shop) -> None:
     with refused.value as answer:
         assert answer.headers["x-dbus-error-cause"].endswith(".BootstrapProcessingException")
     seeder = shop.start("seeder", "seed")
-    assert seeder.wait(30) == 0, seeder.log_tail()
+    assert seeder.wait(PATIENCE_S) == 0, seeder.log_tail()
     wait_until(shop.is_served, "the server", server.log_tail)
     found = json.loads(invoke("verify", "-c", shop.config, "--json").stdout)
     assert found[SOURCE]["isSame"]
@@ -136,7 +137,7 @@ def test_a_second_producer_of_a_store_ends_at_once(shop: Shop) -> None:
     first = shop.start("first", "run")
     wait_until(lambda: "listening" in first.log_tail(), "the first", first.log_tail)
     second = shop.start("second", "run", "--port", "0")
-    assert second.wait(30) == 1
+    assert second.wait(PATIENCE_S) == 1
     assert "has a producer already" in second.log_tail()
     assert first.exit_code is None
 

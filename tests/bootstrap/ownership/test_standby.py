@@ -18,11 +18,12 @@ from databus.bootstrap.store.store import Store
 from databus.leases.errors import LeaseLostError
 from databus.leases.store import LeaseStore
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
 from tests.bootstrap.serving import FakeWorker, pair_settings
 from tests.databus.leases.contenders import Unsteady
 from tests.promises.running import wait_until
 
-TTL_S = 0.6
+TTL_S = 2.0
 
 
 class FakeTimer:
@@ -85,7 +86,7 @@ def test_one_fills_the_store_and_the_other_follows_when_it_ends(
     assert second.workers.ownership() == ("standby", "a:1", 1, "")
     assert (first.made[0][0].is_running, second.made) == (True, [])
     assert identify(first.path)[1] == 1
-    assert first.workers.stop(10.0)
+    assert first.workers.stop(PATIENCE_S)
     assert not first.made[0][0].is_running
     second.wait_for("active")
     assert second.workers.ownership() == ("active", "b:2", 2, "")
@@ -110,7 +111,7 @@ def test_an_owner_that_is_cut_off_stops_and_the_other_follows_it(
     assert "it is down" in first.workers.ownership().problem
     first.records.is_down = False
     wait_until(lambda: first.workers.ownership() == ("standby", "b:2", 2, ""), "the new owner")
-    assert second.workers.stop(10.0)
+    assert second.workers.stop(PATIENCE_S)
     first.wait_for("active")
     assert [lease.term() for _, lease in first.made[1:]] == [3]
 

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from databus.bootstrap.ownership.write_guard import WriteGuard
+from tests import PATIENCE_S
 from tests.bootstrap.ownership.test_standby import FakeTimer
 from tests.promises.running import wait_until
 
@@ -17,10 +18,10 @@ GUARDED = """
 import sys, time
 from databus.bootstrap.ownership.kill_timer import KillTimer
 from databus.bootstrap.ownership.write_guard import WriteGuard
-guard = WriteGuard(0.5, KillTimer())
+guard = WriteGuard(2.0, KillTimer())
 guard.start()
 with guard.writing():
-    time.sleep(2)  # longer than the limit: it is alive
+    time.sleep(4)  # longer than the limit: it is alive
     if sys.argv[1] == "inside":
         print("writes", flush=True)
         sys.stdin.read()
@@ -42,14 +43,14 @@ def test_a_process_that_is_stopped_in_a_write_is_killed_and_another_one_is_not(w
             assert process.stdout.readline() in (b"writes\n", b"waits\n")
             process.send_signal(signal.SIGSTOP)
             if where == "inside":
-                assert process.wait(30) == -signal.SIGKILL
+                assert process.wait(PATIENCE_S) == -signal.SIGKILL
                 return
             with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(2)
+                process.wait(4)
             process.send_signal(signal.SIGCONT)
             process.stdin.close()
             assert process.stdout.readline() == b"ended\n"
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE_S) == 0
         finally:
             process.kill()
 
@@ -69,12 +70,12 @@ def test_the_timer_is_set_while_any_thread_writes_and_put_off_meanwhile() -> Non
     def write() -> None:
         with guard.writing():
             inside.set()
-            leave.wait(30)
+            leave.wait(PATIENCE_S)
 
     thread = threading.Thread(target=write)
     with guard.writing():
         thread.start()
-        inside.wait(30)
+        inside.wait(PATIENCE_S)
     assert timer.settings[-1] == 0.08
     leave.set()
     thread.join()

@@ -37,6 +37,7 @@ from databus.schemas.stream.row_event import row_event
 from databus.schemas.table import Table
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema
+from tests import PATIENCE_S
 from tests.bootstrap.producer.child import settings_for
 from tests.client.fake_relay import FakeRelay, status
 from tests.client.shop import (
@@ -66,7 +67,7 @@ def producing(path: Path, *relays: str, sources: tuple[str, ...] = BOTH) -> Iter
     try:
         yield producer
     finally:
-        assert producer.stop(10)
+        assert producer.stop(PATIENCE_S)
 
 
 @pytest.fixture
@@ -358,7 +359,7 @@ def test_a_full_disk_is_one_line_of_the_log_and_no_traceback(
             wait_until(lambda: "make room; trying again" in caplog.text)
             wait_until(lambda: "deleting old data failed: store shop.db" in caplog.text)
     finally:
-        assert producer.stop(10)
+        assert producer.stop(PATIENCE_S)
     assert "Traceback" not in caplog.text
 
 
@@ -375,7 +376,7 @@ def test_a_retention_that_fails_without_a_word_is_a_problem_all_the_same(
         # And one no longer, once a later round has gone well.
         wait_until(lambda: producer.is_healthy)
     finally:
-        assert producer.stop(10)
+        assert producer.stop(PATIENCE_S)
 
 
 def test_a_producer_that_has_not_begun_has_applied_nothing(path: Path, relay: FakeRelay) -> None:
@@ -466,7 +467,7 @@ def test_what_is_too_old_is_deleted_in_the_background(path: Path, relay: FakeRel
             wait_until(lambda: store.source("shop.orders").log_floor_scn == 49)
             assert len(rows_of(store)) == 45
     finally:
-        assert producer.stop(10)
+        assert producer.stop(PATIENCE_S)
 
 
 def test_one_round_of_deletion_takes_all_its_steps(path: Path, relay: FakeRelay) -> None:
@@ -487,7 +488,7 @@ def test_one_round_of_deletion_takes_all_its_steps(path: Path, relay: FakeRelay)
         try:
             wait_until(lambda: len(rounds) > 2)
         finally:
-            assert producer.stop(10)
+            assert producer.stop(PATIENCE_S)
     assert rounds[:2] == [3, 3]
 
 
@@ -517,7 +518,7 @@ def test_a_paused_producer_stays_paused_when_its_client_is_made_anew(
                 wait_until(lambda: not producer.is_paused)
                 at(store, 8)
         finally:
-            assert producer.stop(10)
+            assert producer.stop(PATIENCE_S)
 
 
 def test_stopping_one_that_never_began_is_no_error(path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from databus.bootstrap.producer.relay_monitor import NOT_ASKED_YET, RelayMonitor, read_trouble
 from databus.client.puller.transport import Transport
 from databus.schemas.errors import ServerError, SourceUnavailableError
+from tests import PATIENCE_S
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 from tests.relay.test_out_of_reach import SHOP
 
@@ -20,7 +21,7 @@ from tests.relay.test_out_of_reach import SHOP
 async def looked(watch: RelayMonitor, is_so: Callable[[], bool]) -> None:
     """Look until something is known of the relays."""
     task = asyncio.create_task(watch.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_so():
             await asyncio.sleep(0.005)
     task.cancel()

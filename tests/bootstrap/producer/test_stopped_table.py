@@ -17,6 +17,7 @@ from databus.conf.named_places import ScnPlace
 from databus.relay.sources.source import RowChange
 from databus.schemas.errors import BootstrapTooOldError
 from databus.schemas.event.metadata import Op
+from tests import PATIENCE_S
 from tests.bootstrap.producer.child import settings_for
 from tests.relay.fakes import ORDERS, PERSON, ServedRelay, insert, transaction, wait_until
 from tests.relay.test_stopped_table import UNFIT, of_both
@@ -75,7 +76,7 @@ def test_the_others_are_read_on_and_the_table_is_seeded_again(
         wait_until(lambda: producer.is_healthy)
         assert status_of(store, "shop.person") is SourceStatus.ACTIVE
         assert store.source("shop.orders").log_floor_scn >= 4
-    assert producer.stop(10)
+    assert producer.stop(PATIENCE_S)
 
 
 def test_a_pair_of_that_table_alone_waits_with_all_that_it_has(
@@ -89,4 +90,4 @@ def test_a_pair_of_that_table_alone_waits_with_all_that_it_has(
         relay.put(transaction(3, RowChange(ORDERS, Op.INSERT, {"id": 3})), of_both(4))
         wait_until(lambda: "shop.orders is stopped after scn 2" in producer.problem)
         assert (store.position().scn, status_of(store, "shop.orders")) == (2, SourceStatus.NEW)
-    assert producer.stop(10)
+    assert producer.stop(PATIENCE_S)

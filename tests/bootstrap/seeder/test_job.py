@@ -22,6 +22,7 @@ from databus.schemas.errors import (
     SourceUnavailableError,
     UnknownSourceError,
 )
+from tests import PATIENCE_S
 from tests.bootstrap.seeder.seeded_shop import ORDERS, Shop, shop_at
 from tests.promises.running import wait_until
 
@@ -62,7 +63,7 @@ def seeding(shop: Shop, **options: Any) -> Iterator[SeedingThread]:
     try:
         yield thread
     finally:
-        assert thread.stop(timeout_s=30)
+        assert thread.stop(timeout_s=PATIENCE_S)
 
 
 def wait_for(shop: Shop, source: str, is_so: Callable[[Any], bool]) -> None:

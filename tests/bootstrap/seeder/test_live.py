@@ -19,6 +19,7 @@ from databus.bootstrap.verify.verify import verify
 from databus.conf.settings import BootstrapSettings
 from databus.demo.processes import Child, python_module
 from databus.relay.sources.kind import open_scan
+from tests import PATIENCE_S
 from tests.bootstrap.live import (
     Connection,
     MariaDBConnection,
@@ -146,6 +147,22 @@ def test_an_empty_table_that_nobody_writes_is_served(
                 thread.stop()
 
 
+def test_a_table_is_served_though_nobody_writes_behind_the_last_file_of_the_log(
+    tmp_path: Path, database: Database
+) -> None:
+    """As after a server's restart: its log ends with events that are no transactions."""
+    with mariadb_live(tmp_path, database) as live, producing(live.settings()) as store:
+        database.run("FLUSH BINARY LOGS")
+        settings = live.settings()
+        thread = SeedingThread(settings, settings.physical_sources[0])
+        thread.start()
+        try:
+            wait_for_status(store, live.source, SourceStatus.ACTIVE)
+        finally:
+            assert thread.stop(PATIENCE_S)
+        assert live_rows(store, live.source) == live.table()
+
+
 def test_the_rows_are_the_tables_though_a_writer_never_rests(live: Live) -> None:
     settings = live.settings(chunk_rows=100, most_rows_per_s=5_000)
     with writing(live.connection, ROWS, SEED) as writer, producing(settings) as store:
@@ -156,7 +173,7 @@ def test_the_rows_are_the_tables_though_a_writer_never_rests(live: Live) -> None
             during = writer.transactions
             found = verify(settings, settings.physical_sources[0], None, _ignore, Event())
         finally:
-            assert thread.stop(30)
+            assert thread.stop(PATIENCE_S)
         writer.stop()
         live.wait_for_all(store)
         assert live_rows(store, live.source) == live.table()

@@ -11,9 +11,9 @@ from databus.bootstrap.seeder.read_ahead import ReadAheadScan
 from databus.relay.sources.table_scan import Chunk, KeyRange
 from databus.schemas.errors import SourceUnavailableError
 from databus.schemas.table import Column, Table
+from tests import PATIENCE_S
 
 TABLE = Table("shop.t", (Column("id", "int", 0, False, 0),))
-LONG_S = 10.0
 
 
 class Numbers:
@@ -99,7 +99,7 @@ def test_one_chunk_is_read_while_one_is_used_and_no_more() -> None:
         chunks = scan.chunks("shop.t", 1)
         next(chunks)
         for _ in range(2):
-            assert numbers.read.acquire(timeout=LONG_S)
+            assert numbers.read.acquire(timeout=PATIENCE_S)
         # All calls before this one are done.
         scan.table("shop.t")
         assert numbers.begun == 2

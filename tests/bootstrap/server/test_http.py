@@ -20,6 +20,7 @@ from databus.schemas.event.v2 import encode
 from databus.schemas.stream.stream_reader import walk
 from databus.schemas.table import Column
 from databus.schemas.table_schema import avro_schema
+from tests import PATIENCE_S
 from tests.bootstrap.filled import ORDERS, PERSON, SRC_IDS, TEXTS, FilledStore, gone, put
 from tests.bootstrap.serving import ServedStore
 from tests.bootstrap.walking import Walker, catch_up_at, snapshot_at, split
@@ -239,7 +240,7 @@ class TestSources:
         wider = replace(PERSON, columns=(*PERSON.columns, Column("age", "integer", 2)))
         headers = {"User-Agent": agent, "Host": "localhost/127.0.0.1:1"}
         place = served.url.removeprefix("http://")
-        with closing(HTTPConnection(place, timeout=10)) as connection:
+        with closing(HTTPConnection(place, timeout=PATIENCE_S)) as connection:
 
             def ask(path: str) -> tuple[bool, bool]:
                 """Return whether there is a body, and whether the connection ends."""

@@ -43,6 +43,7 @@ from databus.schemas.event.v2 import decode, encode
 from databus.schemas.table import Column
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema
+from tests import PATIENCE_S
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,
@@ -531,9 +532,9 @@ class TestANullFilledBeforeItsColumnBecameNotNull:
             asked = request(snapshot_at(PERSON.source, 130))
             work = readers.run(lambda stores: read_page(asked, stores, LISTED))
             with pytest.raises(BootstrapTooOldError, match=r"seed --source shop\.person"):
-                work.result(10)
+                work.result(PATIENCE_S)
         finally:
-            readers.stop(10)
+            readers.stop(PATIENCE_S)
         state = filled.store.source(PERSON.source)
         assert state.status is SourceStatus.NEW
         assert "scn 130: shop.person, column 'name': NoneType None does not fit" in state.problem
@@ -564,9 +565,9 @@ class TestRowsReadAsATableThatNoVersionIs:
             asked = request(snapshot_at(PERSON.source, 130))
             work = readers.run(lambda stores: read_page(asked, stores, LISTED))
             with pytest.raises(BootstrapTooOldError, match="the statement was not seen"):
-                work.result(10)
+                work.result(PATIENCE_S)
         finally:
-            readers.stop(10)
+            readers.stop(PATIENCE_S)
         state = filled.store.source(PERSON.source)
         assert state.status is SourceStatus.NEW
         assert "its rows are read again" in state.problem

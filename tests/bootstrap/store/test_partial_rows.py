@@ -32,6 +32,7 @@ from databus.schemas.event.metadata import (
 from databus.schemas.event.v2 import decode, encode
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
+from tests import PATIENCE_S
 from tests.bootstrap.filled import emptied
 from tests.bootstrap.producer.child import settings_for
 from tests.client.fake_relay import FakeRelay
@@ -320,7 +321,7 @@ def test_the_producer_says_what_to_do_until_it_is_done(tmp_path: Path) -> None:
                 wait_until(lambda: producer.status().scn == 11)
                 wait_until(lambda: producer.is_healthy)
         finally:
-            assert producer.stop(10)
+            assert producer.stop(PATIENCE_S)
     with closing(Store.open(path)) as store:
         log = store.log_page(LogRange([ORDERS_ID], (0, -1), 10, {}), 1 << 30)
         assert notes_of(log.rows[1].event) == Notes()

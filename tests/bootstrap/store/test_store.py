@@ -34,6 +34,7 @@ from databus.schemas.filters import ModFilter
 from databus.schemas.table import Column
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema
+from tests import PATIENCE_S
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,
@@ -691,7 +692,7 @@ def test_many_may_make_one_store_at_once(tmp_path: Path) -> None:
     begin = Barrier(makers)
 
     def make(path: Path) -> str:
-        begin.wait(10)
+        begin.wait(PATIENCE_S)
         with closing(Store.open(path)) as made:
             return made.id
 

@@ -28,6 +28,7 @@ from databus.schemas.errors import BootstrapTooYoungError
 from databus.schemas.event.event import Event, Opcode
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
 from databus.schemas.event.v2 import decode
+from tests import PATIENCE_S
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,
@@ -316,7 +317,7 @@ def test_the_producer_takes_it_from_the_relay(tmp_path: Path) -> None:
             wait_until(lambda: producer.status().scn == 10)
             assert producer.is_healthy
         finally:
-            assert producer.stop(10)
+            assert producer.stop(PATIENCE_S)
     with closing(Store.open(path)) as store:
         page = store.snapshot_page("shop.orders", needed_rows(5, 10, 0, None), 1 << 30)
         assert [row.key for row in page.rows] == [b"", 3]

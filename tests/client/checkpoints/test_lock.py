@@ -15,6 +15,7 @@ from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer
 from databus.client.impatient_client import ImpatientClient
 from databus.schemas.errors import CheckpointError
+from tests import PATIENCE_S
 from tests.client.shop import wait_until
 
 NOBODY = "http://127.0.0.1:1"
@@ -56,7 +57,7 @@ def test_a_second_process_is_refused_and_told_which_file_and_which_process(tmp_p
             pass
         other.stdin.write("\n")
         other.stdin.close()
-        assert other.wait(30) == 0
+        assert other.wait(PATIENCE_S) == 0
     with make_client(tmp_path):
         pass
 

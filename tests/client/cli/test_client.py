@@ -21,11 +21,10 @@ from databus.client.consumer import Op
 from databus.demo.processes import free_port
 from databus.schemas.event.control import dml_event
 from databus.schemas.event.metadata import EventMetadata, Notes, encode_metadata, metadata_part
+from tests import PATIENCE_S
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import change, emptied, orders, wait_until
 from tools.repository import ROOT
-
-PATIENCE_S = 30
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from databus.client.membership import halted
 from databus.leases.places import open_leases
 from databus.servers.entry import HeldSource, ServerEntry
 from databus.servers.places import open_directory
+from tests import PATIENCE_S
 from tests.client.test_group_registration import (
     PARTITIONS,
     SOURCE,
@@ -39,8 +40,6 @@ from tests.client.test_with_relay import RunningRelay, database, insert
 from tools.repository import ROOT
 
 __all__ = ["database"]
-
-PATIENCE_S = 60.0
 
 
 class AnyPartitions(Noting):
@@ -241,7 +240,7 @@ def test_processes_of_one_command_share_the_rows_and_one_that_is_killed_comes_ba
     with RunningRelay(tmp_path) as relay:
         (tmp_path / "client.toml").write_text(
             f'relays = ["{relay.url}"]\ncheckpoint_dir = "state"\ngroup = "billing"\n'
-            "partitions = 8\ngroup_ttl_s = 2.0\n"
+            "partitions = 8\ngroup_ttl_s = 5.0\n"
         )
         (tmp_path / "app.py").write_text(
             "import os\n"

@@ -14,6 +14,7 @@ from databus.client.checkpoints.store import FileCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
 from databus.schemas.errors import CheckpointError, SettingsError
+from tests import PATIENCE_S
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import customer, order, orders, wait_until
 from tests.client.test_client import Keeper, make_client
@@ -96,7 +97,7 @@ def test_windows_without_rows_move_a_checkpoint_only_behind_what_is_committed(
         third.commit()
         assert kept_scn(tmp_path) == 5
         relay.append([order(6)])
-        reader.join(10)
+        reader.join(PATIENCE_S)
 
 
 def test_a_commit_that_cannot_be_written_says_so_and_is_written_later(
@@ -117,7 +118,7 @@ def test_a_commit_that_cannot_be_written_says_so_and_is_written_later(
         reader.start()
         wait_until(lambda: kept_scn(disk.folder) == 1)
         client.stop()
-        reader.join(10)
+        reader.join(PATIENCE_S)
 
 
 def test_after_the_end_of_an_iteration_nothing_is_committed_any_more(

@@ -12,6 +12,7 @@ import pytest
 from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.dispatcher.coroutines import Coroutines
 from databus.schemas.errors import ConsumerError
+from tests import PATIENCE_S
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import orders, wait_until
 from tests.client.test_client import make_client
@@ -83,7 +84,7 @@ def test_in_async_with_coroutines_run_in_the_applications_loop(relay: FakeRelay)
                 done.set()  # not thread-safe: it must be this loop
 
         async with client:
-            await asyncio.wait_for(done.wait(), 10)
+            await asyncio.wait_for(done.wait(), PATIENCE_S)
         return threads, scns
 
     threads, scns = asyncio.run(main())
@@ -119,7 +120,7 @@ def test_run_async_that_is_cancelled_stops_the_client(relay: FakeRelay) -> None:
             began.set()
 
         running = asyncio.create_task(client.run_async())
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), PATIENCE_S)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

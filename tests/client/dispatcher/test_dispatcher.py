@@ -27,6 +27,7 @@ from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError
+from tests import PATIENCE_S
 from tests.client.dispatcher.test_bootstrap_callbacks import page
 from tests.client.dispatcher.test_callbacks import Recorder
 from tests.client.puller.test_page_decoder import CATCH_UP, SNAPSHOT
@@ -68,7 +69,7 @@ class Running:
 
     def stop(self) -> None:
         self.dispatcher.stop()
-        assert self.dispatcher.join(10)
+        assert self.dispatcher.join(PATIENCE_S)
         assert self.ended.is_set()
 
 
@@ -128,7 +129,7 @@ def test_an_error_that_comes_while_it_is_stopped_does_not_keep_it() -> None:
 
     made.append(Running(Recorder(on_data_event=stop_and_fail)))
     made[0].buffer.put([read(5, order(5))])
-    assert made[0].dispatcher.join(10)
+    assert made[0].dispatcher.join(PATIENCE_S)
     assert made[0].errors
 
 

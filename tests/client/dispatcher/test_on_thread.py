@@ -57,9 +57,13 @@ def test_a_task_that_is_cancelled_while_it_waits_closes_the_generator_on_its_thr
             found.append(item)  # noqa: PERF401 - all that came before the end
 
     async def run() -> None:
-        await asyncio.wait_for(read(), 0.1)
+        reading = asyncio.create_task(read())
+        while blocks.asked < 3:  # for that one it waits
+            await asyncio.sleep(0.005)
+        reading.cancel()
+        await reading
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(asyncio.CancelledError):
         asyncio.run(run())
     assert found == [1, 2]
     assert blocks.is_closed

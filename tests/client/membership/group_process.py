@@ -23,6 +23,7 @@ from databus.leases.clock import steady_s
 from databus.leases.errors import LeaseLostError
 from databus.leases.places import open_records
 from databus.leases.store import LeaseStore
+from tests import PATIENCE_S
 from tests.databus.leases.contending import Log
 
 FACTS = GroupFacts("billing", 32, ("shop.orders",))
@@ -97,7 +98,7 @@ def main(url: str, ttl_s: float, log: Log) -> None:
             time.sleep(PAUSE_S)
         work.note_owned()
         work.report_finished()
-    if member.stop(30.0):
+    if member.stop(PATIENCE_S):
         log.note("left", PID)
     records.close()
 

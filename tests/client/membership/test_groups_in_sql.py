@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from databus.cli.main import main
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
+from tests import PATIENCE_S
 from tests.client.asyncio_processes import Processes
 from tests.client.shop import wait_until
 from tests.client.test_with_relay import RunningRelay, database, insert
@@ -24,9 +25,9 @@ from tests.mariadb_server import connect
 
 __all__ = ["database"]
 
-TTL_S = 3.0  # of the processes
+TTL_S = 5.0  # of the processes
 OUTAGE_S = 2 * TTL_S
-patiently = partial(wait_until, patience_s=120.0)
+patiently = partial(wait_until, patience_s=PATIENCE_S)
 
 
 class SqliteCoordinator:
@@ -37,7 +38,9 @@ class SqliteCoordinator:
         self.url = f"sqlite:///{self._path}"
 
     def be_away(self, seconds: float) -> None:
-        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=30)) as locking:
+        with closing(
+            sqlite3.connect(self._path, isolation_level=None, timeout=PATIENCE_S)
+        ) as locking:
             locking.execute("BEGIN EXCLUSIVE")
             time.sleep(seconds)
             locking.execute("ROLLBACK")
@@ -142,7 +145,7 @@ def test_every_row_comes_whatever_happens_to_processes_and_database(
         patiently(lambda: owned("c") == [6])
         for name in ("b", "c"):
             group.running[name].send_signal(signal.SIGTERM)
-        assert [group.running[name].wait(60) for name in ("b", "c")] == [0, 0]
+        assert [group.running[name].wait(PATIENCE_S) for name in ("b", "c")] == [0, 0]
     counts = Counter(row["id"] for row in group.rows())
     assert set(counts) == set(range(1, last + 1))
     assert max(counts.values()) <= 3

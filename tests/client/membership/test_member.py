@@ -13,6 +13,7 @@ from databus.groups.group_record import GroupFacts
 from databus.leases.errors import LeaseError, LeaseLostError
 from databus.leases.file_records import FileRecords
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
 from tests.client.membership.world import FACTS, FINISH_S, TTL_S, Clock, Node, World
 
 
@@ -187,7 +188,7 @@ def threaded(folder: Path, facts: GroupFacts = FACTS) -> Node:
 
 
 def wait_until_all_begun(node: Node) -> None:
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + PATIENCE_S
     while len(node.work.begun) < FACTS.partitions:
         assert time.monotonic() < deadline_s
         time.sleep(0.005)
@@ -196,12 +197,12 @@ def wait_until_all_begun(node: Node) -> None:
 def test_a_member_that_stops_in_time_has_given_all_back(tmp_path: Path) -> None:
     node = threaded(tmp_path)
     wait_until_all_begun(node)
-    assert node.member.stop(60)
+    assert node.member.stop(PATIENCE_S)
     assert node.work.begun == {}
     next_one = threaded(tmp_path)
     wait_until_all_begun(next_one)
     assert next_one.membership.name == "0.2"
-    assert next_one.member.stop(60)
+    assert next_one.member.stop(PATIENCE_S)
 
 
 def test_a_member_that_does_not_finish_in_time_aborts_everything(tmp_path: Path) -> None:
@@ -221,7 +222,7 @@ def test_a_member_that_fails_ends_by_itself(tmp_path: Path) -> None:
     record = next((tmp_path / "groups").glob("*.json"))
     record.write_bytes(b"{}")
     node.clock.now_s += TTL_S / 4  # it looks
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + PATIENCE_S
     while node.work.failed is None:
         node.member.finished(99)  # wakes it: its clock stands still
         assert time.monotonic() < deadline_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from databus.client.membership.owned_partitions import Dropped, OwnedPartitions
+from tests import PATIENCE_S
 
 
 class Member:
@@ -73,6 +74,6 @@ def test_a_wait_ends_with_any_change_since_the_version() -> None:
     waiting = threading.Thread(target=owned.wait, args=(version,))
     waiting.start()
     owned.fail(ValueError("x"))
-    waiting.join(10)
+    waiting.join(PATIENCE_S)
     assert not waiting.is_alive()
     assert isinstance(owned.failure, ValueError)

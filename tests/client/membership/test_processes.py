@@ -23,13 +23,13 @@ from databus.groups.assignment import moves
 from databus.groups.group_record import GroupRecord, Process
 from databus.leases.places import open_records
 from databus.leases.store import LeaseStore
+from tests import PATIENCE_S
 from tests.client.membership.group_process import FACTS
 from tests.zookeeper_server import PrivateZookeeper
 
 pytest_plugins = ["tests.record_stores"]
 
-TTL_S = 1.5
-PATIENCE_S = 60.0
+TTL_S = 3.0
 
 
 class Group:

@@ -24,6 +24,7 @@ from databus.client.monitoring.http import health_of, make_service
 from databus.conf.settings import ClientHttpSettings
 from databus.daemon.client_report import ClientReport
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
 from tests.api_fuzz import check_answer, fuzz, operations_of
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import orders, wait_until
@@ -46,7 +47,7 @@ class Serving:
         self.client.on("shop.orders", name="copy")(self._take)
 
     def _take(self, event: DataEvent) -> Result | None:
-        assert self.goes_on.wait(10)
+        assert self.goes_on.wait(PATIENCE_S)
         if self.fails:
             return Result.ERROR_FATAL
         self.seen.append(event.scn)
@@ -63,7 +64,7 @@ class Serving:
             self.client.url + path, method=method, headers=headers or {}
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -177,7 +178,7 @@ def test_lag_is_there_in_the_first_turn_of_a_loop_too(relay: FakeRelay) -> None:
     with DatabusClient([relay.url], http={"port": 0}, **QUICK) as client:
         windows = client.windows("shop.orders")
         assert next(windows).scn == 1
-        with urllib.request.urlopen(f"{client.url}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{client.url}/metrics", timeout=PATIENCE_S) as answer:
             assert "\ndatabus_client_lag_seconds{" in answer.read().decode()
 
 

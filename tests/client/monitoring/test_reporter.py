@@ -20,6 +20,7 @@ from databus.client.monitoring.reporter import (
 )
 from databus.daemon.client_report import ClientReport, WaitsFor
 from databus.schemas.protocol import Header
+from tests import PATIENCE_S
 from tests.client.fake_bootstrap import FakeBootstrap
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import FakeClock, orders, wait_until
@@ -153,7 +154,7 @@ def test_a_report_tells_what_is_kept_and_not_what_was_read(is_loop: bool) -> Non
 
         def take(event: DataEvent) -> None:
             if event.scn == 4:
-                assert held.wait(10)
+                assert held.wait(PATIENCE_S)
 
         def loop() -> None:
             for window in client.windows("shop.orders"):
@@ -173,7 +174,7 @@ def test_a_report_tells_what_is_kept_and_not_what_was_read(is_loop: bool) -> Non
         held.set()
         wait_until(lambda: last_registration(relay)["keptScn"] == "8")
         client.stop()
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
 
 def test_before_anything_is_kept_a_report_tells_where_it_starts(tmp_path: Path) -> None:
@@ -271,7 +272,7 @@ def test_while_it_bootstraps_its_relay_is_told_so() -> None:
 
         @client.on("shop.orders")
         def take(event: DataEvent) -> None:
-            assert held.wait(10)
+            assert held.wait(PATIENCE_S)
             seen.append(event.scn)
 
         with client:

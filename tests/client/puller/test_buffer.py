@@ -9,7 +9,7 @@ import pytest
 
 from databus.client.puller.buffer import Buffer, BufferClosedError
 from databus.client.puller.buffer_items import RolledBack
-from tests.client.shop import PATIENCE_S
+from tests import PATIENCE_S
 
 ITEM = RolledBack(1, 100)
 

@@ -13,6 +13,7 @@ import pytest
 
 from databus.client.puller.transport import Transport
 from databus.schemas.errors import ServerError
+from tests import PATIENCE_S
 
 ROUNDS = 600
 LONGEST_S = 0.003  # a connection to this machine is there before
@@ -28,8 +29,10 @@ def open_sockets() -> set[str]:
 
 
 async def cancelled_after(port: int, seconds: float) -> None:
-    transport = Transport(5.0)
-    asked = transport.get(f"http://127.0.0.1:{port}", "/x", {}, timeout_s=5, max_bytes=1000)
+    transport = Transport(PATIENCE_S)
+    asked = transport.get(
+        f"http://127.0.0.1:{port}", "/x", {}, timeout_s=PATIENCE_S, max_bytes=1000
+    )
     task = asyncio.ensure_future(asked)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -62,9 +65,9 @@ def test_a_path_goes_behind_that_of_the_servers_url() -> None:
     async def ask() -> None:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            transport = Transport(5.0)
+            transport = Transport(PATIENCE_S)
             url = f"http://127.0.0.1:{port}/behind/proxy/"
-            await transport.get(url, "/x", {"n": "1"}, timeout_s=5, max_bytes=1000)
+            await transport.get(url, "/x", {"n": "1"}, timeout_s=PATIENCE_S, max_bytes=1000)
             transport.close()
 
     asyncio.run(ask())
@@ -76,7 +79,7 @@ def test_an_address_that_refuses_is_named_with_the_systems_reason() -> None:
         port = server.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     with pytest.raises(ServerError, match=r"cannot connect: .*refused"):
-        asyncio.run(Transport(5.0).get(url, "/x", {}, timeout_s=5, max_bytes=1000))
+        asyncio.run(Transport(PATIENCE_S).get(url, "/x", {}, timeout_s=PATIENCE_S, max_bytes=1000))
 
 
 def test_the_next_address_of_a_name_is_asked_when_one_refuses(
@@ -90,9 +93,9 @@ def test_the_next_address_of_a_name_is_asked_when_one_refuses(
 
     async def asked() -> None:
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", two)
-        transport = Transport(0.4)
+        transport = Transport(PATIENCE_S)
         with pytest.raises(ServerError, match="no whole answer"):  # it is connected, and silent
-            await transport.get("http://shop:1", "/x", {}, timeout_s=0.3, max_bytes=1000)
+            await transport.get("http://shop:1", "/x", {}, timeout_s=1.0, max_bytes=1000)
 
     with socket.create_server(("127.0.0.1", 0)) as gone:
         closed = gone.getsockname()[1]
@@ -102,22 +105,28 @@ def test_the_next_address_of_a_name_is_asked_when_one_refuses(
 
 
 def test_bytes_that_no_request_asked_for_are_not_taken_for_an_answer() -> None:
+    sent = asyncio.Event()
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
         await asyncio.sleep(0.02)  # the answer is read by then
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad")
+        sent.set()
         await reader.read()
         writer.close()
 
     async def ask() -> list[bytes]:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            transport = Transport(5.0)
+            transport = Transport(PATIENCE_S)
             found = []
             for _ in range(2):
-                found.append(await transport.get(url, "/x", {}, timeout_s=5, max_bytes=1000))
-                await asyncio.sleep(0.1)
+                found.append(
+                    await transport.get(url, "/x", {}, timeout_s=PATIENCE_S, max_bytes=1000)
+                )
+                await sent.wait()
+                await asyncio.sleep(0.1)  # they have come by then
             transport.close()
             return [one.body for one in found]
 

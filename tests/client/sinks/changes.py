@@ -10,6 +10,7 @@ from typing import Any
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.sinks.contract import Change, ChangeOp, Position, TransactionInfo
 from databus.client.sinks.running.plan import SinkPlan, make_plan
+from databus.client.sinks.running.reading_trouble import ReadingTrouble
 from databus.conf.loading import build_settings
 from databus.conf.sink_settings import SinkSettings
 from databus.schemas.checkpoint import Checkpoint
@@ -19,6 +20,7 @@ from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 from databus.testing import change, make_window
 from databus.testing.recorder import Recorder
+from tests import PATIENCE_S
 
 INFO = TransactionInfo(1, 1)
 
@@ -66,6 +68,7 @@ class ListedStream:
         self.position: Position | None = None
         self.scn = -1
         self.begun_at: list[int] = []
+        self.trouble = ReadingTrouble()
         self._fails = 0
         self._is_open = False
 
@@ -137,7 +140,7 @@ def plan_of(recorder: Recorder, **settings: Any) -> SinkPlan:
 
 
 def wait_for(event: threading.Event) -> None:
-    assert event.wait(10), "it did not happen"
+    assert event.wait(PATIENCE_S), "it did not happen"
 
 
 def mysql_schema(source: str = "shop.orders", **sql_types: str) -> WriterSchema:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
 from databus.client.sinks.errors import SinkRefusedError
+from tests import PATIENCE_S
 
 _ROWS = "CREATE TABLE IF NOT EXISTS copy (source, id, row, PRIMARY KEY (source, id))"
 
@@ -20,7 +21,7 @@ class UpsertCopy:
         self._path = path
 
     def open(self, opening: Opening) -> Position | None:
-        self._copy = sqlite3.connect(self._path, timeout=30, isolation_level=None)
+        self._copy = sqlite3.connect(self._path, timeout=PATIENCE_S, isolation_level=None)
         self._copy.execute("PRAGMA journal_mode = WAL")
         self._copy.execute("PRAGMA synchronous = OFF")
         self._copy.execute(_ROWS)

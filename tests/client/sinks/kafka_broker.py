@@ -13,10 +13,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 from tests.client.sinks.private_server import PrivateServer
 
 HOST = "127.0.0.1"
-_READ_S = 20.0
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -48,7 +48,7 @@ class PrivateKafka(PrivateServer):
     The second listener asks for SASL/PLAIN: user `databus`, password `right`.
     """
 
-    TITLE, START_S = "Kafka", 60.0
+    TITLE = "Kafka"
 
     def __init__(self, archives: Path) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class PrivateKafka(PrivateServer):
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = self.admin  # while it is waited for
         made = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
-        made[name].result(10)
+        made[name].result(PATIENCE_S)
 
     def read(
         self, topic: str, count: int = 0, partitions: int = 1, **settings: object
@@ -92,7 +92,7 @@ class PrivateKafka(PrivateServer):
         """
         found: list[Message] = []
         ended: set[int | None] = set()
-        deadline = time.monotonic() + _READ_S
+        deadline = time.monotonic() + PATIENCE_S
         with self._consumer(topic, partitions, settings) as consumer:
             while len(found) < count or len(ended) < partitions:
                 message = consumer.poll(0.2)
@@ -101,7 +101,7 @@ class PrivateKafka(PrivateServer):
                     continue
                 error = message.error()
                 if error is None:
-                    deadline = time.monotonic() + _READ_S
+                    deadline = time.monotonic() + PATIENCE_S
                     found.append(message)
                     ended.discard(message.partition())
                 else:

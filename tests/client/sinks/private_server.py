@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from tests import PATIENCE_S
+
 _LOOK_S = 0.05
 
 
@@ -19,7 +21,6 @@ class PrivateServer(ABC):
     """A context manager. A kill leaves its files, and `start` goes on with them."""
 
     TITLE: str
-    START_S = 120.0
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"databus-{self.TITLE.lower()}-"))
@@ -55,7 +56,7 @@ class PrivateServer(ABC):
             self._process = subprocess.Popen(
                 self.command(), executable=self.program, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + self.START_S
+        deadline = time.monotonic() + PATIENCE_S
         while not self.serves():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 told = (self.folder / "log").read_text(errors="replace")[-2000:]
@@ -66,7 +67,7 @@ class PrivateServer(ABC):
         """Kill it, as a power cut would."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
             self._process = None
 
     def close(self) -> None:

@@ -12,19 +12,19 @@ from redis.exceptions import AuthenticationError, RedisError
 from redis.retry import Retry
 
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 from tests.client.sinks.private_server import PrivateServer
 
 HOST = "127.0.0.1"
 # Debian's redis-tools has the whole server under the second name.
 PROGRAM = shutil.which("redis-server") or shutil.which("redis-check-rdb")
-_ANSWER_S = 10.0
 _ONCE = Retry(NoBackoff(), 0)
 
 
 class PrivateRedis(PrivateServer):
     """One server and its files; a context manager. It writes each change to its log."""
 
-    TITLE, START_S = "Redis", 30.0
+    TITLE = "Redis"
 
     def __init__(self, *settings: str) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class PrivateRedis(PrivateServer):
 
     def client(self, **settings: Any) -> Any:
         """Return a client, which is to be closed. The types of its answers are those of RESP."""
-        given = {"socket_timeout": _ANSWER_S, "decode_responses": True, "retry": _ONCE, **settings}
+        given = {"socket_timeout": PATIENCE_S, "decode_responses": True, "retry": _ONCE, **settings}
         return Redis(HOST, self.port, **given)
 
     @property

@@ -15,7 +15,7 @@ _PATH = "/apis/ccompat/v7"
 class PrivateRegistry(PrivateServer):
     """Runs in memory, on loopback; a context manager. What it had is gone after a kill."""
 
-    TITLE, START_S = "Apicurio", 120.0
+    TITLE = "Apicurio"
 
     def __init__(self, archive: Path) -> None:
         super().__init__()

@@ -10,16 +10,16 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 from tests.client.sinks.private_server import PrivateServer
 
 _MAIN = Path(__file__).with_name("OpenSearch.java")
-_ANSWER_S = 20.0
 
 
 class PrivateOpenSearch(PrivateServer):
     """One node and its files; a context manager."""
 
-    TITLE, START_S = "OpenSearch", 90.0
+    TITLE = "OpenSearch"
 
     def __init__(self, archives: Path) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class PrivateOpenSearch(PrivateServer):
         headers = {"Content-Type": "application/json"}
         request = Request(self.url + path, data, headers, method=method)
         try:
-            with urlopen(request, timeout=_ANSWER_S) as answer:
+            with urlopen(request, timeout=PATIENCE_S) as answer:
                 return json.loads(answer.read())
         except HTTPError as error:
             with error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from pyspark.sql import SparkSession
 from databus.client.spark.session import STACK, job_session
 from databus.client.spark.targets.target import Target, open_target
 from databus.demo.private_mariadb import HOST
-from tests.conftest import PATIENCE_S
+from tests import PATIENCE_S
+from tests.conftest import END_S
 from tests.leaks import take_stock, what_is_left
 
 JAVA_OPTIONS = f"{STACK} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.durability=test"
@@ -30,6 +32,8 @@ CHECKPOINT_MANAGER = (
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Start Spark in this process: two cores, no page, each task tried four times."""
     folder: Path = tmp_path_factory.mktemp("spark")
+    # Of workers that Spark starts without that setting: its JVM hands this on.
+    os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", f"{PATIENCE_S:.0f}")
     session = job_session(
         "databus-tests",
         {
@@ -39,6 +43,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+            # Its own is 15 s, in which a busy machine may not get both ends of it to run.
+            "spark.python.authenticate.socketTimeout": f"{PATIENCE_S:.0f}s",
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
@@ -119,6 +125,6 @@ def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if has_spark:
         now = take_stock()
         before = replace(before, threads=now.threads, descriptors=now.descriptors)
-    left = what_is_left(before, PATIENCE_S)
+    left = what_is_left(before, END_S)
     if left:
         pytest.fail("left behind: " + "; ".join(left), pytrace=False)

@@ -21,6 +21,7 @@ from databus.daemon.log_setup import JsonFormatter, LogFormat, TextFormatter, ab
 from databus.daemon.tokens import read_token
 from databus.relay.sources.mysql.server.connection import address_of, connect
 from databus.schemas.errors import ConsumerError, SourceError
+from tests import PATIENCE_S
 from tests.databus.daemon.test_access import ADMIN, READER, bearer, served, write_tokens
 from tests.databus.daemon.test_service import (
     CONFIG,
@@ -196,7 +197,7 @@ def test_a_relay_logs_json_with_source_and_scn(tmp_path: Path, by_setting: bool)
         assert process.stderr is not None
         record = json.loads(process.stderr.readline())
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
     assert record["physical_source"] == "dice"
     assert record["logger"] == "databus.relay.capture.capture"
     assert record["level"] in ("warning", "error")

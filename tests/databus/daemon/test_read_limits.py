@@ -28,6 +28,7 @@ from databus.schemas.event.control import statement_of
 from databus.schemas.event.event import Event
 from databus.schemas.protocol import Header
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.bootstrap.serving import ServedStore
 from tests.bootstrap.walking import snapshot_at
 from tests.databus.daemon.test_access import bearer, said, write_tokens
@@ -175,7 +176,7 @@ def test_a_report_shows_no_positions_of_a_client_that_reads_more(relay: ServedRe
     body = json.dumps({**known, "startedAt": 1.0, "registrations": []})
     answers = []
     for token in (SOME, ALL):
-        connection = http.client.HTTPConnection(urlsplit(relay.url).netloc, timeout=10)
+        connection = http.client.HTTPConnection(urlsplit(relay.url).netloc, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             connection.request("POST", "/api/v1/clients/warehouse", body, bearer(token))
             with connection.getresponse() as answer:

@@ -22,6 +22,7 @@ from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import server_context
 from databus.schemas.errors import DatabusError, ServerError, SettingsError
+from tests import PATIENCE_S
 from tests.databus.daemon.certificates import Certificates, make_certificates
 from tests.databus.daemon.test_access import ADMIN, READER, served, write_tokens
 from tests.promises.running import RunningRelay, Shop, running
@@ -184,7 +185,7 @@ def test_a_token_is_looked_for_again_after_a_refusal(
     try:
         wait_until(lambda: any(r.retries for r in client.report().registrations))
         path.write_text(READER)
-        assert got.wait(10)
+        assert got.wait(PATIENCE_S)
     finally:
         client.stop()
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import PATIENCE_S
 from tests.databus.leases.writing import Positions
 
 pytest_plugins = ["tests.record_stores"]
@@ -25,7 +26,6 @@ pytest_plugins = ["tests.record_stores"]
 TTL_S = 0.5
 PROCESSES = 3
 ROUNDS = 6
-PATIENCE_S = 60.0
 
 
 class Entry(NamedTuple):

@@ -14,12 +14,12 @@ import pytest
 from databus.leases.places import open_leases
 from databus.leases.store import Lease, LeaseStore
 from databus.schemas.checkpoint import Checkpoint
+from tests import PATIENCE_S
 from tests.databus.leases.writing import LEASE, NAME, SOURCES, Positions
 
 pytest_plugins = ["tests.record_stores"]
 
-TTL_S = 1.0
-PATIENCE_S = 60.0
+TTL_S = 3.0
 
 
 class Owner:

@@ -13,9 +13,10 @@ from databus.leases.errors import LeaseLostError
 from databus.leases.file_records import FileRecords
 from databus.leases.keeper import LeaseKeeper
 from databus.leases.store import LeaseStore
+from tests import PATIENCE_S
 from tests.databus.leases.contenders import Unsteady
 
-LEASE, TTL_S = "capture/shop", 1.0
+LEASE, TTL_S = "capture/shop", 3.0
 
 
 class Process:
@@ -38,11 +39,11 @@ def kept(*processes: Process) -> Iterator[None]:
         yield
     finally:
         for one in processes:
-            assert one.keeper.stop(10.0)
+            assert one.keeper.stop(PATIENCE_S)
 
 
 def wait(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.01)
@@ -62,7 +63,7 @@ def test_one_of_two_holds_the_lease_and_the_other_gets_it_when_the_first_ends(
             assert not second.keeper.is_held
             assert second.keeper.seen is not None
             assert second.keeper.seen.owner == "a"
-            assert first.keeper.stop(10.0)
+            assert first.keeper.stop(PATIENCE_S)
             wait(lambda: second.keeper.is_held, "a lease that was given back is free")
             assert second.keeper.term() == term + 1
     assert (first.told, second.told) == ([True, False], [True, False])

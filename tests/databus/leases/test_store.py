@@ -14,6 +14,7 @@ from databus.leases.places import open_leases
 from databus.leases.records import Records
 from databus.leases.store import LeaseStore, key_of
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
 from tests.databus.leases.contenders import LEASE, TTL_S, Contender, Time, run
 
 pytest_plugins = ["tests.record_stores"]
@@ -202,13 +203,13 @@ def test_a_contender_whose_clock_jumps_takes_nothing(open_store: Open, jump_s: f
 def test_a_watch_tells_of_an_owner_a_release_and_a_lease_that_ran_out(open_store: Open) -> None:
     leases, other = LeaseStore(open_store()), LeaseStore(open_store())
     watch = other.watch(LEASE)
-    state = watch.wait(30)
+    state = watch.wait(PATIENCE_S)
     assert state is not None
     assert (state.owner, state.term, state.is_free) == ("", 0, True)
     told = []
 
     def follow() -> None:
-        while state := watch.wait(30):
+        while state := watch.wait(PATIENCE_S):
             told.append((state.owner, state.term, state.is_free))
             if told[-1] == ("c", 2, True):
                 return

@@ -9,6 +9,7 @@ import pytest
 
 from databus.servers.announcer import Announcer
 from databus.servers.entry import HeldSource
+from tests import PATIENCE_S
 from tests.databus.servers.fake_directory import FakeDirectory
 
 SHOP = HeldSource(("shop.orders",), 3, 9)
@@ -27,7 +28,7 @@ class Server:
         self.announcer.enter("http://127.0.0.1:5", lambda: self.connections)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(0.005)
 

@@ -16,6 +16,7 @@ from databus.servers.entry import HeldSource, ServerEntry
 from databus.servers.places import open_directory
 from databus.servers.record_directory import RecordDirectory
 from databus.servers.zookeeper_directory import ZookeeperDirectory
+from tests import PATIENCE_S
 from tests.zookeeper_server import PrivateZookeeper
 
 pytest_plugins = ["tests.record_stores"]
@@ -119,11 +120,11 @@ def test_in_zookeeper_a_server_goes_with_its_process_and_others_are_told(
     told = threading.Event()
     assert reader.entries(lambda *_: told.set()) == []
     server.put(A)
-    assert told.wait(10)
+    assert told.wait(PATIENCE_S)
     told.clear()
     assert reader.entries(lambda *_: told.set()) == [A]
     server.close()
-    assert told.wait(10)
+    assert told.wait(PATIENCE_S)
     assert reader.entries() == []
     reader.close()
 

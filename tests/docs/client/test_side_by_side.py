@@ -14,10 +14,10 @@ import pytest
 from databus.client import DatabusClient, DataWindow
 from databus.demo.processes import Child, wait_until
 from databus.testing import RelayForTests, running_relay
+from tests import PATIENCE_S
 from tests.docs.markdown import blocks_of
 from tools.repository import ROOT
 
-PATIENCE_S = 60.0
 BLOCKS = {block.test: block.text for block in blocks_of(ROOT / "docs" / "side-by-side.md")}
 THEIRS = ", theirs"
 TASKS = [name for name in BLOCKS if f"{name}{THEIRS}" in BLOCKS]

@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy.engine import URL, make_url
 
 from databus.demo.processes import child_environment, wait_until
+from tests import PATIENCE_S
 from tests.docs.markdown import blocks_of
 from tests.docs.shop import commit, make_shop, reader_of_three_rows
 from tests.docs.terminal import Reader
@@ -23,7 +24,6 @@ from tools.repository import ROOT
 
 PAGES = [ROOT / "docs" / name for name in ("sinks.md", "sink-kinds.md")]
 BLOCKS = {block.test: block for page in PAGES for block in blocks_of(page) if block.test}
-PATIENCE_S = 30.0
 
 pytest_plugins = ["tests.postgres"]
 
@@ -88,9 +88,9 @@ def test_three_tables_have_a_copy_in_postgresql(tmp_path: Path, postgres_url: st
         with reader.opened("copy") as terminal, closing(psycopg.connect(plain(url))) as copy:
             copy.autocommit = True
             terminal.paste(reader.localized(BLOCKS["copy"].text))
-            wait_until(lambda: rows(copy, "items") == [(7, "9.99")], PATIENCE_S, "the copy")
-            assert rows(copy, "customers") == [(1, "Ada")]
-            assert rows(copy, "orders") == [(4, 1, "paid")]
+            wanted = {"customers": (1, "Ada"), "orders": (4, 1, "paid"), "items": (7, "9.99")}
+            for table, row in wanted.items():
+                wait_until(lambda t=table, r=row: rows(copy, t) == [r], PATIENCE_S, table)  # type: ignore[misc]
             assert "valid settings for a sink" in terminal.output
     finally:
         reader.close()
@@ -129,7 +129,12 @@ def test_the_example_of_a_test_passes(tmp_path: Path) -> None:
     (tmp_path / "test_example.py").write_text(BLOCKS["in tests"].text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     ended = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=child_environment()
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=child_environment(),
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert " passed" in ended.stdout

@@ -17,6 +17,7 @@ from databus.conf.loading import load_settings
 from databus.conf.settings import ClientSettings, RelaySettings
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import Child, free_port, python_module, wait_until
+from tests import PATIENCE_S
 from tests.docs.deploy.test_deploy import DEPLOY, IMAGE, parse
 from tests.mariadb_server import connect
 from tools.repository import ROOT
@@ -24,7 +25,6 @@ from tools.repository import ROOT
 COMPOSE: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OURS = ("databus", "consumer")
-PATIENCE_S = 60.0
 
 
 def mounts(service: str) -> dict[str, str]:

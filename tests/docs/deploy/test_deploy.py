@@ -19,6 +19,7 @@ import yaml
 from databus.cli.main import main
 from databus.conf.loading import load_settings
 from databus.conf.reference import PAGES
+from tests import PATIENCE_S
 from tools.repository import ROOT
 
 DEPLOY = ROOT / "docs" / "deploy"
@@ -119,7 +120,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", *map(str, copies)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     ours = [line for line in outcome.stderr.splitlines() if "databus-" in line]

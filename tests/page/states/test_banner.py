@@ -29,7 +29,6 @@ COLOURS = {
 
 
 @pytest.mark.mariadb
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
 def test_each_state_is_told_in_words_and_colour_above_the_fold_and_axe_finds_nothing(
     browser: Browser, tmp_path: Path, state: State

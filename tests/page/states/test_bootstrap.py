@@ -27,7 +27,6 @@ def node(tmp_path: Path) -> Iterator[Node]:
         yield node
 
 
-@pytest.mark.timeout(120)
 def test_the_pair_of_databus_run_is_seen_seeding_then_serving_then_paused(
     browser: Browser, node: Node
 ) -> None:
@@ -40,7 +39,7 @@ def test_the_pair_of_databus_run_is_seen_seeding_then_serving_then_paused(
         expect(banner).to_contain_text("shop.orders: ")
         expect(part).to_contain_text("seeding")
         expect(page.locator("#bootstrap")).to_contain_text(node.bootstrap_url)
-        expect(part).to_contain_text("serving", timeout=60_000)
+        expect(part).to_contain_text("serving")
         expect(banner).to_have_attribute("data-kind", "well")
         expect(page.locator(".pair-tables li")).to_have_text(f"shop.ordersserving{MANY:,} rows")
         pause = f"{node.bootstrap_url}/api/v1/physicalSources/shop/pause"

@@ -21,12 +21,12 @@ from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState
 from databus.cli.main import main
 from databus.demo.processes import Child, free_port, python_module
+from tests import PATIENCE_S
 from tests.promises.running import RunningRelay, Shop, running, to_toml, wait_until
 
-TTL_S = 1.5
+TTL_S = 3.0
 SOURCE = "shop.orders"
 RING_BYTES = 32 << 20  # a takeover must not take the producer out of the ring
-PATIENCE_S = 90.0
 _LOCKS = Path("/proc/locks")
 
 
@@ -49,7 +49,9 @@ class Server:
         self.child = Child(name, command, folder)
 
     def get(self, path: str) -> bytes:
-        with contextlib.closing(HTTPConnection("127.0.0.1", self.port, timeout=20.0)) as connection:
+        with contextlib.closing(
+            HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        ) as connection:
             connection.request("GET", path)
             body: bytes = connection.getresponse().read()
             return body

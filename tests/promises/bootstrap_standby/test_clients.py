@@ -17,9 +17,9 @@ from databus.cli.main import main
 from databus.client import DatabusClient
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.servers.places import open_directory
+from tests import PATIENCE_S
 from tests.bootstrap.walking import snapshot_at, split
 from tests.promises.bootstrap_standby.pairs import (
-    PATIENCE_S,
     SOURCE,
     Server,
     TwoServers,
@@ -33,7 +33,9 @@ ROWS = 3000
 
 
 def get(server: Server, path: str, **parameters: Any) -> tuple[Any, bytes]:
-    with contextlib.closing(HTTPConnection("127.0.0.1", server.port, timeout=20)) as connection:
+    with contextlib.closing(
+        HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
+    ) as connection:
         connection.request("GET", f"{path}?{urlencode(parameters)}")
         answer = connection.getresponse()
         body = answer.read()
@@ -105,7 +107,9 @@ def test_a_client_goes_on_at_the_other_server_when_the_owner_is_killed_under_it(
         client.register(seen, [SOURCE])
         with client:
             with Writer(shop, ROWS, Random(1)):
-                wait_until(lambda: seen.calls[-1:] == ["stop"], "a bootstrap", client.status, 60)
+                wait_until(
+                    lambda: seen.calls[-1:] == ["stop"], "a bootstrap", client.status, PATIENCE_S
+                )
             assert killed
             pair.wait_for_takeover(other)
             pair.start(owner)

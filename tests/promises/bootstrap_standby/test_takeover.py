@@ -15,8 +15,8 @@ import pytest
 from benchmarks.adversity.proxy import WireProxy
 from databus.bootstrap.ownership.lock_holder import shown_holder
 from databus.bootstrap.store.file import identify
+from tests import PATIENCE_S
 from tests.promises.bootstrap_standby.pairs import (
-    PATIENCE_S,
     Server,
     TwoServers,
     Writer,

@@ -15,7 +15,7 @@ import pytest
 from databus.schemas.event.event import DDL_SRC_ID
 from databus.schemas.event.v2 import peek
 from tests.mariadb_server import Database
-from tests.promises.chaining.chain import chain, digest_of, stream_of, wait_for_equal
+from tests.promises.chaining.chain import chain, digest_of, insert, stream_of, wait_for_equal
 from tests.promises.running import (
     Remembering,
     RunningRelay,
@@ -183,8 +183,7 @@ def test_an_upstream_that_is_frozen_is_named_and_read_on_when_it_wakes(tmp_path:
     shop = Shop(tmp_path / "shop.db")
     first = RunningRelay(tmp_path / "relay-1", shop.settings())
     with chain(first, tmp_path) as relays:
-        shop.insert(*range(20))
-        wait_until(lambda: first.windows(), "rows", first.tell)
+        insert(shop, first, *range(20))
         wait_for_equal(*relays)
         os.kill(first.child.pid, signal.SIGSTOP)
         try:

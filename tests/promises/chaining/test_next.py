@@ -38,8 +38,7 @@ def tree(shop: Shop, tmp_path: Path) -> Iterator[Tree]:
     with running(root), running(a), running(b), running(leaf):
         for one in (root, a, b, leaf):
             one.start()
-        shop.insert(*range(20))
-        wait_until(lambda: root.windows(), "rows", root.tell)
+        insert(shop, root, *range(20))
         wait_for_equal(root, a, b, leaf)
         yield Tree(root, a, b, leaf)
 
@@ -71,7 +70,7 @@ def test_the_next_one_is_read_while_one_is_dead_and_again_the_first(tree: Tree, 
 
 def test_one_that_is_behind_is_left_for_one_that_is_not(tree: Tree, shop: Shop) -> None:
     tree.leaf.child.stop()
-    assert tree.a.post("/controlSources/pause", source="shop").status == 200
+    tree.a.pause()
     tree.leaf.change(uri=[f"databus+{one.url}" for one in (tree.b, tree.a)])
     tree.leaf.start()
     insert(shop, tree.root, *range(100, 120))
@@ -150,7 +149,7 @@ def reads_through(relay: RunningRelay) -> list[str]:
 
 
 def test_one_that_cannot_read_its_own_source_is_left(tree: Tree, shop: Shop) -> None:
-    assert tree.a.post("/controlSources/pause", source="shop").status == 200
+    tree.a.pause()
     tree.wait_until_leaf_reads(tree.b)
     insert(shop, tree.root, *range(100, 120))
     wait_for_equal(tree.root, tree.b, tree.leaf)

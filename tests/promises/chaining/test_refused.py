@@ -39,8 +39,7 @@ def two_links(
     """
     first = RunningRelay(folder / "relay-1", shop.settings(ring_bytes="256KiB"))
     with chain(first, folder, **more) as (first, second, third):
-        shop.insert(*range(20))
-        wait_until(lambda: first.windows(), "rows", first.tell)
+        insert(shop, first, *range(20))
         wait_for_equal(first, second, third)
         yield first, second, third
 
@@ -139,8 +138,8 @@ def test_a_relay_of_another_database_is_refused_by_a_window(shop: Shop, tmp_path
 
 def test_a_relay_that_is_behind_is_waited_for(shop: Shop, tmp_path: Path) -> None:
     with two_links(shop, tmp_path) as (first, second, third):
-        assert second.post("/controlSources/pause", source="shop").status == 200
-        shop.insert(*range(100, 120))
+        second.pause()
+        insert(shop, first, *range(100, 120))
         third.child.stop()
         use(third, first.url)
         third.start()
@@ -175,7 +174,7 @@ def test_an_upstream_that_lost_its_data_is_followed_on_if_it_is_the_same_source(
 
 def test_a_source_that_cannot_read_is_told_at_every_level(shop: Shop, tmp_path: Path) -> None:
     with two_links(shop, tmp_path) as (first, second, third):
-        assert first.post("/controlSources/pause", source="shop").status == 200
+        first.pause()
         for relay in (second, third):
             relay.wait_for_problem("there, capture is")
         assert first.post("/controlSources/unpause", source="shop").status == 200

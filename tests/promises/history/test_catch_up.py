@@ -25,6 +25,7 @@ from tests.promises.running import (
     sources_of,
     wait_until,
 )
+from tests.relay.log.logs import damage_events
 
 pytest_plugins = ["tests.mysql"]
 
@@ -263,7 +264,7 @@ def test_another_log_in_the_place_of_the_captured_one_is_never_read(
     database: Database, relay: RunningRelay
 ) -> None:
     scn = begun(relay, database)
-    relay.post("/controlSources/pause")
+    relay.pause()
     database.run("DELETE FROM orders", "RESET MASTER")
     insert(database, range(ROWS + 1000))
     answer = relay.stream(Checkpoint.at(scn), wait=20_000)
@@ -280,9 +281,7 @@ def test_windows_that_are_damaged_in_the_relay_log_come_from_the_binlogs(
     relay.change(log=log, catch_ups=2)
     scn = begun(relay, database)
     damaged = min((relay.data_dir / "shop.relay-log").glob("*.segment"))
-    data = bytearray(damaged.read_bytes())
-    data[len(data) // 4] ^= 1  # far from its end, which may still be written
-    damaged.write_bytes(data)
+    damage_events(damaged, 1 / 4)
     consumer, sources = Remembering(), sources_of(database)
     with consuming([relay.url], sources, consumer, start=f"scn:{scn}", fetch_bytes=16 << 10):
         wait_until(lambda: len(consumer.events) >= ROWS - 10, "all rows", relay.tell)

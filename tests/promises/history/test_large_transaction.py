@@ -12,6 +12,7 @@ import pytest
 
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import peek
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.promises.history.test_relay_log import log_status
 from tests.promises.running import (
@@ -27,7 +28,6 @@ from tests.promises.running import (
 from tests.relay.ring.model import split_events
 
 SEED = 20261125
-PATIENCE_S = 120.0
 RING_BYTES = 1 << 20
 ROWS = 60_000  # some 20 MiB
 LITTLE = 5

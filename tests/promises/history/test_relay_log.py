@@ -79,7 +79,7 @@ def test_a_consumer_that_was_away_for_ten_rings_gets_every_change_in_order_thoug
             wait_until(partial(has_written, relay, wanted), "enough to be written", relay.tell)
             relay.child.kill()
             relay.start()
-        relay.post("/controlSources/pause")
+        relay.pause()
         newest = relay.max_scn()
         ring = relay.get("/bufferInfo/inbound/shop/0").json()
         with consuming([relay.url], SOURCES, consumer, **checkpoints):
@@ -117,7 +117,7 @@ def test_a_full_disk_of_the_log_stops_the_source_and_loses_nothing(
             subprocess.run(grow, check=True, capture_output=True)
             relay.wait_for_scn(2 * stopped_at)
             wait_until(lambda: relay.get("/health").status == 200, "health", relay.tell)
-            relay.post("/controlSources/pause")
+            relay.pause()
             newest, consumer = relay.max_scn(), Remembering()
             with consuming([relay.url], SOURCES, consumer):
                 wait_until(lambda: consumer.scn >= newest, "all", relay.tell)

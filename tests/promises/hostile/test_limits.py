@@ -7,6 +7,7 @@ from pathlib import Path
 
 from databus.client.consumer import DataEvent
 from databus.schemas.errors import ScnNotFoundError
+from tests import PATIENCE_S
 from tests.promises.running import (
     Remembering,
     RunningRelay,
@@ -61,7 +62,7 @@ class Slow(Remembering):
 
     def on_data_event(self, event: DataEvent) -> None:
         self.has_begun.set()
-        assert self.go_on.wait(60)
+        assert self.go_on.wait(PATIENCE_S)
         super().on_data_event(event)
 
 
@@ -77,7 +78,7 @@ def test_a_client_overtaken_by_the_ring_stops_with_both_scns_and_skips_nothing(
         ) as client,
     ):
         shop.insert(0, note="x" * 500)
-        assert slow.has_begun.wait(30)
+        assert slow.has_begun.wait(PATIENCE_S)
         written = 1
         # It may have read one window of up to a hundred rows beside what it holds up, and what
         # follows that one would still be served: the ring has to be past two such windows.

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 from databus.demo.processes import free_port
 from databus.schemas.checkpoint import Checkpoint
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.relay.serving.canal.raw_client import RawClient, SeenEntry
 from tests.relay.serving.ptubes.stock import NO_CHECKPOINT, StockClient
@@ -69,7 +70,7 @@ class SqliteShop:
 
     def run(self, *statements: str) -> None:
         """Run statements, each in a transaction."""
-        with closing(sqlite3.connect(self._path, timeout=30, isolation_level=None)) as shop:
+        with closing(sqlite3.connect(self._path, timeout=PATIENCE_S, isolation_level=None)) as shop:
             for statement in statements:
                 shop.execute(statement)
 
@@ -167,7 +168,7 @@ def _filled(paths: Sequence[str], names: Sequence[str]) -> Iterator[str]:
 def get(url: str) -> bytes:
     """Return the body of an answer, whatever its status."""
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             data: bytes = answer.read()
     except urllib.error.HTTPError as refused:
         with refused:

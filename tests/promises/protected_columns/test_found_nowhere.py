@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from databus.client import DatabusClient
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.promises.protected_columns.shop import (
     SECRET,
@@ -23,7 +24,7 @@ from tests.promises.protected_columns.shop import (
     user,
     write_settings,
 )
-from tests.standalone.nodes import PATIENCE_S, Node, made
+from tests.standalone.nodes import Node, made
 
 pytest_plugins = ["tests.mariadb"]
 

@@ -15,7 +15,8 @@ import psutil
 from databus.relay.serving_processes.passing_on import socket_address
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.stream.stream_reader import walk
-from tests.promises.running import PATIENCE_S, Answer, RunningRelay
+from tests import PATIENCE_S
+from tests.promises.running import Answer, RunningRelay
 
 
 def capturer(relay: RunningRelay) -> psutil.Process:

@@ -13,6 +13,7 @@ import pytest
 
 from databus.conf.settings import ServerAccessSettings
 from databus.daemon.tls import client_context
+from tests import PATIENCE_S
 from tests.databus.daemon.certificates import make_certificates
 from tests.promises.running import (
     Remembering,
@@ -63,7 +64,7 @@ def test_every_process_speaks_tls_and_reads_a_new_certificate(shop: Shop, tmp_pa
 
 def plain(relay: RunningRelay) -> None:
     """Ask without TLS."""
-    connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_S)
     try:
         connection.request("GET", "/sources")
         connection.getresponse()
@@ -74,7 +75,7 @@ def plain(relay: RunningRelay) -> None:
 def is_known(relay: RunningRelay, ca: Path) -> bool:
     """Return whether the certificate of whoever answers is signed by an authority."""
     connection = http.client.HTTPSConnection(
-        "127.0.0.1", relay.port, timeout=10, context=client_context(ca)
+        "127.0.0.1", relay.port, timeout=PATIENCE_S, context=client_context(ca)
     )
     try:
         connection.connect()

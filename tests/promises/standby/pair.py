@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.promises.running import RunningRelay, running, wait_until
 
-TTL_S = 2.0
+TTL_S = 4.0
 
 
 def role(relay: RunningRelay) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ import pytest
 
 from databus.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, StatementEvent
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.promises.running import RunningRelay, consuming, wait_until
 from tests.promises.statements.unlogged import (
@@ -220,7 +221,7 @@ def test_the_command_prints_them(database: Database, relay: RunningRelay) -> Non
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         ).stdout.splitlines()
         for more in ((), ("--json",))
     ]

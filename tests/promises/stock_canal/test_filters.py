@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.canal_clients.clients import RunningClient, canal_table
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.promises.running import RunningRelay, mysql_source, running, wait_until
 from tests.promises.stock_canal.test_stock_clients import address_of
@@ -50,6 +51,6 @@ def test_a_pattern_selects_whole_names_of_tables_but_for_those_of_the_black_filt
         with RunningClient(stock, address_of(relay), tmp_path, filter_text=filter_text) as client:
             for number in (1, 2):
                 database.run(*(f"INSERT INTO {table} VALUES ({number})" for table in TABLES))
-            wait_until(lambda: len(client.rows) >= 6, "the rows", client.tell, 60.0)
+            wait_until(lambda: len(client.rows) >= 6, "the rows", client.tell, PATIENCE_S)
     rows = [(row.table.partition(".")[2], row.key) for row in client.rows]
     assert sorted(rows) == [(table, number) for table in WANTED for number in (1, 2)]

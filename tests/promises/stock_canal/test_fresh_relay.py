@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
-from tests.promises.running import PATIENCE_S, RunningRelay, mysql_source, running, wait_until
+from tests.promises.running import RunningRelay, mysql_source, running, wait_until
 from tests.relay.serving.canal.raw_client import RawClient, RefusedError
 from tests.zookeeper_server import PrivateZookeeper
 

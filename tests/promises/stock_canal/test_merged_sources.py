@@ -15,6 +15,7 @@ import pytest
 from benchmarks.canal_clients.clients import Row, RunningClient, canal_table
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.promises.running import RunningRelay, mysql_source, new_database, running, wait_until
 from tests.promises.statements.unlogged import session
@@ -89,7 +90,9 @@ def of(rows: list[Row], shop: Database) -> list[int]:
 
 
 def wait_for(client: RunningClient, shop: Database, last: int) -> None:
-    wait_until(lambda: last in of(client.rows, shop), f"{shop.name} {last}", client.tell, 60.0)
+    wait_until(
+        lambda: last in of(client.rows, shop), f"{shop.name} {last}", client.tell, PATIENCE_S
+    )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.canal_clients.clients import RunningClient, canal_table
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.promises.running import wait_until
 from tests.promises.statements.unlogged import (
@@ -53,7 +54,7 @@ def test_a_statement_is_a_row_change_with_sql_and_no_rows_among_the_others(
                 writer.run("INSERT INTO orders VALUES (3, UUID(), 1)", "COMMIT")
                 # Of a table that the filter leaves out, as rows of it are.
                 writer.run(STATEMENT, *texts[1:], ROW, "INSERT INTO orders VALUES (4, 'z', 1)")
-            wait_until(lambda: 4 in client.keys, "row 4", client.tell, 60.0)
+            wait_until(lambda: 4 in client.keys, "row 4", client.tell, PATIENCE_S)
     told = [
         text for text, kind in zip(client.statements, client.kinds, strict=True) if kind == "SQL"
     ]

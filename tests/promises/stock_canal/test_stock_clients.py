@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.canal_clients.clients import RunningClient, canal_table
 from databus.demo.processes import free_port
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.promises.running import RunningRelay, mysql_source, running, wait_until
 from tests.zookeeper_server import PrivateZookeeper
@@ -57,7 +58,7 @@ def insert(shop: Database, first: int, count: int) -> None:
 
 
 def wait_for(client: RunningClient, last: int) -> None:
-    wait_until(lambda: last in client.keys, f"row {last}", client.tell, 60.0)
+    wait_until(lambda: last in client.keys, f"row {last}", client.tell, PATIENCE_S)
 
 
 def firsts(keys: list[int]) -> list[int]:

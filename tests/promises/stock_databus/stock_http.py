@@ -11,12 +11,12 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tests import PATIENCE_S
 from tests.promises.stock_databus.stock_events import StockRefusalError
 
 MAX_LINE_BYTES = 4096  # limits of Netty 3's HttpResponseDecoder
 MAX_HEADER_BYTES = 8192
 STREAMED = ("/stream", "/bootstrap")  # bodies that are read while they arrive
-_TIMEOUT_S = 30.0
 
 
 class ConnectionEndedError(Exception):
@@ -45,7 +45,7 @@ class StockConnection:
         """Connect; `host_text` is Java's text of the server's address."""
         self._host = f"{host_text}:{port}"
         try:
-            self._socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT_S)
+            self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
         except OSError as error:
             raise ConnectionEndedError(f"no connection to {port}: {error}") from error
         self._unread = b""
@@ -70,7 +70,7 @@ class StockConnection:
             self._socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
             return self._read_answer(target.partition("?")[0])
         except TimeoutError as error:
-            raise StockRefusalError(f"no answer to {target} within {_TIMEOUT_S} s") from error
+            raise StockRefusalError(f"no answer to {target} within {PATIENCE_S} s") from error
         except OSError as error:
             raise ConnectionEndedError(f"the connection is gone: {error}") from error
 

@@ -15,6 +15,7 @@ from databus.client.consumer import Consumer, DataEvent
 from databus.client.monitoring.http import health_of
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.filters import ModFilter, RangeFilter
+from tests import PATIENCE_S
 from tests.promises.running import wait_until
 from tests.promises.stock_databus.recordings import (
     CODE,
@@ -237,7 +238,7 @@ def test_a_relay_that_is_stopped_and_started_again_is_read_on(
     relay.script.append(stop)
     with caplog.at_level(logging.INFO):
         rows = in_background(lambda: read_all(relay, 172, fetch_bytes=4096))
-        assert is_stopped.wait(30)
+        assert is_stopped.wait(PATIENCE_S)
         relay.stop()
         relay.start()
         assert rows() == expected_rows()

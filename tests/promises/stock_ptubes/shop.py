@@ -13,6 +13,7 @@ from databus.conf.settings import RelaySettings
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.relay.serving.ptubes.door import PtubesDoor
+from tests import PATIENCE_S
 from tests.relay.fakes import ServiceThread, wait_until
 
 TABLES = "main.orders,main.idle"
@@ -90,7 +91,7 @@ class Shop:
 
         Until then it begins there at each of its subscriptions.
         """
-        wait_until(lambda: self.owned == [PARTITIONS], 120)
+        wait_until(lambda: self.owned == [PARTITIONS], PATIENCE_S)
         for _ in range(60):
             self.insert(1)
             with contextlib.suppress(AssertionError):

@@ -14,6 +14,7 @@ from benchmarks.ptubes_clients.sdk import StockSdk, compiled
 from databus.demo.processes import free_port
 from databus.relay.serving.ptubes.places import NO_UUID
 from databus.relay.serving.ptubes.rows.java_hashes import partition_id
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.promises.running import RunningRelay, mysql_source, running
 from tests.promises.stock_ptubes.waiting import wait_for_notes
@@ -216,7 +217,7 @@ def test_the_stock_client_loses_nothing_when_the_relay_is_killed(
         table = f"{database.name}.orders"
         client = StockSdk(class_path, address, f"127.0.0.1:{port}", tmp_path / "sdk", table)
         with client:
-            wait_until(lambda: _owned(monitor_port) == 11, 120)
+            wait_until(lambda: _owned(monitor_port) == 11, PATIENCE_S)
             # Until it has a row it begins with what is latest, at each of its subscriptions.
             for number in range(1000, 1060):
                 orders(database, number, 1)

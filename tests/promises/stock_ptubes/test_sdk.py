@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ptubes_clients.sdk import PARTITIONS, StockSdk, checkpoints, compiled
+from tests import PATIENCE_S
 from tests.promises.stock_ptubes.shop import TABLES, Shop
 from tests.promises.stock_ptubes.waiting import wait_for_notes
 from tests.relay.fakes import wait_until
@@ -53,7 +54,7 @@ def test_instances_share_the_rows_and_restart_where_they_were(
         shop.start()
         wait_for_notes(shop.insert(100), one)
         with start("two") as two:
-            wait_until(lambda: sorted(shop.owned) == [5, 6], 120)
+            wait_until(lambda: sorted(shop.owned) == [5, 6], PATIENCE_S)
             before = len(one.notes)
             new = shop.insert(300)
             wait_for_notes(new, one, two)
@@ -70,7 +71,7 @@ def test_instances_share_the_rows_and_restart_where_they_were(
 def _check_checkpoints(zookeeper: str, shop: Shop) -> None:
     """Each partition has one, those without rows of late by heartbeats alone."""
     shop.database.execute("UPDATE idle SET note = note")
-    wait_until(lambda: len(checkpoints(zookeeper)) == PARTITIONS, 60)
+    wait_until(lambda: len(checkpoints(zookeeper)) == PARTITIONS, PATIENCE_S)
     found = checkpoints(zookeeper)
     assert {one["checkpointMode"] for one in found.values()} == {"NORMAL"}
     assert all(one["timestamp"] > 0 for one in found.values())
@@ -85,7 +86,7 @@ def test_failed_batches_come_again_skipped_ones_do_not_and_a_reset_brings_all(
     client = StockSdk(class_path, address, shop.address, tmp_path / "one", TABLES)
     with client.using(mode="EARLIEST", failures=3, skipped=skipped):
         wait_for_notes(before - {skipped}, client)
-        wait_until(lambda: _modes(address) == {"NORMAL"}, 60)
+        wait_until(lambda: _modes(address) == {"NORMAL"}, PATIENCE_S)
         assert skipped not in client.notes
         calls = list(client.calls)
         failed = Counter(call.notes for call in calls if call.status == "FAILURE")
@@ -94,7 +95,7 @@ def test_failed_batches_come_again_skipped_ones_do_not_and_a_reset_brings_all(
         assert [call.notes for call in calls if call.status == "SKIP"] == [(skipped,)]
         # A place of a newer version is taken, though the client is past it.
         client.tell("reset")
-        wait_until(lambda: all(client.notes.count(n) == 2 for n in before - {skipped}), 60)
+        wait_until(lambda: all(client.notes.count(n) == 2 for n in before - {skipped}), PATIENCE_S)
         after = shop.insert(5)
         wait_for_notes(after, client)
 

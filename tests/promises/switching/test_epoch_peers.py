@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +92,10 @@ def wait_for_saved(relay: RunningRelay, count: int) -> None:
     wait_until(lambda: saved(relay) is not None, "what is delivered", relay.tell)
 
 
-def is_at(relay: RunningRelay, uri: str) -> bool:
+def is_at(relay: RunningRelay, uri: str, since_s: float) -> bool:
+    """Whether it has connected to a server since then; it names the server before it does."""
     found = view(relay)
-    return (found["uri"], found["state"]) == (uri, "running")
-
-
-def pause(relay: RunningRelay) -> None:
-    assert relay.post("/controlSources/pause", source="shop").status == 200
+    return (found["uri"], found["state"]) == (uri, "running") and found["since"] > since_s
 
 
 def resume(relay: RunningRelay) -> None:
@@ -129,10 +128,11 @@ def test_the_other_relay_follows_a_switch_on_purpose(pair: ServerPair, tmp_path:
         load = begun(pair, one, two)
         for number, server in enumerate((pair.replica, pair.primary), 1):
             pair.catch_up()
+            at = partial(is_at, uri=server.uri, since_s=time.time())
             assert switch(one, server.uri).status == 200
             # An epoch begins with its first transaction; until then the other one may still read.
             for relay in (one, two):
-                wait_until(lambda r=relay, u=server.uri: is_at(r, u), "the switch", relay.tell)  # type: ignore[misc]
+                wait_until(partial(at, relay), "the switch", relay.tell)
             load.write(5)
             for relay in (one, two):
                 wait_for_rows(relay, 10 + 5 * number)
@@ -251,7 +251,7 @@ def test_another_log_of_the_server_is_not_taken_for_that_of_the_peer(
         Load(pair).write(10)
         for relay in (one, two):
             wait_for_rows(relay, 10)
-            pause(relay)
+            relay.pause()
         two.child.stop()
         shutil.rmtree(two.data_dir)
         pair.hold_replica()
@@ -272,7 +272,7 @@ def test_a_client_that_moves_between_relays_loses_nothing(pair: ServerPair, tmp_
         load.write(20)
         for relay in (ahead, behind):
             wait_for_saved(relay, 20)
-        pause(behind)
+        behind.pause()
         load.write(3)
         wait_for_rows(ahead, 23)
         pair.catch_up()
@@ -318,10 +318,10 @@ def test_who_waited_for_an_epoch_is_not_sent_what_follows_a_hole(
         load.write(10)
         for relay in (early, late):
             wait_for_saved(relay, 10)
-        pause(early)
+        early.pause()
         load.write(5)
         wait_for_rows(late, 15)
-        pause(late)
+        late.pause()
         pair.catch_up()
         pair.fail_over()
         resume(early)

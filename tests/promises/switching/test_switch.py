@@ -70,10 +70,12 @@ def relay_of(pair: ServerPair, folder: Path, **more: Any) -> RunningRelay:
 
 
 @contextmanager
-def read_by_one(pair: ServerPair, folder: Path) -> Iterator[tuple[RunningRelay, Load, Remembering]]:
+def read_by_one(
+    pair: ServerPair, folder: Path, **more: Any
+) -> Iterator[tuple[RunningRelay, Load, Remembering]]:
     """Start a relay of two servers, a writer and a consumer."""
     consumer = Remembering()
-    with running(relay_of(pair, folder)) as relay:
+    with running(relay_of(pair, folder, **more)) as relay:
         relay.start()
         with consuming([relay.url], ["shop.orders"], consumer):
             yield relay, Load(pair), consumer
@@ -278,7 +280,8 @@ def test_what_was_written_astray_to_other_tables_is_in_nobodys_way(
 def test_a_switch_on_purpose_under_load_loses_nothing_and_repeats_nothing(
     pair: ServerPair, tmp_path: Path
 ) -> None:
-    with read_by_one(pair, tmp_path) as (relay, load, consumer):
+    # The replica may be late: so long the relay waits for what it lacks.
+    with read_by_one(pair, tmp_path, switch_after_s=20) as (relay, load, consumer):
         with load.running():
             wait_until(lambda: len(ids(consumer)) > 50, "the first rows")
             refused = switch(relay, "mysql://databus@127.0.0.1:1")

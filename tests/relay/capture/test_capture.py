@@ -33,6 +33,7 @@ from databus.schemas.event.metadata import Op
 from databus.schemas.event.v2 import Buffer
 from databus.schemas.log_mark import LogMark
 from databus.schemas.windows import MARK, NO_PLACE, WindowBatch, WindowEnd, WindowPiece
+from tests import PATIENCE_S
 from tests.relay.fakes import ORDERS, PERSON, FakeSource, insert, transaction, wait_until
 
 
@@ -173,14 +174,14 @@ def bench() -> Iterator[Bench]:
     made = Bench()
     yield made
     if made.capture is not None:
-        assert made.capture.stop(5)
+        assert made.capture.stop(PATIENCE_S)
 
 
 def test_what_is_committed_gets_into_the_ring_and_is_announced(bench: Bench) -> None:
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)), transaction(2, insert(2), insert(3)))
     bench.wait_for(1, 2)
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     assert bench.appends > 0
     status = capture.status
     assert (status.state, status.scn, status.windows, status.events) == (State.RUNNING, 2, 2, 3)
@@ -203,7 +204,7 @@ def test_a_log_that_is_doubted_is_opened_again_and_has_no_lag_until_then(bench: 
     wait_until(lambda: len(bench.source.opened_after) == 2)
     assert (capture.status.known_delay_s, capture.place.reading_at) == (None, None)
     bench.source.answers.set()
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     wait_until(lambda: capture.place.reading_at == 2)
     assert bench.source.opened_after == [None, 1]
     assert "it was reset" in str(bench.problems[0])
@@ -218,7 +219,7 @@ def test_what_an_open_stream_has_passed_is_its_newest_though_the_ring_has_it_not
     assert bench.ring.scns == [1]
     assert capture.place.newest == Newest(2, transaction(2).timestamp_ns)
     capture.pause()
-    assert capture.wait_for(State.PAUSED, 5)
+    assert capture.wait_for(State.PAUSED, PATIENCE_S)
     assert capture.place.newest == Newest(1, 7)
 
 
@@ -255,7 +256,7 @@ def test_a_source_that_goes_back_stops_with_an_error(bench: Bench) -> None:
     bench.source.put(transaction(5, insert(1)), transaction(3, insert(2)))
     wait_until(lambda: capture.status.reconnects == 1 and capture.status.is_connected)
     bench.source.put(transaction(3, insert(2)))  # and on another connection, too
-    assert capture.wait_for(State.ERROR, 5)
+    assert capture.wait_for(State.ERROR, PATIENCE_S)
     assert "went back to scn 3" in capture.status.problem
     assert bench.ring.scns == [5]
 
@@ -265,7 +266,7 @@ def test_a_source_out_of_reach_is_tried_again_for_ever(bench: Bench) -> None:
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
     bench.wait_for(1)
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     assert capture.status.reconnects == 20
     assert capture.status.problem == ""
 
@@ -331,13 +332,13 @@ def test_any_other_error_stops_the_source_until_it_is_started(
 ) -> None:
     bench.source.fail(error, error)
     capture = bench.start()
-    assert capture.wait_for(State.ERROR, 5)
+    assert capture.wait_for(State.ERROR, PATIENCE_S)
     assert str(error.args[0]) in capture.status.problem or "do this" in capture.status.problem
     assert not bench.source.is_open
     bench.source.put(transaction(1, insert(1)))
     capture.start()
     bench.wait_for(1)
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     assert capture.status.problem == ""
 
 
@@ -347,7 +348,7 @@ def test_a_row_that_does_not_fit_stops_the_source_after_the_windows_before_it(
     capture = bench.start()
     bad = RowChange(PERSON, Op.INSERT, {"id": "no number", "name": "x"})
     bench.source.put(transaction(1, insert(1)), transaction(2, bad), transaction(3, insert(3)))
-    assert capture.wait_for(State.ERROR, 5)
+    assert capture.wait_for(State.ERROR, PATIENCE_S)
     problem = capture.status.problem
     assert "stopped after scn 1" in problem
     assert "row 0 of the transaction at scn 2" in problem
@@ -360,7 +361,7 @@ def test_a_transaction_larger_than_the_ring_loses_nothing(bench: Bench) -> None:
     bench.ring.errors[2] = TransactionTooLargeError("shop", 2, 100, 10)
     capture = bench.start()
     bench.source.put(*(transaction(scn, insert(scn)) for scn in (1, 2, 3)))
-    assert capture.wait_for(State.ERROR, 5)
+    assert capture.wait_for(State.ERROR, PATIENCE_S)
     assert "ring_bytes" in capture.status.problem
     assert bench.ring.scns == [1]
     assert bench.appends == 1
@@ -373,7 +374,7 @@ def test_only_what_the_ring_took_is_counted(bench: Bench) -> None:
     bench.ring.errors[3] = TransactionTooLargeError("shop", 3, 900, 100)
     bench.source.put(*(transaction(scn, insert(scn), insert(scn + 50)) for scn in range(1, 5)))
     capture = bench.start()
-    assert capture.wait_for(State.ERROR, 10)
+    assert capture.wait_for(State.ERROR, PATIENCE_S)
     assert (capture.status.windows, capture.status.events) == (2, 4)
     bench.ring.errors.clear()
     capture.start()
@@ -387,7 +388,7 @@ def test_a_large_transaction_that_does_not_fit_is_what_the_problem_names(bench: 
     bench.ring.errors[2] = TransactionTooLargeError("shop", 2, 100, 10)
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)), large, transaction(3, insert(3)))
-    assert capture.wait_for(State.ERROR, 5)
+    assert capture.wait_for(State.ERROR, PATIENCE_S)
     assert "ring_bytes" in capture.status.problem
     assert bench.ring.scns == [1]
     assert bench.appends == 1
@@ -413,7 +414,7 @@ def test_a_disk_that_cannot_be_written_under_the_ring_is_waited_for(
     assert capture.status.state is not State.ERROR
     bench.ring.errors.clear()
     bench.wait_for(1)
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     assert capture.status.problem == ""
 
 
@@ -425,7 +426,7 @@ def test_max_scn_that_cannot_be_saved_keeps_no_window_back_and_is_saved_later(
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
     bench.wait_for(1)
-    assert capture.wait_for(State.RETRYING, 5)
+    assert capture.wait_for(State.RETRYING, PATIENCE_S)
     status = capture.status
     assert status.is_connected
     assert os.strerror(number) in status.problem
@@ -434,7 +435,7 @@ def test_max_scn_that_cannot_be_saved_keeps_no_window_back_and_is_saved_later(
     bench.wait_for(1, 2)
     bench.max_scn.error = None
     bench.time.now_s += 1.0
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     assert (bench.max_scn.scn, capture.status.problem, capture.status.reconnects) == (2, "", 0)
 
 
@@ -476,7 +477,7 @@ def test_a_source_that_opens_and_says_nothing_is_starting_and_then_away_and_neve
     assert set(told.states) == {State.STARTING, State.UNREACHABLE}
     assert capture.status.since == first_at
     bench.source.is_at_end = True
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     assert capture.status.was_opened
 
 
@@ -495,7 +496,7 @@ def test_what_could_not_be_taken_is_retried_without_looking_well_in_between(
     wait_until(lambda: capture.status.reconnects >= before + 3)
     assert set(told.states) == {State.STARTING, State.RETRYING}
     bench.ring.errors.clear()
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     assert bench.ring.scns == [1, 2]
 
 
@@ -507,7 +508,7 @@ def test_a_window_in_pieces_proves_a_connection_once_it_is_further_than_where_it
     capture = bench.start()
     bench.source.put(batch(1), WindowPiece(0, b"abc", 1))
     wait_until(lambda: bench.ring.unfinished == b"abc")
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     bench.source.fail(SourceUnavailableError("gone"))
     wait_until(lambda: capture.status.reconnects == 1)
     told.states.clear()
@@ -516,19 +517,20 @@ def test_a_window_in_pieces_proves_a_connection_once_it_is_further_than_where_it
     wait_until(lambda: bench.source.reads > 5)
     assert told.states == []
     bench.source.put(WindowPiece(3, b"d", 1))
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
 
 
 def test_it_is_troubled_since_the_first_failure_whatever_fails_next(bench: Bench) -> None:
     bench.settings = bench.settings.model_copy(
-        update={"reconnect_min_s": 0.2, "reconnect_max_s": 0.2}
+        update={"reconnect_min_s": 3600.0, "reconnect_max_s": 3600.0}
     )
     bench.source.fail(SourceUnavailableError("no route"), damaged(b"a"))
     capture = bench.start()
-    assert capture.wait_for(State.UNREACHABLE, 5)
+    assert capture.wait_for(State.UNREACHABLE, PATIENCE_S)
     first_at = bench.time.now_s
     bench.time.now_s += 10
-    assert capture.wait_for(State.RETRYING, 5)
+    capture.try_now()
+    assert capture.wait_for(State.RETRYING, PATIENCE_S)
     assert capture.status.since == first_at
 
 
@@ -538,14 +540,14 @@ def test_max_scn_that_cannot_be_saved_is_told_across_connections(
     bench.max_scn.error = unwritable(errno.ENOSPC)
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
-    assert capture.wait_for(State.RETRYING, 5)
+    assert capture.wait_for(State.RETRYING, PATIENCE_S)
     told = Told(monkeypatch)
     bench.source.fail(SourceUnavailableError("gone"))
     wait_until(lambda: capture.status.reconnects == 1 and capture.status.is_connected)
     assert set(told.states) == {State.UNREACHABLE, State.RETRYING}
     bench.max_scn.error = None
     bench.time.now_s += 1.0
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
 
 
 def damaged(evidence: bytes) -> SourceStoppedError:
@@ -558,7 +560,7 @@ def test_what_is_read_otherwise_on_another_connection_stops_nothing(bench: Bench
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
     bench.wait_for(1)
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
     assert capture.status.reconnects == 3
     assert all("acknowledged_scns" not in str(error) for error in bench.problems)
 
@@ -568,7 +570,7 @@ def test_what_is_read_alike_on_two_connections_stops_capture_and_says_how_to_pas
 ) -> None:
     bench.source.fail(damaged(b"a"), SourceUnavailableError("away meanwhile"), damaged(b"a"))
     capture = bench.start()
-    assert capture.wait_for(State.ERROR, 5)
+    assert capture.wait_for(State.ERROR, PATIENCE_S)
     assert "acknowledged_scns = [9]" in capture.status.problem
     assert ["acknowledged_scns" in str(error) for error in bench.problems] == [False, False, True]
 
@@ -591,7 +593,7 @@ def test_pause_lets_go_of_the_source_and_start_goes_on(bench: Bench) -> None:
     bench.source.put(transaction(1, insert(1)))
     bench.wait_for(1)
     capture.pause()
-    assert capture.wait_for(State.PAUSED, 5)
+    assert capture.wait_for(State.PAUSED, PATIENCE_S)
     assert not bench.source.is_open
     bench.source.put(transaction(2, insert(2)))
     assert bench.ring.scns == [1]
@@ -606,7 +608,7 @@ def test_stop_ends_a_wait_for_a_reconnect(bench: Bench) -> None:
     bench.source.fail(SourceUnavailableError("no route"))
     capture = bench.start()
     wait_until(lambda: capture.status.reconnects == 1)
-    assert capture.stop(5)
+    assert capture.stop(PATIENCE_S)
     assert capture.status.state is State.STOPPED
 
 
@@ -614,7 +616,7 @@ def test_a_stopped_capture_can_be_started_again(bench: Bench) -> None:
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
     bench.wait_for(1)
-    assert capture.stop(5)
+    assert capture.stop(PATIENCE_S)
     bench.source.put(transaction(2, insert(2)))
     capture.start()
     bench.wait_for(1, 2)
@@ -632,7 +634,7 @@ def test_max_scn_is_saved_no_oftener_than_it_is_due_and_at_the_end(bench: Bench)
     wait_until(lambda: bench.max_scn.scn == 2)
     bench.source.put(transaction(3, insert(3)))
     bench.wait_for(1, 2, 3)
-    assert capture.stop(5)
+    assert capture.stop(PATIENCE_S)
     assert (bench.max_scn.scn, bench.max_scn.saves) == (3, 3)
 
 
@@ -699,7 +701,7 @@ def test_written_windows_that_go_back_stop_with_an_error(bench: Bench) -> None:
     bench.source.put(batch(5), batch(3))
     wait_until(lambda: capture.status.reconnects == 1 and capture.status.is_connected)
     bench.source.put(batch(3))
-    assert capture.wait_for(State.ERROR, 5)
+    assert capture.wait_for(State.ERROR, PATIENCE_S)
     assert "went back to scn 3" in capture.status.problem
 
 
@@ -740,7 +742,7 @@ def test_an_empty_transaction_at_the_same_scn_is_nothing_new(bench: Bench) -> No
     bench.wait_for(1)
     bench.source.put(transaction(2, insert(2)))
     bench.wait_for(1, 2)
-    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.wait_for(State.RUNNING, PATIENCE_S)
 
 
 def test_heartbeats_wait_longer_each_time_and_starts_over_after_data() -> None:

@@ -15,6 +15,7 @@ from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.sources.log_status import Holding, LogStatus
 from databus.relay.sources.source import Newest
 from databus.schemas.errors import SourceUnavailableError
+from tests import PATIENCE_S
 from tests.relay.fakes import wait_until
 
 HELD = LogStatus(Holding.HELD, 0, 0.0, math.inf)
@@ -94,8 +95,8 @@ def test_it_looks_on_a_thread_of_its_own_at_once_and_until_it_is_stopped() -> No
     monitor = LogMonitor("shop", probe, lambda: Newest(7, 1), every_s=1e6)
     monitor.start()
     monitor.start()
-    assert probe.looked.wait(10)
-    assert monitor.stop(10)
+    assert probe.looked.wait(PATIENCE_S)
+    assert monitor.stop(PATIENCE_S)
     assert (monitor.status, probe.is_cancelled) == (HELD, True)
     assert probe.seen == [Newest(7, 1)]
 
@@ -105,7 +106,7 @@ def test_as_long_as_nothing_is_known_it_looks_soon_again() -> None:
     monitor = LogMonitor("shop", probe, lambda: None, every_s=1e6)
     monitor.start()
     wait_until(lambda: monitor.status == HELD)
-    assert monitor.stop(10)
+    assert monitor.stop(PATIENCE_S)
     assert len(probe.seen) == 3
 
 
@@ -123,7 +124,7 @@ def test_a_stream_that_is_silent_has_it_look_soon_again_and_a_doubt_is_told() ->
     )
     monitor.start()
     wait_until(lambda: "reset" in doubts)
-    assert monitor.stop(10)
+    assert monitor.stop(PATIENCE_S)
 
 
 @pytest.mark.parametrize("is_open", [True, False])
@@ -141,7 +142,7 @@ def test_a_stream_that_brings_something_or_none_at_all_has_it_wait(*, is_open: b
     )
     monitor.start()
     wait_until(lambda: len(asked) > 5)
-    assert monitor.stop(10)
+    assert monitor.stop(PATIENCE_S)
     assert len(probe.seen) == 1
 
 

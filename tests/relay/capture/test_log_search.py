@@ -9,6 +9,7 @@ import pytest
 
 from databus.relay.capture.status import State
 from databus.relay.sources.source import Captured, LogSearch
+from tests import PATIENCE_S
 from tests.relay.capture.test_capture import Bench
 from tests.relay.fakes import PERSON, FakeSource, insert, transaction, wait_until
 
@@ -32,7 +33,7 @@ def bench() -> Iterator[Bench]:
     made.source = Searching(made.settings, [PERSON])
     yield made
     assert made.capture is not None
-    assert made.capture.stop(5)
+    assert made.capture.stop(PATIENCE_S)
 
 
 def test_its_progress_is_a_warning_until_it_is_over(bench: Bench) -> None:
@@ -52,5 +53,5 @@ def test_a_pause_ends_it_and_is_no_problem(bench: Bench) -> None:
     capture = bench.start()
     wait_until(lambda: bool(capture.status.warnings))
     capture.pause()
-    assert capture.wait_for(State.PAUSED, 5)
+    assert capture.wait_for(State.PAUSED, PATIENCE_S)
     assert (capture.status.warnings, capture.status.reconnects, bench.problems) == ((), 0, [])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from databus.relay.capture.notifier import FEW_BYTES, Coalescing, Notifier
+from tests import PATIENCE_S
 
 
 def test_a_ring_wakes_who_listens() -> None:
@@ -16,7 +17,7 @@ def test_a_ring_wakes_who_listens() -> None:
     async def subscribe() -> None:
         with notifier.subscribe() as news:
             notifier.notify()
-            await asyncio.wait_for(news, 5)
+            await asyncio.wait_for(news, PATIENCE_S)
 
     asyncio.run(subscribe())
     assert notifier.waiting == 0
@@ -33,7 +34,7 @@ def test_a_bell_that_rang_as_its_loop_ended_wakes_those_on_the_next_loop() -> No
     async def subscribe() -> bool:
         with notifier.subscribe() as news:
             notifier.notify()
-            done, _ = await asyncio.wait([news], timeout=5)
+            done, _ = await asyncio.wait([news], timeout=PATIENCE_S)
             return bool(done)
 
     loop = asyncio.new_event_loop()
@@ -121,7 +122,7 @@ async def test_those_whom_no_commit_concerns_are_woken_together_a_little_later(
     notifier = Notifier(Appended())
     futures = [notifier.add(src_ids=frozenset({2})) for _ in range(3)]
     assert await woken(notifier, futures) == []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*futures)
     assert notifier.waiting == 0
 
@@ -131,7 +132,7 @@ async def test_all_are_woken_when_the_relay_lets_go() -> None:
     notifier = Notifier(Appended())
     future = notifier.add(src_ids=frozenset({2}))
     notifier.notify_all()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await future
 
 

@@ -35,9 +35,9 @@ from databus.relay.admin.models import (
 )
 from databus.relay.admin.trouble import Trouble
 from databus.relay.cli.top_view import LOST_CHECKPOINT, Picture, draw, worst_position
+from tests import PATIENCE_S
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 
-PATIENCE_S = 20.0
 NOW_S = 1_700_000_000.0
 
 

@@ -25,14 +25,14 @@ from databus.leases.store import LeaseStore
 from databus.relay.cluster.coordinator import SeenLease
 from databus.relay.cluster.groups import Newest, behind_s, holding_of, partition_view
 from databus.schemas.checkpoint import Checkpoint
+from tests import PATIENCE_S
 from tests.client.membership.group_process import FACTS as OF_PROCESSES
 from tests.relay.fakes import PERSON, ServedRelay, insert, transaction, wait_until
 from tests.zookeeper_server import PrivateZookeeper
 
 pytest_plugins = ["tests.record_stores"]
 
-TTL_S = 1.5
-PATIENCE_S = 60.0
+TTL_S = 3.0
 HELL = "../bil/ling?#%2F <script>alert(1)</script>\n'\"`\\ ✓ \u202e" + "x" * 300
 
 

@@ -15,6 +15,7 @@ from databus.relay.cluster.coordinator import Coordinator
 from databus.relay.cluster.watch import ClusterWatch
 from databus.servers.entry import HeldSource, ServerEntry
 from databus.servers.places import open_directory
+from tests import PATIENCE_S
 from tests.relay.fakes import ServedRelay, wait_until
 from tests.zookeeper_server import PrivateZookeeper
 
@@ -31,10 +32,10 @@ def test_a_dead_coordinator_is_named_beside_what_was_seen_last(tmp_path: Path) -
     with PrivateZookeeper() as zookeeper:
         relay = ServedRelay(tmp_path, coordinator=zookeeper.url("/dead"))
         try:
-            wait_until(lambda: len(api(relay, "servers")["servers"]) == 1, 30)
+            wait_until(lambda: len(api(relay, "servers")["servers"]) == 1, PATIENCE_S)
             url = api(relay, "servers")["coordinator"]["url"]
             zookeeper.kill()
-            wait_until(lambda: bool(api(relay, "servers")["coordinator"]["problem"]), 30)
+            wait_until(lambda: bool(api(relay, "servers")["coordinator"]["problem"]), PATIENCE_S)
             found = api(relay, "servers")
             assert found["coordinator"]["url"] == url
             assert "cannot be used now" in found["coordinator"]["problem"]
@@ -43,7 +44,7 @@ def test_a_dead_coordinator_is_named_beside_what_was_seen_last(tmp_path: Path) -
             assert "databus_coordinator_answers 0.0" in relay.get("/metrics").body.decode()
             assert "databus_group_members{" not in relay.get("/metrics").body.decode()
             zookeeper.start()
-            wait_until(lambda: not api(relay, "servers")["coordinator"]["problem"], 30)
+            wait_until(lambda: not api(relay, "servers")["coordinator"]["problem"], PATIENCE_S)
         finally:
             relay.close()
 
@@ -53,7 +54,7 @@ def test_one_that_never_answered_is_named_too_and_no_password_is_shown(tmp_path:
     try:
         for path in PATHS:
             api(relay, path)
-        wait_until(lambda: bool(api(relay, "groups")["coordinator"]["problem"]), 30)
+        wait_until(lambda: bool(api(relay, "groups")["coordinator"]["problem"]), PATIENCE_S)
         for path in PATHS:
             assert "secret" not in json.dumps(api(relay, path))
         assert api(relay, "groups")["coordinator"]["seenAt"] is None
@@ -89,7 +90,7 @@ def test_a_mistake_in_looking_is_a_problem_and_looking_goes_on(
     monkeypatch.setattr(Coordinator, "look", look)
     watch.ask()
     wait_until(lambda: len(looks) > 2)
-    watch.stop(10.0)
+    watch.stop(PATIENCE_S)
     assert "ZeroDivisionError" in watch.problem
 
 

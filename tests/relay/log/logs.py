@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from databus.relay.log.directory import find_segments
+from databus.relay.log.layout import FRAME_HEADER_BYTES, FRAME_MAGIC, HEADER_BYTES
 from databus.relay.log.reader import LogReader, SegmentTuple
 from databus.relay.log.windows import part_of_window, whole_windows
 from databus.relay.log.writer import LogWriter
@@ -52,6 +53,20 @@ def append(writer: LogWriter, windows: Iterable[EncodedWindow]) -> None:
     data = b"".join(window.data for window in windows)
     frame = whole_windows(data, writer.written.scn)
     writer.append(frame, RING_ID, None)
+
+
+def damage_events(path: Path, share: float) -> None:
+    """Flip a bit in the events of a frame, the first one behind so much of a file.
+
+    One in a frame's header may harm nobody. The file may still be written.
+    """
+    data = path.read_bytes()
+    at = (
+        data.index(FRAME_MAGIC, max(HEADER_BYTES, int(share * len(data)))) + FRAME_HEADER_BYTES + 20
+    )
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([data[at] ^ 1]))
 
 
 def append_large(writer: LogWriter, window: EncodedWindow, frame_bytes: int) -> None:

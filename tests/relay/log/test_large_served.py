@@ -14,6 +14,7 @@ import pytest
 
 from databus.relay.sources.source import Transaction
 from databus.schemas.checkpoint import Checkpoint
+from tests import PATIENCE_S
 from tests.relay.admin.test_api import post
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 from tests.relay.log.test_served import relay_log, settings, wait_for_log
@@ -88,7 +89,7 @@ def test_a_pause_ends_the_wait_for_a_large_transaction_and_it_comes_once(
     answers, sync = threading.Event(), os.fdatasync
 
     def hangs(descriptor: int) -> None:
-        answers.wait(30)
+        answers.wait(PATIENCE_S)
         sync(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", hangs)

@@ -28,6 +28,7 @@ from databus.relay.sources.source import Transaction
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import peek
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.relay.admin.test_api import post, report
 from tests.relay.fakes import (
     ORDERS,
@@ -38,6 +39,7 @@ from tests.relay.fakes import (
     transaction,
     wait_until,
 )
+from tests.relay.log.logs import damage_events
 from tests.relay.ring.model import split_events
 
 RING_BYTES = 64 << 10
@@ -260,8 +262,8 @@ def test_a_segment_that_nobody_reads_any_more_is_deleted(tmp_path: Path) -> None
         assert peek(relay.stream().body).scn == 1  # the oldest segment is open now
         for begin in range(step, 3 * LAST, step):
             fill(relay, range(begin, begin + step))
-        wait_until(lambda: relay_log(relay).min_scn > 1, 30)
-        wait_until(lambda: relay_log(relay).share < 1.2, 30)
+        wait_until(lambda: relay_log(relay).min_scn > 1, PATIENCE_S)
+        wait_until(lambda: relay_log(relay).share < 1.2, PATIENCE_S)
     finally:
         relay.close()
 
@@ -273,7 +275,7 @@ def test_a_disk_that_never_answers_is_said_too_and_a_pause_ends_the_wait(
     sync = os.fdatasync
 
     def hangs(descriptor: int) -> None:
-        answers.wait(30)
+        answers.wait(PATIENCE_S)
         sync(descriptor)
 
     monkeypatch.setattr(source_status, "_LONG_WAIT_S", 0.2)
@@ -454,9 +456,7 @@ def test_damage_that_a_reader_meets_is_a_warning_of_health(tmp_path: Path) -> No
         assert relay.relay.status_of("shop").warning_texts == []
         paths = segment_paths(Path(relay_log(relay).folder))
         middle = paths[len(paths) // 2]
-        data = bytearray(middle.read_bytes())
-        data[len(data) // 2] ^= 1
-        middle.write_bytes(data)
+        damage_events(middle, 1 / 2)
         scn = next(scn for scn in range(1, LAST) if asked(relay, scn).status == 404)
         assert "is damaged" in str(asked(relay, scn).headers)
         (warning,) = relay.relay.status_of("shop").warning_texts
@@ -490,9 +490,8 @@ def test_a_damaged_frame_with_whole_ones_behind_it_is_told_from_a_torn_end_and_k
     folder = Path(relay_log(relay).folder)
     relay.close()
     (path,) = segment_paths(folder)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 4] ^= 1
-    path.write_bytes(data)
+    damage_events(path, 1 / 4)
+    data = path.read_bytes()
     verified = CliRunner().invoke(log, ["verify", str(folder)])
     assert (verified.exit_code, "whole frames lie behind" in verified.output) == (1, True)
     relay = ServedRelay(tmp_path, **settings(segment_bytes=256 << 20))
@@ -500,7 +499,7 @@ def test_a_damaged_frame_with_whole_ones_behind_it_is_told_from_a_torn_end_and_k
         wait_until(lambda: relay_log(relay).is_joined)
         # Nothing of what lies behind the damage is destroyed.
         kept = [path for aside in folders_aside(folder) for path in segment_paths(aside)]
-        assert bytes(data) in [path.read_bytes() for path in kept]
+        assert data in [path.read_bytes() for path in kept]
         (warning,) = relay.relay.status_of("shop").warning_texts
         assert "begins anew" in warning  # the ring has not what comes after the damage
         events, _ = read_all(relay)

@@ -15,6 +15,7 @@ from databus.relay.log.layout import HEADER_BYTES
 from databus.relay.log.segment import read_segment, segment_paths
 from databus.relay.log.verify import verify_segment
 from databus.schemas.errors import RelayLogDamagedError, RelayLogError
+from tests import PATIENCE_S
 from tests.relay.log.logs import (
     RING_ID,
     START_NS,
@@ -84,7 +85,7 @@ def test_a_sync_goes_on_while_the_next_windows_are_written(
     writer.sync()
 
     def waits(descriptor: int) -> None:
-        assert answers.wait(30)
+        assert answers.wait(PATIENCE_S)
         sync(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", waits)

@@ -53,6 +53,7 @@ from databus.schemas.filters import (
     RangeFilter,
 )
 from databus.schemas.windows import MARK, EncodedWindow
+from tests import PATIENCE_S
 from tests.relay.ring.model import make_window
 
 CAPACITY = 1500
@@ -463,7 +464,7 @@ class Asked(RingData):
     def populate(self, position: int, size: int) -> bool:
         """Record a range."""
         self.ranges.append((position, position + size))
-        self.may_end.wait(60)
+        self.may_end.wait(PATIENCE_S)
         return self.knows
 
 

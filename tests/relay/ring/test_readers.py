@@ -14,6 +14,7 @@ from pathlib import Path
 
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
+from tests import PATIENCE_S
 from tests.relay.ring.child import follow
 from tests.relay.ring.model import make_window, window_of
 from tools.repository import ROOT
@@ -33,11 +34,11 @@ def windows_for(size_bytes: int) -> int:
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     tick = threading.Event()
-    for _ in range(20_000):
+    for _ in range(round(PATIENCE_S / 0.001)):
         if is_so():
             return
         tick.wait(0.001)
-    raise AssertionError("waited 20 s in vain")
+    raise AssertionError("waited in vain")
 
 
 def test_five_wraps_with_four_readers_at_different_speeds(tmp_path: Path) -> None:
@@ -78,8 +79,8 @@ def test_five_wraps_with_four_readers_at_different_speeds(tmp_path: Path) -> Non
                 ring.append([window_of(scn)])
                 if scn % 50 == 0:
                     wait_until(partial(is_near, scn))
-            results = [future.result(60) for future in (*slow, kept_up)]
-            results.append(json.loads(other.communicate(timeout=60)[0]))
+            results = [future.result(PATIENCE_S) for future in (*slow, kept_up)]
+            results.append(json.loads(other.communicate(timeout=PATIENCE_S)[0]))
         finally:
             other.kill()
     for reader in (*readers, fast):

@@ -17,6 +17,7 @@ from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import child_environment, free_port, python_module
 from databus.standalone.quickstart.found import Found, FoundTable, Needs
 from databus.standalone.quickstart.settings_file import settings_text
+from tests import PATIENCE_S
 from tests.mariadb_server import Database
 from tests.standalone.nodes import (
     ROWS,
@@ -93,7 +94,12 @@ def test_what_it_says_to_type_next_works_as_pasted(tmp_path: Path) -> None:
 
 def run(command: list[str]) -> str:
     ended = subprocess.run(
-        command, env=child_environment(), capture_output=True, text=True, timeout=60, check=True
+        command,
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     return ended.stdout
 

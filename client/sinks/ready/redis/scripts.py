@@ -11,12 +11,13 @@ from struct import pack
 
 from databus.client.sinks.ready.redis.commands import Command
 
-# KEYS: state. ARGV: this process; `known` if databus has a position.
+# KEYS: state. ARGV: this process; `known` if databus has a position; `again` if a person wants
+# this process to write although another one has replaced it.
 TAKE_OVER = """
 local held = redis.call('HMGET', KEYS[1], 'owner', 'replaced', 'position')
 local owner, replaced, position = unpack(held)
 if owner ~= ARGV[1] then
-  if replaced == ARGV[1] then return {'replaced', owner or ''} end
+  if replaced == ARGV[1] and ARGV[3] ~= 'again' then return {'replaced', owner or ''} end
   if not owner and ARGV[2] == 'known' then return {'lost'} end
   redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'replaced', owner or '')
 end

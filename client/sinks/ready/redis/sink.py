@@ -27,6 +27,7 @@ from databus.client.sinks.ready.templates import Template
 from databus.conf.addresses import has_password
 from databus.conf.extras import how_to_install
 from databus.conf.model import Settings
+from databus.daemon.tls import client_context
 from databus.daemon.tokens import private_line
 from databus.schemas.errors import SettingsError
 
@@ -153,12 +154,14 @@ class RedisSink:
         self._sink = opening.sink
         self._state = f"{self._options.prefix}:{opening.sink}:{opening.physical_source}"
         has_position = "known" if opening.position is not None else ""
+        takes_over = "again" if opening.takes_over else ""
         with sink_errors(self._options.url):
             if self._client.info("server").get("redis_mode") == "cluster":
                 raise SinkError(
                     f"{self._options.url} is a Redis Cluster, which has no flush of all"
                 )
-            answer = self._take_over(keys=[self._state], args=[_PROCESS, has_position])
+            arguments = [_PROCESS, has_position, takes_over]
+            answer = self._take_over(keys=[self._state], args=arguments)
         self._check(answer)
         text = shown(answer, 1)
         self._position = self._durable = Position.from_json(text) if text else None
@@ -225,7 +228,11 @@ class RedisSink:
                 change,
             )
         if said == "replaced":
-            raise SinkError(f"{where}: another process writes it: {shown(answer, 1)}")
+            raise SinkError(
+                f"{where}: another process writes it: {shown(answer, 1)}: stop one of them, or "
+                "give one another name; `databus sink retry` has this one go on, and the other one "
+                "stops"
+            )
         if said == "behind":
             raise SinkUnavailableError(f"{where}: Redis has gone back to an earlier position")
         if said == "lost":
@@ -267,7 +274,12 @@ def _tls(options: RedisSink.Options) -> dict[str, Any]:
         return {}
     # Older libraries do not look at the server's name by themselves.
     found: dict[str, Any] = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
-    return found if options.ca_file is None else {**found, "ssl_ca_certs": str(options.ca_file)}
+    if options.ca_file is None:
+        return found
+    client_context(
+        options.ca_file, "ca_file"
+    )  # the library would take a file that is not there for a server
+    return {**found, "ssl_ca_certs": str(options.ca_file)}
 
 
 def _commands(options: RedisSink.Options, index_of: Callable[[str], str]) -> Commands:

@@ -10,9 +10,8 @@ from typing import Any
 from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.ready.webhook import retry_after_s
-from databus.daemon.http.client import Response
+from databus.daemon.http.client import Response, excerpt
 
-_SHOWN_CHARS = 300
 _CONFLICT = 409  # a newer version is there
 _NOT_FOUND = 404  # of a delete: the document was not there
 _REFUSED = frozenset({400, 413})
@@ -27,8 +26,9 @@ def body_of(answer: Response, where: str, changes: Sequence[Change] = ()) -> Any
             return json.loads(bytes(answer.body))
         except ValueError as error:
             raise SinkError(f"{where}: the answer is no JSON: {error}") from error
-    said = bytes(answer.body).decode("utf-8", "replace").strip()[:_SHOWN_CHARS]
-    problem = f"{where} answered {answer.status} {answer.reason}: {said}"
+    said = bytes(answer.body).decode("utf-8", "replace")
+    problem = f"{where} answered {answer.status} {excerpt(answer.reason.encode())}"
+    problem += f": {excerpt(bytes(answer.body))}"
     if answer.status in _LOGIN or _passes(answer.status, said):
         raise SinkUnavailableError(problem, retry_after_s(answer.headers, datetime.now(UTC)))
     if answer.status in _REFUSED and changes:
@@ -64,4 +64,4 @@ def _reason(why: dict[str, Any]) -> str:
     """Return type and reason of an error, and those of its cause."""
     found = f"{why.get('type')}: {why.get('reason')}"
     cause = why.get("caused_by")
-    return f"{found} ({_reason(cause)})"[:_SHOWN_CHARS] if cause else found[:_SHOWN_CHARS]
+    return excerpt((f"{found} ({_reason(cause)})" if cause else found).encode())

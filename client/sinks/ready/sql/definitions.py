@@ -38,7 +38,7 @@ _KIND_TYPES: dict[Kind, type[TypeEngine[Any]]] = {
     Kind.BOOLEAN: sql_types.Boolean,
     Kind.INT: sql_types.Integer,
     Kind.LONG: sql_types.BigInteger,
-    Kind.FLOAT: sql_types.Double,
+    Kind.FLOAT: sql_types.Double,  # of a key, which is compared with doubles
     Kind.DOUBLE: sql_types.Double,
     Kind.DATE: sql_types.Date,
 }
@@ -146,6 +146,8 @@ def _key_type(column: AvroColumn, dialect: sa.Dialect, key_length: int) -> TypeE
     length = min(int(found[1]) if found else key_length, _LONGEST_KEY)
     if column.kind in (Kind.STRING, Kind.ANY):
         return _any(dialect) if column.kind is Kind.ANY else key_text(dialect, length)
+    if column.kind is Kind.FLOAT:
+        return _KIND_TYPES[column.kind]()
     return key_data(length) if column.kind is Kind.BYTES else _type(column, dialect)
 
 
@@ -159,6 +161,9 @@ def _type(column: AvroColumn, dialect: sa.Dialect) -> TypeEngine[Any]:
             return span.with_variant(postgresql.INTERVAL(), "postgresql")
         case Kind.DATETIME | Kind.TIMESTAMP:
             return moment()
+        case Kind.FLOAT:
+            single: TypeEngine[float] = sql_types.Double().with_variant(mysql.FLOAT(), *MYSQL)
+            return single.with_variant(sql_types.REAL(), "postgresql")
         case Kind.BYTES:
             return data()
         case Kind.STRING:

@@ -6,15 +6,29 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.schema import CreateTable
 
 from databus.client.sinks.errors import SinkError
+from databus.client.sql.unprepared import unprepared
+
+_MAKING = 0x64617461627573  # the key of a lock
+
+
+def make_once(connection: Connection, table: sa.Table) -> None:
+    """Make a table of the sink's own if it is not there, and commit; several may at once."""
+    if connection.dialect.name == "postgresql":
+        # IF NOT EXISTS is no lock there: two that make a table would be a duplicate key.
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
+    connection.execute(CreateTable(table, if_not_exists=True))
+    connection.commit()
 
 
 def held_columns(connection: Connection, table: sa.Table) -> list[str]:
     """Return the names of a table's columns."""
     # From an empty result: SQLAlchemy's inspection reads MySQL's "``" as two characters.
     nothing = sa.select(sa.text("*")).select_from(table).where(sa.false())
-    return list(connection.execute(nothing).keys())
+    with unprepared(connection):
+        return list(connection.execute(nothing).keys())
 
 
 def primary_key(connection: Connection, name: str, schema: str | None) -> tuple[str, ...]:

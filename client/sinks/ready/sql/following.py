@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple, NoReturn
 
 import sqlalchemy as sa
 
@@ -30,7 +31,6 @@ class Plan:
     """What becomes of a table."""
 
     columns: list[PlannedColumn] = field(default_factory=list)
-    left_out: set[str] = field(default_factory=set)  # columns of the source that are not written
     kept: set[str] = field(default_factory=set)  # columns that the source does not have any more
     filled: list[PlannedColumn] = field(default_factory=list)  # there already, with other values
 
@@ -58,7 +58,7 @@ class Step:
         for name, column in now.items():
             origin = renamed.get(name, name)
             if origin not in was:
-                self._add(plan, name, change, held)
+                self._add(plan, column, change, held)
                 continue
             if origin in held or name in held:
                 self._retype(was[origin], column, old, new, dialect, change)
@@ -80,12 +80,14 @@ class Step:
         )
         if not is_next or change is None:
             if set(was) - set(now) and set(now) - set(was):
-                self._allow(
-                    "ignore" if self.ddl.rename_column == "ignore" else "stop",
+                problem = (
                     f"lost {', '.join(sorted(set(was) - set(now)))} and has the new "
-                    f"{', '.join(sorted(set(now) - set(was)))}, which may be the same",
-                    "rename_column",
+                    f"{', '.join(sorted(set(now) - set(was)))}, which may be the same"
                 )
+                if self.ddl.rename_column == "ignore":
+                    self._allow("ignore", problem, "rename_column")
+                else:
+                    self._stop(problem, "it is not known whether to rename", "rename_column")
             return None
         if change.why_reload and self.ddl.narrow_column == "stop":
             self._allow("stop", f"has changed rows at rest: {change.why_reload}", "narrow_column")
@@ -105,13 +107,15 @@ class Step:
         return found
 
     def _add(
-        self, plan: Plan, name: str, change: TableChange | None, held: Collection[str]
+        self, plan: Plan, column: AvroColumn, change: TableChange | None, held: Collection[str]
     ) -> None:
+        name = column.name
         if self.ddl.add_column != "apply":
             self._allow(self.ddl.add_column, f"has the new column {name}", "add_column")
-            plan.left_out.add(name)
             return
         value = None if change is None else change.added.get(name)
+        if column.kind is Kind.TIME and value is not None:
+            value = timedelta(microseconds=value)
         if name in held:
             plan.filled.append(PlannedColumn(name, None, value))
             plan.columns.append(PlannedColumn(name, name))
@@ -149,13 +153,18 @@ class Step:
 
     def _allow(self, switch: Switch, problem: str, key: str) -> None:
         """Raise SinkError if the switch says so."""
-        text = f"{self.source} {problem} in schema version {self.after.version}"
         if switch == "stop":
-            raise SinkError(
-                f'{text}, and ddl.{key} = "stop": alter its table as it should be, '
-                f'and start once with ddl.{key} = "ignore"'
-            )
-        log.info("%s: ddl.%s = %s", text, key, switch)
+            self._stop(problem, f'ddl.{key} = "stop"', key)
+        log.info("%s: ddl.%s = %s", self._text(problem), key, switch)
+
+    def _stop(self, problem: str, why: str, key: str) -> NoReturn:
+        raise SinkError(
+            f"{self._text(problem)}, and {why}: alter its table as it should be, "
+            f'and start once with ddl.{key} = "ignore"'
+        )
+
+    def _text(self, problem: str) -> str:
+        return f"{self.source} {problem} in schema version {self.after.version}"
 
 
 def _key_size(columns: Collection[AvroColumn]) -> int:

@@ -86,7 +86,7 @@ class SqlOptions(Settings):
     # One object of options is that of a sink in a process: who it is, and for each physical source
     # the version of its position that was there last.
     _owner: str = PrivateAttr(default_factory=lambda: uuid4().hex)
-    _versions: dict[str, int | None] = PrivateAttr(default_factory=dict)
+    _versions: dict[str, int] = PrivateAttr(default_factory=dict)
 
     @property
     def keeps_position(self) -> bool:

@@ -5,17 +5,19 @@
 
 A transaction first raises the version that it knows, which locks the row: of two processes that
 write as the same sink, the first to commit wins, and the other one stops.
+
+The row is made when the sink is opened for the first time, without a position: where it is missing
+later the database has lost it, and rows perhaps too.
 """
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.schema import CreateTable
 
 from databus.client.sinks.contract import Opening, Position
 from databus.client.sinks.errors import SinkError
+from databus.client.sinks.ready.sql.existing import make_once
 from databus.client.sinks.ready.sql.options import SqlOptions
 from databus.client.sql.column_types import binary_text, text
 from databus.client.sql.names import in_schema
@@ -36,45 +38,55 @@ class StoredPosition:
 
     def __init__(self, options: SqlOptions, opening: Opening) -> None:
         self._sink, self._source = opening.sink, opening.physical_source
+        self._passed = opening.position
         self._owner, self._versions = options._owner, options._versions
         self._table = in_schema(_POSITIONS, options.target_schema)
         self._is_mine = sa.and_(
             self._table.c.sink == self._sink, self._table.c.physical_source == self._source
         )
-        self._version: int | None = None  # None: there is no row yet
+        self._takes_over = opening.takes_over
+        self._version = 0
         self.position: Position | None = None
 
     def read(self, connection: Connection) -> Position | None:
-        """Make the table if it is not there, and read the position; raise SinkError."""
-        connection.execute(CreateTable(self._table, if_not_exists=True))
-        connection.commit()
+        """Make what is not there at the very start, and read the position; raise SinkError."""
+        make_once(connection, self._table)
         found = connection.execute(self._table.select().where(self._is_mine)).first()
+        if found is None:
+            self._begin(connection)
+            connection.commit()
+            self.committed()
+            return None
         connection.rollback()
-        self._version = None if found is None else found.version
-        is_mine = found is not None and found.owner == self._owner
+        self._version = found.version
+        if self._takes_over:
+            self._versions.pop(self._source, None)
         # Also if a commit was not answered: then the version is another one, and the owner is not.
-        if not is_mine and self._versions.setdefault(self._source, self._version) != self._version:
+        known = self._versions.setdefault(self._source, self._version)
+        if found.owner != self._owner and known != self._version:
             raise self._taken()
-        if found is not None:
-            self.position = Position.from_json(found.position) if found.position else None
+        self.position = Position.from_json(found.position) if found.position else None
         return self.position
+
+    def _begin(self, connection: Connection) -> None:
+        """Make the row; raise SinkError if it must have been there."""
+        if self._passed is not None or self._source in self._versions:
+            raise SinkError(
+                f"{self._table.fullname} has no row of the sink {self._sink} over {self._source}, "
+                "which has been there: the database has lost it, or is another one. Begin anew "
+                "with another name of the sink and a bootstrap"
+            )
+        row = {"sink": self._sink, "physical_source": self._source, "version": 0}
+        connection.execute(self._table.insert(), {**row, "owner": self._owner})
 
     def claim(self, connection: Connection) -> None:
         """Begin a transaction of this process; raise SinkError if another one has written."""
-        version = 0 if self._version is None else self._version + 1
-        values = {"version": version, "owner": self._owner}
-        if self._version is None:
-            row = {"sink": self._sink, "physical_source": self._source, **values}
-            try:
-                connection.execute(self._table.insert(), row)
-            except IntegrityError as error:
-                raise self._taken() from error
-        else:
-            is_known = self._table.c.version == self._version
-            update = self._table.update().where(self._is_mine, is_known).values(values)
-            if connection.execute(update).rowcount != 1:
-                raise self._taken()
-        self._version = version
+        values = {"version": self._version + 1, "owner": self._owner}
+        is_known = self._table.c.version == self._version
+        update = self._table.update().where(self._is_mine, is_known).values(values)
+        if connection.execute(update).rowcount != 1:
+            raise self._taken()
+        self._version += 1
 
     def committed(self) -> None:
         """Take note that the transaction is committed."""
@@ -89,5 +101,6 @@ class StoredPosition:
     def _taken(self) -> SinkError:
         return SinkError(
             f"another process writes as the sink {self._sink} over {self._source}, or its row of "
-            f"{self._table.name} was changed: stop one of them, or give one another name"
+            f"{self._table.name} was changed: stop one of them, or give one another name; "
+            "`databus sink retry` has this one go on, and the other one stops"
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import attrgetter
 
 from databus.client.sinks.contract import Change, ChangeOp, Opening, Position
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
@@ -26,12 +28,15 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: {how_to_install('sql')}") from error
 
+_WITHOUT_ROWS = frozenset({ChangeOp.DDL, ChangeOp.STATEMENT})
+
 
 class SqlSink:
     """Writes transactions; exactly once with one lane, else upserts that may come again."""
 
     keeps_position = True  # unless `exactly_once = false`
     has_position_per_source = True
+    follows_schemas = True
 
     Options = SqlOptions
 
@@ -50,12 +55,13 @@ class SqlSink:
         """Connect, and return the position that the database has."""
         with self._told(), self._racing():
             connection = self._connection = self._engine.connect()
-            self._tables = Tables(self._options, connection)
-            self._tables.begin()
-            if not self._options.exactly_once:
-                return None
-            self._stored = StoredPosition(self._options, opening)
-            return self._stored.read(connection)
+            own = None
+            if self._options.exactly_once:
+                self._stored = StoredPosition(self._options, opening)
+                own = self._stored.read(connection)
+            self._tables = Tables(self._options, connection, opening)
+            self._tables.begin(is_first=own is None and opening.position is None)
+            return own
 
     def write(self, changes: Sequence[Change]) -> None:
         """Hold the changes until `flush`."""
@@ -70,16 +76,14 @@ class SqlSink:
         waiting: list[Change] = []
         connection, tables = self._open_connection(), self._open_tables()
         with self._told(held):
-            last = None
-            for change in held:
-                if change.schema is not last and tables.is_news(change.source, change.schema):
+            for schema, run in groupby(held, attrgetter("schema")):
+                changes = list(run)
+                if schema is not None and tables.is_news(changes[0].source, schema):
                     self._end(waiting, is_last=connection.dialect.name in MYSQL)
                     waiting = []
-                    assert change.schema is not None
                     with self._racing():
-                        tables.follow(change.source, change.schema)
-                waiting.append(change)
-                last = change.schema
+                        tables.follow(changes[0].source, schema)
+                waiting += changes
             self._end(waiting, is_last=True)
         return None if self._stored is None else self._stored.position
 
@@ -104,8 +108,8 @@ class SqlSink:
         if changes:
             self._claim()
             self._write(changes)
-            positions = [one.position for one in changes if one.position is not None]
-            self._reached = positions[-1] if positions else self._reached
+            positions = (one.position for one in reversed(changes) if one.position is not None)
+            self._reached = next(positions, self._reached)
         if not is_last:
             # The claim comes first: it keeps another process from writing meanwhile.
             self._claim()
@@ -125,13 +129,20 @@ class SqlSink:
     def _write(self, changes: Sequence[Change]) -> None:
         """Write changes, those of each table together: their order matters within it only."""
         by_source: dict[str, list[Change]] = {}
+        last, found = None, []
         for change in changes:
-            if change.op not in (ChangeOp.DDL, ChangeOp.STATEMENT):
-                by_source.setdefault(change.source, []).append(change)
+            if change.op in _WITHOUT_ROWS:
+                continue
+            if change.source is not last:
+                last = change.source
+                found = by_source.setdefault(last, [])
+            found.append(change)
+        tables = self._open_tables()
         for source, group in by_source.items():
-            target = self._open_tables().of(source)
+            target = tables.of(source)
             if target is None:
                 continue
+            tables.filled.check_rows(target.table, source)
             may_repeat = not self._options.exactly_once
             writer = TableWriter(self._open_connection(), target, may_repeat=may_repeat)
             for part in _between_truncates(group):
@@ -139,6 +150,7 @@ class SqlSink:
                     writer.write(part)
                 elif self._may_truncate(part[0]):
                     writer.truncate(part[0])
+            tables.filled.wrote(target.table, source, group)
 
     def _may_truncate(self, change: Change) -> bool:
         switch = self._options.ddl.truncate
@@ -188,6 +200,9 @@ def _only(changes: Sequence[Change]) -> Change | None:
 
 def _between_truncates(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
     """Yield the changes before, between and after each TRUNCATE, and each of them alone."""
+    if ChangeOp.TRUNCATE not in map(attrgetter("op"), changes):
+        yield changes
+        return
     start = 0
     for at, change in enumerate(changes):
         if change.op is ChangeOp.TRUNCATE:

@@ -1,6 +1,7 @@
 """The target's tables: made, checked, and altered as the source's are.
 
-    databus_tables   name, source, version, columns: the schema of the rows that were written last
+    databus_tables   name, source, version, columns: the schema of the rows that were written last,
+                     filled_by: the sink that left rows in it
 
 An ALTER commits in MySQL. It is made before `databus_tables` tells of it: after a crash in between
 the table has the columns already, and the plan finds nothing left to do.
@@ -10,15 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.schema import CreateTable
 
+from databus.client.sinks.contract import Opening
 from databus.client.sinks.errors import SinkError
 from databus.client.sinks.formats.source_names import split_source
+from databus.client.sinks.formats.sql_texts import time_text
 from databus.client.sinks.ready.sql.definitions import Shape, definition, key_names
-from databus.client.sinks.ready.sql.existing import check_columns, held_columns, unique_keys
+from databus.client.sinks.ready.sql.existing import (
+    check_columns,
+    held_columns,
+    make_once,
+    unique_keys,
+)
+from databus.client.sinks.ready.sql.filled import FilledTables, filled_by_column
 from databus.client.sinks.ready.sql.following import PlannedColumn, Step
 from databus.client.sinks.ready.sql.options import SqlOptions
 from databus.client.sinks.ready.sql.values import Convert, checked_columns, converters
@@ -39,7 +48,9 @@ _TABLES = sa.Table(
     sa.Column("source", binary_text(255), primary_key=True),
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("columns", text(), nullable=False),
+    filled_by_column(),
 )
+_SCHEMA_COLUMNS = ("name", "source", "version", "columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +74,33 @@ class TargetTable:
 class Tables:
     """The tables of one sink, on one connection."""
 
-    def __init__(self, options: SqlOptions, connection: Connection) -> None:
+    def __init__(self, options: SqlOptions, connection: Connection, opening: Opening) -> None:
         self._options, self._connection = options, connection
+        self._versions = opening.versions
         self._dialect = connection.dialect
         self._name = Template(options.table)
         self._shape = Shape(options.mode, options.source_column, self._dialect.name == "sqlite")
         self._schema = options.target_schema or None
         self._noted = in_schema(_TABLES, options.target_schema)
+        self.filled = FilledTables(
+            opening.sink, self._noted, self._shape, connection, is_alone=options.exactly_once
+        )
         self._known: dict[str, TargetTable | None] = {}  # None: its rows are left out
         self._schemas: dict[str, WriterSchema] = {}
         self._sources: dict[str, str] = {}  # by table
 
-    def begin(self) -> None:
-        """Make the table of tables, if it is not there."""
-        self._connection.execute(CreateTable(self._noted, if_not_exists=True))
-        self._connection.commit()
+    def begin(self, *, is_first: bool) -> None:
+        """Make the table of tables, if it is not there; raise SinkError if it has been."""
+        if not is_first and not self._is_there(self._noted.name):
+            raise SinkError(
+                f"{self._noted.fullname} is not there any more, and tables may be gone with it: "
+                "begin anew with another name of the sink and a bootstrap"
+            )
+        make_once(self._connection, self._noted)
 
-    def is_news(self, source: str, schema: WriterSchema | None) -> bool:
+    def is_news(self, source: str, schema: WriterSchema) -> bool:
         """Return whether rows of this schema have not been seen yet."""
-        known = self._schemas.get(source)
-        return schema is not None and known is not schema and known != schema
+        return self._schemas.get(source) != schema
 
     def of(self, source: str) -> TargetTable | None:
         """Return the table of a source; None: there is none, and its rows are left out."""
@@ -129,6 +147,7 @@ class Tables:
         if not self._is_there(name):
             if not self._may_make(source, name):
                 return None
+            self.filled.check_there(name, source)
             table.create(self._connection)
             self._note(name, schema)
             return self._target(source, table, columns)
@@ -140,13 +159,17 @@ class Tables:
             # Rows that come again, or another lane was faster.
             return self._target(source, table, columns, _renamed_since(noted))
         elif noted.text != schema.text:
-            left_out = self._alter(source, noted, schema, table)
-            return self._target(source, table, columns, left_out=left_out)
-        elif self._options.ddl.add_column == "ignore":
-            held = {one.casefold() for one in held_columns(self._connection, table)}
-            left_out = {one.name for one in columns if one.name.casefold() not in held}
-            return self._target(source, table, columns, left_out=left_out)
-        return self._target(source, table, columns)
+            for version in self._until(noted, schema):
+                self._alter(source, noted, version)
+                noted = version
+        return self._target(source, table, columns, left_out=self._left_out(table, columns))
+
+    def _left_out(self, table: sa.Table, columns: Sequence[AvroColumn]) -> Collection[str]:
+        """Return the columns that are not written, because new ones are not added."""
+        if self._options.ddl.add_column != "ignore":
+            return ()
+        held = {one.casefold() for one in held_columns(self._connection, table)}
+        return {one.name for one in columns if one.name.casefold() not in held}
 
     def _target(
         self,
@@ -186,10 +209,9 @@ class Tables:
             tuple(one for one in held if one.casefold() not in written),
         )
 
-    def _alter(
-        self, source: str, noted: WriterSchema, schema: WriterSchema, new: sa.Table
-    ) -> Collection[str]:
-        """Alter the table; return the columns that are not written."""
+    def _alter(self, source: str, noted: WriterSchema, schema: WriterSchema) -> None:
+        """Alter the table from one version of the schema to the next one."""
+        new = self._definition(self._name_of(source), columns_of(schema))
         was = {one.name: one for one in columns_of(noted)}
         now = {one.name: one for one in columns_of(schema)}
         held = held_columns(self._connection, new)
@@ -200,7 +222,7 @@ class Tables:
         both = {one: known for one in held if (known := was.get(one) or now.get(one)) is not None}
         old = self._definition(new.name, [both[one] for one in both if one not in plan.kept])
         extras = [PlannedColumn(one, one) for one in self._shape.extras]
-        altering = Altering(old, new, [*extras, *plan.columns], self._dialect)
+        altering = Altering(old, new, [*extras, *map(_with_text, plan.columns)], self._dialect)
         is_one = self._dialect.name in MYSQL
         for statement in [altering.in_one()] if is_one else altering.one_by_one():
             if statement:
@@ -208,7 +230,15 @@ class Tables:
         for column in plan.filled:
             self._fill(source, new, now[column.name], column.value)
         self._note(new.name, schema)
-        return plan.left_out
+
+    def _until(self, noted: WriterSchema, schema: WriterSchema) -> Sequence[WriterSchema]:
+        """Return the versions after the noted one, as far as they are known; the last is new."""
+        known = list(self._versions(schema.source))
+        texts = [one.text for one in known]
+        if noted.text not in texts or schema.text not in texts:
+            return [schema]
+        passed = known[texts.index(noted.text) + 1 : texts.index(schema.text)]
+        return [*passed, schema]
 
     def _fill(self, source: str, table: sa.Table, column: AvroColumn, value: object) -> None:
         """Give a column that was there the value that the source's rows have in the new one."""
@@ -251,8 +281,14 @@ class Tables:
 
     def _note(self, name: str, schema: WriterSchema) -> None:
         row = (name, schema.source, schema.version, schema.text)
-        columns = self._noted.columns.keys()
-        Statements(self._connection, self._noted).upsert(columns, columns[:2], [row])
+        keys = _SCHEMA_COLUMNS[:2]
+        Statements(self._connection, self._noted).upsert(_SCHEMA_COLUMNS, keys, [row])
+
+
+def _with_text(column: PlannedColumn) -> PlannedColumn:
+    """Return a column whose value can be written into a statement: of a TIME its text."""
+    is_time = isinstance(column.value, timedelta)
+    return column._replace(value=time_text(column.value)) if is_time else column
 
 
 def _renamed_since(noted: WriterSchema) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from sqlalchemy.engine import Connection
@@ -20,6 +20,8 @@ from databus.client.sql.statements import SqlRow, Statements
 log = logging.getLogger(__name__)
 
 _Values = Callable[[Change], Row]
+_after: _Values = attrgetter("after")
+_key: _Values = attrgetter("key")
 
 
 class TableWriter:
@@ -40,15 +42,19 @@ class TableWriter:
             return
         net = net_changes(changes, self._target.width)
         if self._target.shape.mode is WriteMode.MIRROR:
-            self._delete([one for one in net if one.after is None])
-            net = [one for one in net if one.after is not None]
-        width = self._target.width
-        full = [one for one in net if one.after is not None and len(one.after) == width]
-        partial = [one for one in net if one.after is None or len(one.after) != width]
+            gone = [one for one in net if one.after is None]
+            self._delete(gone)
+            net = [one for one in net if one.after is not None] if gone else net
         if self._target.unique:
             self._replace(net)
             return
-        self._upsert(full, self._target.columns, lambda one: one.after or {})
+        width = self._target.width
+        full: list[Change] = []
+        partial: list[Change] = []
+        for one in net:
+            is_full = one.after is not None and len(one.after) == width
+            (full if is_full else partial).append(one)
+        self._upsert(full, self._target.columns, _after)
         self._write_partial(partial)
 
     def truncate(self, change: Change) -> None:
@@ -147,7 +153,7 @@ class TableWriter:
 
     def _key_rows(self, changes: Sequence[Change]) -> list[SqlRow]:
         target = self._target
-        return self._rows(changes, target.keys, lambda one: one.key, target.shape.key_values, -1)
+        return self._rows(changes, target.keys, _key, target.shape.key_values, -1)
 
     def _rows(
         self,
@@ -158,7 +164,7 @@ class TableWriter:
         place: int = 1,
     ) -> list[SqlRow]:
         """Return rows for the driver: the columns, and the extras behind them (-1: before)."""
-        rows = [values(one) for one in changes]
+        rows = list(map(values, changes))
         if not columns:
             found: list[SqlRow] = [()] * len(rows)
         elif len(columns) == 1:

@@ -156,6 +156,7 @@ class Query(NamedTuple):
     server_charset: str = ""  # the default for databases created without one
     explicit_timestamps: bool | None = None  # None: not in the event
     uses_own_tables: bool = False  # temporary tables of its session
+    time_s: int = 0  # when the statement began, since 1970; 0: not known
 
 
 # Status variables: code → size in bytes, or -1 for a text with a one-byte length. Only
@@ -192,7 +193,9 @@ def parse_query(event: Event, collations: Mapping[int, str], extra: int = 0) -> 
     if int.from_bytes(variables.get(_FLAGS, b""), "little") & _EXPLICIT_FLAG:
         is_explicit = True
     uses_own_tables = bool(event.flags & _THREAD_SPECIFIC)
-    return Query(database, text, sql_mode, server_charset, is_explicit, uses_own_tables)
+    return Query(
+        database, text, sql_mode, server_charset, is_explicit, uses_own_tables, event.timestamp_s
+    )
 
 
 def _status_variables(data: bytes) -> dict[int, bytes]:

@@ -247,19 +247,19 @@ class Assembler:
         return Transaction(self._scn_at(offset), event.timestamp_s * _NS, ())
 
     def _on_heartbeat(self, event: Event) -> Transaction | None:
-        """Skip the events that the server does not send, at the second heartbeat of one position.
+        """Get to the end of the log, at the second heartbeat of one position.
 
         The first one may come from inside a transaction that the GTIDs exclude. The second one
-        comes from a server that waits at the end of its log.
+        comes from a server that waits: behind events that it does not send, or that are harmless.
         """
         place = file, offset = events.parse_heartbeat(event)
         is_again, self._heartbeat = place == self._heartbeat, place
         at = self._cursor
         if self._group is not None or not is_again or file != at.file:
             return None
-        if not at.offset < offset <= MAX_OFFSET:
+        if not at.offset <= offset <= MAX_OFFSET or self.identities.has_reached(at, offset):
             return None
-        if not self._has_gaps:
+        if at.offset < offset and not self._has_gaps:
             raise StreamBrokenError(
                 f"the server waits at {file}:{offset} but sent nothing after {at.offset}"
             )

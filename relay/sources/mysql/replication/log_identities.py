@@ -170,6 +170,13 @@ class Identities:
         if made is not None:
             self._remember(made)
 
+    def has_reached(self, cursor: Place, offset: int) -> bool:
+        """Return whether an offset is known already, as that of a transaction or a point."""
+        if self.latest is None:
+            return cursor.offset >= offset
+        newest = binlog_position(self.latest.scn)
+        return (newest.file_number, newest.offset) >= (cursor.file_number, offset)
+
     def note_point(self, scn: int, cursor: Place) -> None:
         """Record a position without a transaction: a start, or a jump over unsent events."""
         point = self._make(scn, cursor, cursor.offset, 0, "")

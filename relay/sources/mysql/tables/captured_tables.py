@@ -234,7 +234,8 @@ class WatchedTables:
                 self._rules.dialect.is_mariadb and self._rules.version >= _MARIADB_SAYS_TIMESTAMPS
             )
             explicit = False if says else self._rules.explicit_timestamps
-        return replace(self._rules, sql_mode=query.sql_mode, explicit_timestamps=explicit)
+        rules = replace(self._rules, sql_mode=query.sql_mode, time_s=query.time_s)
+        return replace(rules, explicit_timestamps=explicit)
 
     def _outcome(self, statement: Prepared, query: Query, position: int, rules: Rules) -> Outcome:
         """Return a statement's effects; before the history begins, search the log if they need it.

@@ -24,6 +24,7 @@ class Rules:
     explicit_timestamps: bool = True
     utf8: str = "utf8mb3"  # the character set that the name `utf8` stands for
     sql_mode: int = 0
+    time_s: int = 0  # when the statement began, since 1970; 0: not known
 
     def charset(self, name: str) -> str:
         """Return a character set's canonical name."""

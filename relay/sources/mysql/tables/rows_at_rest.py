@@ -12,10 +12,11 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from databus.relay.sources.mysql.rows.charsets import stored_text
 from databus.relay.sources.mysql.rows.columns import SqlType, parse_sql_type
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import Changes
@@ -35,6 +36,9 @@ _BLOB_BYTES = {"tinyblob": 0xFF, "blob": 0xFFFF, "mediumblob": 0xFFFFFF, "longbl
 _WITH_FRACTION = frozenset({"time", "datetime", "timestamp"})
 # Every character of these sets is one character of utf8mb4.
 _IN_UTF8MB4 = frozenset({"ascii", "latin1", "utf8mb3"})
+_UNREADABLE = "\ufffd"  # of a statement that could not be decoded
+_SECONDS = parse_sql_type("timestamp")  # without a fraction, whatever the session's time zone is
+_NOW = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
 _NO_ROW_CHANGES = TableChange(-1, "")
 
 
@@ -207,12 +211,15 @@ def _value_of_new(spec: ColumnSpec, column: DefinedColumn, rules: Rules) -> Any:
     sql = parse_sql_type(column.sql_type)
     if spec.default is None:
         return None if column.nullable else _empty_value(sql, rules)
+    if sql == _SECONDS and rules.time_s and _is_now(spec.default):
+        return datetime.fromtimestamp(rules.time_s, UTC)
     literal = _literal(spec.default)
     if literal is None:
         return None
     try:
         if not _is_of_its_type(literal, sql, rules, is_string=_is_string(spec.default)):
             raise ValueError(literal)
+        _check_characters(literal, column.charset)
         return _read_value(literal, sql, rules)
     except (KeyError, ValueError, InvalidOperation, OverflowError, struct.error):
         shown = " ".join(token.text for token in spec.default)[:60]
@@ -286,7 +293,7 @@ def _literal(default: Sequence[Token]) -> str | None:
         sign = found.pop(0).text.replace("+", "")
     if len(found) == 1:
         token = found[0]
-        if token.is_string and not sign and token.text.isascii():
+        if token.is_string and not sign:
             return token.text
         if token.upper == "NULL" and not sign:
             return None
@@ -297,6 +304,21 @@ def _literal(default: Sequence[Token]) -> str | None:
             return sign + token.text
     shown = " ".join(token.text for token in default)[:60]
     raise _NotConstantError(f"its default {shown!r} is no constant")
+
+
+def _is_now(default: Sequence[Token]) -> bool:
+    """Whether a default is the time of the statement."""
+    words = [token.upper for token in default]
+    return words[0] in _NOW and words[1:] in ([], ["(", ")"])
+
+
+def _check_characters(literal: str, charset: str | None) -> None:
+    """Raise ValueError if a text has characters that its column, or its statement, cannot have."""
+    if literal.isascii():
+        return
+    # In a column of bytes the text has the character set of the session.
+    if charset is None or _UNREADABLE in literal or stored_text(literal, charset) != literal:
+        raise ValueError(literal)
 
 
 def _is_string(default: Sequence[Token]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,10 +13,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from databus.client.sinks.contract import Change, Opening, Position
+from databus.client.sinks.contract import Opening, Position
 from databus.client.sinks.errors import SinkError, SinkRefusedError
 from databus.client.sinks.loading import sink_maker
-from databus.client.sinks.ready.files import FilesSink
 from databus.client.sinks.running.feed import Feed, SinkState
 from databus.client.sinks.running.plan import make_plan
 from databus.conf.loading import build_settings
@@ -25,30 +23,13 @@ from databus.conf.sink_settings import SinkSettings
 from databus.relay.log.archive.store import ArchiveStore
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
-from tests.client.sinks.changes import ListedStream, made, window
+from tests import PATIENCE_S
+from tests.client.sinks.changes import ListedStream, made, mysql_schema, window
+from tests.client.sinks.ready.files_sinks import change, closed, entries, read, sink
 
 HOUR_NS = 3600 * 10**9
 
-
-def change(scn: int, table: str = "orders", at_ns: int = 0, **values: Any) -> Change:
-    position = Position("shop", Checkpoint.at(scn))
-    one = made("insert", scn, f"shop.{table}", scn=scn, **values)
-    return replace(one, position=position, timestamp_ns=at_ns)
-
-
-def sink(folder: Path, form: str = "json") -> FilesSink:
-    return FilesSink(FilesSink.Options.model_validate({"folder": str(folder), "format": form}))
-
-
-def entries(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(one.read_text()) for one in sorted((folder / "_manifest").glob("*.json"))]
-
-
-def read(folder: Path) -> list[int]:
-    """Return the SCNs of the rows that count, in the order of the manifest."""
-    paths = [folder / file["path"] for entry in entries(folder) for file in entry["files"]]
-    lines = [line for path in paths for line in path.read_text().splitlines()]
-    return [json.loads(line)["scn"] for line in lines]
+__all__ = ["closed"]
 
 
 def test_a_flush_is_an_entry_with_files_by_source_and_hour(tmp_path: Path) -> None:
@@ -69,11 +50,12 @@ def test_a_flush_is_an_entry_with_files_by_source_and_hour(tmp_path: Path) -> No
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_flush_of_nothing_writes_nothing(tmp_path: Path) -> None:
+def test_a_flush_of_nothing_writes_no_entry(tmp_path: Path) -> None:
     files = sink(tmp_path)
     files.open(Opening("test", "shop"))
     assert files.flush() is None
-    assert list(tmp_path.iterdir()) == []
+    assert entries(tmp_path) == []
+    assert list(tmp_path.glob("source=*")) == []
 
 
 def test_the_next_run_has_the_position_of_the_newest_entry(tmp_path: Path) -> None:
@@ -121,6 +103,7 @@ def test_a_crash_between_any_two_writes_leaves_every_window_once(
     except CrashError:
         lost = True
     monkeypatch.undo()
+    files.close()
     again = sink(tmp_path)
     own = again.open(Opening("test", "shop"))
     assert own is not None
@@ -196,6 +179,43 @@ def test_parquet_has_the_columns_of_the_row_with_lasting_types(tmp_path: Path) -
     assert [row["_databus"]["op"] for row in rows] == ["insert", "insert", "delete"]
 
 
+def test_parquet_has_all_columns_of_the_schema_also_those_of_nulls(tmp_path: Path) -> None:
+    kinds = {
+        "n": "int",
+        "u": "bigint unsigned",
+        "d": "decimal(10,2)",
+        "f": "float",
+        "s": "varchar(9)",
+        "b": "blob",
+        "day": "date",
+        "at": "timestamp",
+        "local": "datetime",
+        "span": "time",
+    }
+    old, new = mysql_schema(), mysql_schema(**kinds)
+    wider = mysql_schema(**{**kinds, "n": "decimal(12,1)"})
+    files = sink(tmp_path, "parquet")
+    files.open(Opening("test", "shop"))
+    known = replace(change(3, n=7, d=Decimal("1.50"), u=Decimal(5), f=0.5), schema=new)
+    last = replace(change(4, n=Decimal("2.5")), schema=wider)
+    for flush in (
+        [replace(change(1), schema=old), replace(change(2), schema=new)],
+        [known],
+        [known, last],
+    ):
+        files.write(flush)
+        files.flush()
+    tables = [
+        parquet.ParquetFile(tmp_path / file["path"]).read()
+        for entry in entries(tmp_path)
+        for file in entry["files"]
+    ]
+    assert tables[0].schema == tables[1].schema
+    assert tables[0].column_names == ["id", *kinds, "_databus"]
+    assert tables[2].schema.field("n").type == pa.decimal128(38, 1)
+    assert tables[2]["n"].to_pylist() == [Decimal("7.0"), Decimal("2.5")]
+
+
 def test_a_value_that_parquet_cannot_have_is_refused(tmp_path: Path) -> None:
     files = sink(tmp_path, "parquet")
     files.open(Opening("test", "shop"))
@@ -223,7 +243,7 @@ def test_a_run_that_lost_its_positions_goes_on_by_the_manifest(tmp_path: Path) -
         stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, last + 1)))
         feed = Feed(make_plan(settings(until=last, flush={"rows": 2}), make), stream)
         feed.start()
-        assert feed.wait(10)
+        assert feed.wait(PATIENCE_S)
         assert feed.state is SinkState.DONE
         feed.stop()
     assert read(tmp_path / "archive") == [1, 2, 3, 4, 5, 6]

@@ -124,7 +124,7 @@ def test_the_position_is_read_past_what_another_sink_has_open(name: str, open_si
     put(first, insert(2))
     first.close()
     with pytest.raises(SinkUnavailableError, match="could not be read to its end"):
-        open_sink(id=f"{name}-first", timeout_s=1)
+        open_sink(id=f"{name}-first", timeout_s=5)
     other.close()
     assert open_sink(id=f"{name}-first")[1] == at(2)
 
@@ -250,7 +250,7 @@ def test_a_wrong_password_is_no_rows_fault_and_is_not_shown(
     }
     file.write_text("wrong-one\n")
     with pytest.raises(SinkUnavailableError, match="_AUTHENTICATION") as failure:
-        open_sink(**options, timeout_s=2)
+        open_sink(**options, timeout_s=5)
     assert "wrong-one" not in str(failure.value)
     file.write_text("right\n")
     sink, _ = open_sink(**options)

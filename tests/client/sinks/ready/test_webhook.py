@@ -19,8 +19,11 @@ from databus.client.sinks.contract import Opening
 from databus.client.sinks.errors import SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.webhook import WebhookSink, retry_after_s
+from databus.client.sinks.running.feed import Feed, SinkState
 from databus.schemas.errors import SettingsError
-from tests.client.sinks.changes import made
+from databus.testing.recorder import Recorder
+from tests.client.shop import wait_until
+from tests.client.sinks.changes import ListedStream, made, plan_of, window
 
 SECRET = "a secret of the webhook"
 CHANGES = [replace(made("insert", at, scn=40), index=at) for at in range(5)]
@@ -38,6 +41,7 @@ class Receiver:
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.answers: list[tuple[int, dict[str, str]]] = []
+        self.says = b"said"
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,9 +55,9 @@ class Receiver:
                 self.send_response(status)
                 for name, value in more.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", "4")
+                self.send_header("Content-Length", str(len(receiver.says)))
                 self.end_headers()
-                self.wfile.write(b"said")
+                self.wfile.write(receiver.says)
 
             def log_message(self, *_arguments: object) -> None:
                 pass
@@ -190,3 +194,34 @@ def test_an_option_that_is_no_url_is_refused_without_showing_a_password(url: str
     with pytest.raises(SettingsError, match=r"options of webhook.*is not a URL") as raised:
         sink_maker("webhook", {"url": url})
     assert "pw" not in str(raised.value)
+
+
+def test_a_receiver_that_asks_for_a_pause_makes_the_sink_failing_until_it_takes_the_rows(
+    receiver: Receiver,
+) -> None:
+    receiver.answers = [(429, {"Retry-After": "2"})]
+    stream = ListedStream(window(1, ("t", 1)))
+    make = sink_maker("webhook", {"url": receiver.url})
+    feed = Feed(replace(plan_of(Recorder()), make=make), stream)
+    feed.start()
+    try:
+        wait_until(lambda: feed.state is SinkState.FAILING)
+        problem = feed.status.problem
+        assert "answered 429 Too Many Requests: said; it is asked again after 2 s" in problem
+        wait_until(lambda: stream.stored == [1])
+        wait_until(lambda: feed.state is SinkState.RUNNING and not feed.status.problem)
+    finally:
+        feed.stop()
+    assert len(receiver.requests) == 2
+
+
+def test_what_a_receiver_says_is_shown_as_one_short_line(receiver: Receiver) -> None:
+    receiver.says = b"\x1b[31mno\nERROR forged line\r\xff " + b"x" * 5000
+    receiver.answers = [(400, {})]
+    sink = webhook(receiver)
+    with pytest.raises(SinkRefusedError) as raised:
+        sink.write(CHANGES)
+    sink.close()
+    said = str(raised.value).partition("400 Bad Request: ")[2]
+    assert said.startswith("\\x1b[31mno\\nERROR forged line\\r")
+    assert (said.isprintable(), len(said)) == (True, 200)

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from databus.client.sinks.rules.commit_ring import CommitRing
 from databus.client.sinks.running.shared_ring import RingClosedError, SharedRing
 from databus.schemas.errors import IllegalTransitionError
+from tests import PATIENCE_S
 
 
 def test_the_example_of_the_design_comes_out() -> None:
@@ -85,7 +86,7 @@ def test_a_full_ring_lets_who_begins_wait() -> None:
     thread.start()
     assert not begun.wait(0.1)
     assert ring.done(first) == 1
-    assert begun.wait(5)
+    assert begun.wait(PATIENCE_S)
     thread.join()
 
 
@@ -104,7 +105,7 @@ def test_a_ring_that_is_closed_wakes_who_waits() -> None:
     thread.start()
     time.sleep(0.02)
     ring.close()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert len(found) == 1
     with pytest.raises(RingClosedError):
         ring.wait_until_empty()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, strategies as st
 from databus.client.sinks.contract import Change, ChangeOp
 from databus.client.sinks.rules.key_values import folded, lane_of_key
 from databus.client.sinks.rules.orders import Order, Scheduler, Step
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import SettingsError
 from tests.client.sinks.changes import made, moved
 
@@ -49,9 +51,13 @@ def executed(steps: Sequence[Step], rng: random.Random) -> list[Change]:
 
 
 def ran(
-    order: Order, transactions: Sequence[Sequence[Change]], seed: int, lanes: int = 4
+    order: Order,
+    transactions: Sequence[Sequence[Change]],
+    seed: int,
+    lanes: int = 4,
+    **settings: Any,
 ) -> list[Change]:
-    scheduler = Scheduler(order, lanes)
+    scheduler = Scheduler(order, lanes, **settings)
     steps = [step for one in transactions for step in scheduler.lanes_of(one)]
     return executed(steps, random.Random(seed))
 
@@ -59,6 +65,11 @@ def ran(
 TRANSACTIONS = st.lists(
     st.lists(ROWS, max_size=4).map(lambda rows: [c for row in rows for c in changes_of(row)]),
     max_size=12,
+)
+
+# Without moves, whose halves stay together.
+PLAIN_TRANSACTIONS = TRANSACTIONS.map(
+    lambda found: [[change for change in one if not change.is_move] for one in found]
 )
 
 
@@ -102,6 +113,31 @@ def test_a_truncate_is_alone(transactions: list[list[Change]], seed: int, order:
         if change.op is ChangeOp.TRUNCATE:
             assert place(written, change) == at
             assert {id(one) for one in written[:at]} == {id(one) for one in sequence[:at]}
+
+
+@given(
+    PLAIN_TRANSACTIONS,
+    st.lists(st.integers(1, 3)),
+    st.sampled_from(["single-table", "table", "row"]),
+)
+def test_the_first_row_with_a_newer_schema_is_alone(
+    transactions: list[list[Change]], versions: list[int], order: Order
+) -> None:
+    newest: dict[str, int] = {}
+    numbers, news = iter(versions), []
+    for held in transactions:
+        for at, change in enumerate(held):
+            version = next(numbers, 3)
+            held[at] = replace(change, schema=WriterSchema(change.source, 1, version, str(version)))
+            if version > newest.get(change.source, 0):
+                newest[change.source] = version
+                news.append(held[at])
+    sequence = [change for one in transactions for change in one]
+    written = ran(order, transactions, 7, follows_schemas=True)
+    for change in news:
+        at = place(sequence, change)
+        assert place(written, change) == at
+        assert {id(one) for one in written[:at]} == {id(one) for one in sequence[:at]}
 
 
 @given(TRANSACTIONS, st.integers())

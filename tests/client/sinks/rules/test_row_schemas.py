@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
+from struct import pack, unpack
 from typing import Any
 
 import pytest
 
 from databus.client.sinks.contract import Change
-from databus.client.sinks.rules.changes import TableRule, changes_of
+from databus.client.sinks.rules.changes import TableRule, changes_of, with_short_floats
 from databus.client.sinks.rules.compaction import compacted
 from databus.client.sinks.running.plan import make_plan
 from databus.conf.loading import build_settings
@@ -17,6 +19,7 @@ from databus.schemas.avro_rows import row_codec
 from databus.schemas.columns.avro_columns import Kind, columns_of
 from databus.testing import change, make_window
 from databus.testing.recorder import Recorder
+from tests.client.sinks.changes import made, mysql_schema
 
 ROW = {"id": 1, "mail": "a@b.at", "price": Decimal("1.50"), "note": "x"}
 
@@ -88,3 +91,14 @@ def test_rows_of_two_schemas_are_not_made_one() -> None:
     rule = rule_of()
     changes = [only(), *changes_of(later, lambda _: rule, with_statements=False)]
     assert [list(one.after or ()) for one in compacted(changes)] == [list(ROW), ["id", "price"]]
+
+
+def test_values_of_a_float_have_the_fewest_digits_and_those_of_a_double_all() -> None:
+    schema = mysql_schema(f="float", d="double")
+    single = unpack("f", pack("f", 0.1))[0]
+    row = {"id": 1, "f": single, "d": single}
+    one = made("update", 1, f=single, d=single, before_f=None, before_d=single)
+    short = with_short_floats(replace(one, schema=schema))
+    assert short.after == row | {"f": 0.1}
+    assert short.before == row | {"f": None}
+    assert with_short_floats(one) is one  # nothing is known of its columns

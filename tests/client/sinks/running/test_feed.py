@@ -22,6 +22,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ScnNotFoundError
 from databus.testing import change, make_window
 from databus.testing.recorder import Recorder, RecorderSink
+from tests import PATIENCE_S
 from tests.client.shop import FakeClock, wait_until
 from tests.client.sinks.changes import ListedStream, plan_of, window
 
@@ -60,7 +61,7 @@ class Failing:
 def test_positions_move_with_each_batch_and_when_nothing_comes_for_a_while() -> None:
     recorder = Recorder()
     stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, 251)))
-    plan = plan_of(recorder, flush={"rows": 100, "seconds": 0.5})
+    plan = plan_of(recorder, flush={"rows": 100, "seconds": 3})
     with running(plan, stream):
         wait_until(lambda: stream.stored[-1:] == [250])
     assert stream.stored == [100, 200, 250]
@@ -264,7 +265,7 @@ def test_until_ends_the_sink_with_exactly_the_transactions_before_it(until: int 
     recorder = Recorder()
     stream.position = Position("shop", Checkpoint.at(1))
     with running(plan_of(recorder, until=until), stream) as feed:
-        assert feed.wait(10)
+        assert feed.wait(PATIENCE_S)
         assert feed.state is SinkState.DONE
     assert keys(recorder) == [2, 3]
     assert stream.stored[-1:] == [3]
@@ -281,7 +282,7 @@ def test_a_flush_of_more_rows_than_there_is_room_for_is_not_waited_for() -> None
     stream = ListedStream(*(window(scn, ("t", scn)) for scn in range(1, 101)))
     plan = plan_of(recorder, capacity=10, flush={"rows": 1000, "seconds": 60}, until=100)
     with running(plan, stream) as feed:
-        assert feed.wait(10)
+        assert feed.wait(PATIENCE_S)
     assert keys(recorder) == list(range(1, 101))
 
 
@@ -301,7 +302,7 @@ def test_until_ends_the_sink_where_the_last_windows_have_no_rows() -> None:
         wait_until(lambda: keys(recorder) == [1])
         assert not feed.wait(0.2)
         stream.scn = 5  # windows of other sources
-        assert feed.wait(10)
+        assert feed.wait(PATIENCE_S)
         assert feed.state is SinkState.DONE
 
 
@@ -401,19 +402,19 @@ def test_the_last_position_is_stored_although_a_window_comes_while_the_sink_ends
 
     def slow(_changes: Sequence[Change]) -> None:
         begun.set()
-        goes_on.wait(10)
+        goes_on.wait(PATIENCE_S)
 
     recorder, stream = Recorder(fails=slow), ListedStream(window(1, ("t", 1)))
     feed = Feed(plan_of(recorder), stream)
     feed.start()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     stopping = threading.Thread(target=feed.stop)
     stopping.start()
     wait_until(lambda: feed._session is not None and feed._session._is_over)
     stream.put(window(2, ("t", 2)))  # it ends the reading, and nothing else
     threading.Event().wait(0.1)
     goes_on.set()
-    stopping.join(10)
+    stopping.join(PATIENCE_S)
     assert stream.stored == [1]
     assert keys(recorder) == [1]
 
@@ -425,16 +426,37 @@ def test_a_sink_that_does_not_return_is_abandoned_when_its_client_ends(
 
     def hang(_changes: Sequence[Change]) -> None:
         hangs.set()
-        goes_on.wait(20)
+        goes_on.wait(PATIENCE_S)
 
     feed = Feed(plan_of(Recorder(fails=hang)), ListedStream(window(1, ("t", 1))))
     feed.start()
-    assert hangs.wait(10)
+    assert hangs.wait(PATIENCE_S)
     feed.stop(timeout_s=0.4)
     assert "the sink has not returned; it is abandoned" in caplog.text
     goes_on.set()
     wait_until(lambda: feed.status.state.value == "ended")
     feed.stop()
+
+
+def test_who_stops_a_sink_on_a_thread_that_is_named_like_its_own_waits_for_it() -> None:
+    writes, goes_on = threading.Event(), threading.Event()
+
+    def hang(_changes: Sequence[Change]) -> None:
+        writes.set()
+        goes_on.wait(20)
+
+    recorder = Recorder(fails=hang)
+    with running(plan_of(recorder), ListedStream(window(1, ("t", 1)))) as feed:
+        assert writes.wait(10)
+        (own,) = {t.name for t in threading.enumerate() if t.name.endswith("-tick")}
+        name = own.removesuffix("-tick") + "-sources"
+        stopping = threading.Thread(target=feed.stop, name=name)
+        stopping.start()
+        stopping.join(0.2)
+        assert stopping.is_alive()
+        goes_on.set()
+        stopping.join(10)
+        assert (keys(recorder), feed.status.state.value) == ([1], "ended")
 
 
 class FullDisk(ListedStream):
@@ -477,3 +499,17 @@ def test_an_error_that_ends_reading_stops_the_sink_until_somebody_retries() -> N
         feed.retry()
         wait_until(lambda: keys(recorder) == [1])
         assert feed.state is SinkState.RUNNING
+
+
+def test_who_stops_a_sink_waits_for_its_last_write_whatever_the_name_of_the_thread() -> None:
+    recorder = Recorder(sleep_s=0.5)
+    stream = ListedStream(*(window(scn, ("t", scn)) for scn in (1, 2, 3)))
+    feed = Feed(plan_of(recorder), stream)
+    feed.start()
+    wait_until(lambda: stream.scn >= 0)
+    stopping = threading.Thread(target=feed.stop, name="databus-sink-test-sources")
+    stopping.start()
+    stopping.join()
+    assert feed.state is SinkState.ENDED
+    written = keys(recorder)
+    assert stream.stored[-1:] == written[-1:]

@@ -13,6 +13,7 @@ from databus.client.sinks.running.feed import Feed, SinkState
 from databus.schemas.errors import SettingsError
 from databus.testing import Change as Described, change, make_window
 from databus.testing.recorder import Recorder, Written
+from tests import PATIENCE_S
 from tests.client.shop import wait_until
 from tests.client.sinks.changes import ListedStream, plan_of, window
 
@@ -23,7 +24,7 @@ def run(recorder: Recorder, windows: Sequence[DataWindow], **settings: object) -
     feed = Feed(plan_of(recorder, until=windows[-1].scn, **settings), stream)
     feed.start()
     try:
-        assert feed.wait(60), feed.status
+        assert feed.wait(PATIENCE_S), feed.status
         assert feed.state is SinkState.DONE, feed.status
         assert stream.position is not None
         assert stream.position.scn == windows[-1].scn

@@ -8,6 +8,7 @@ from databus.client.dispatcher.data_window import DataWindow, read_of
 from databus.client.sinks.running.feed import Feed
 from databus.schemas.event.control import LoggedStatement
 from databus.testing.recorder import Recorder
+from tests import PATIENCE_S
 from tests.client.sinks.changes import ListedStream, plan_of, window
 
 ALTER = LoggedStatement(("shop.a",), "shop", "ALTER TABLE a ADD COLUMN x INT")
@@ -25,7 +26,7 @@ def run(recorder: Recorder, *windows: DataWindow, **settings: object) -> None:
     feed = Feed(plan_of(recorder, until=windows[-1].scn, **settings), stream)
     feed.start()
     try:
-        assert feed.wait(20), feed.status
+        assert feed.wait(PATIENCE_S), feed.status
     finally:
         feed.stop()
 

@@ -21,6 +21,7 @@ from databus.client.sinks.serving.positions import (
 from databus.conf.loading import build_settings
 from databus.conf.sink_settings import SinkSettings
 from databus.schemas.checkpoint import Checkpoint
+from tests import PATIENCE_S
 from tests.client.sinks.changes import ListedStream, window
 
 KILLED = 17
@@ -165,7 +166,7 @@ def run(folder: Path) -> None:
     plan = make_plan(build_settings(raw | more, SinkSettings), lambda: Appending(folder / "target"))
     feed = Feed(plan, StoredStream(SinkCheckpoints(PositionFile(folder), "a")))
     feed.start()
-    assert feed.wait(30)
+    assert feed.wait(PATIENCE_S)
     assert feed.state is SinkState.DONE
     feed.stop()
 

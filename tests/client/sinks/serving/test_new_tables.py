@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
+from databus.client.sinks.running.feed import SinkState
+from databus.client.sinks.serving import running_sink
 from databus.client.sinks.serving.discovery import RelayLook
+from databus.client.sinks.serving.positions import PositionFile, StoredPosition
 from databus.conf.settings import ClientSettings
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.schemas.errors import CheckpointError
+from databus.testing import running_relay
 from databus.testing.recorder import Recorder
 from tests.client.shop import wait_until
 from tests.client.sinks.serving.test_running_sink import keys, process_of, running
@@ -147,3 +152,40 @@ def test_tables_that_appear_one_after_another_under_load_are_all_read_whole(
     assert [recorder.rows(f"{schema}.{table}") for table in tables] == [
         [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}] for _ in tables
     ]
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_sink_is_not_over_while_it_begins_anew_for_a_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failures: int
+) -> None:
+    recorder = Recorder()
+    save, left, states = PositionFile.save, [failures], []
+
+    def save_slowly(file: PositionFile, position: StoredPosition) -> None:
+        if position.checkpoint.window_scn == -1:  # that of the new table
+            states.append(sink.state)
+            time.sleep(0.5)
+            states.append(sink.state)
+            if left[0]:
+                left[0] -= 1
+                raise CheckpointError("the disk is full")
+        save(file, position)
+
+    known: dict[str, tuple[str, ...]] = {"shop": ("shop.orders",)}
+    monkeypatch.setattr(PositionFile, "save", save_slowly)
+    monkeypatch.setattr(running_sink, "chosen", lambda *_: known)
+    with running_relay(TABLE.format("orders"), TABLE.format("people")) as relay:
+        relay.execute(
+            "INSERT INTO orders VALUES (1, 'tea')", "INSERT INTO people VALUES (1, 'Ada')"
+        )
+        process = process_of(tmp_path / "sinks", relay.url, {"a": recorder})
+        (sink,) = process.sinks
+        with running(process) as ended:
+            wait_until(lambda: ("shop.orders", 1) in keys(recorder))
+            known = {"shop": ("shop.orders", "shop.people")}
+            wait_until(lambda: ("shop.people", 1) in keys(recorder), PATIENCE_S)
+            relay.execute("INSERT INTO orders VALUES (2, 'tea')")
+            wait_until(lambda: ("shop.orders", 2) in keys(recorder), PATIENCE_S)
+            assert ended == []
+    assert set(states) == {SinkState.STARTING}
+    assert keys(recorder) == [("shop.orders", 1), ("shop.people", 1), ("shop.orders", 2)]

@@ -23,6 +23,7 @@ from databus.client.sinks.running.lane import Trouble
 from databus.demo.processes import Child, python_module, wait_until
 from databus.demo.stage import Stage
 from databus.schemas.errors import CheckpointError
+from tests import PATIENCE_S
 from tests.client.sinks.changes import made
 from tests.client.sinks.serving.test_killed import copied
 
@@ -87,8 +88,8 @@ def test_rows_without_anything_newer_are_written_and_leave_the_file(shop: Shop) 
     shop.refuse(2, 3)
     shop.sinks.start()
     shop.execute("INSERT INTO t1 VALUES (1, 10), (2, 20), (3, 30)")
-    wait_until(lambda: len(shop.letters()) == 2, 60, "two letters")
-    wait_until(lambda: shop.rows() == {1: 10}, 60, "the other row")
+    wait_until(lambda: len(shop.letters()) == 2, PATIENCE_S, "two letters")
+    wait_until(lambda: shop.rows() == {1: 10}, PATIENCE_S, "the other row")
     running = shop.replay()
     assert (running.exit_code, "in use by process" in running.output) == (1, True)
     shop.sinks.stop()
@@ -113,13 +114,13 @@ def test_an_older_row_never_overwrites_what_came_since_also_after_kills(shop: Sh
     shop.sinks.start()
     shop.execute("INSERT INTO t1 VALUES (1, 1)", "INSERT INTO t1 VALUES (2, 2)")
     shop.execute("INSERT INTO t1 VALUES (3, 3)", "UPDATE t1 SET v = 33 WHERE id = 3")
-    wait_until(lambda: len(shop.letters()) == 4, 60, "the letters")
+    wait_until(lambda: len(shop.letters()) == 4, PATIENCE_S, "the letters")
     shop.sinks.kill()
     shop.refuse(3)
     shop.sinks.start()
     shop.execute("UPDATE t1 SET v = 11 WHERE id = 1", "DELETE FROM t1 WHERE id = 2")
     shop.execute("INSERT INTO t1 VALUES (4, 4)")
-    wait_until(lambda: shop.rows() == {1: 11, 4: 4}, 60, "the newer rows")
+    wait_until(lambda: shop.rows() == {1: 11, 4: 4}, PATIENCE_S, "the newer rows")
     shop.sinks.kill()
     shop.refuse()
     result = shop.replay()

@@ -28,6 +28,7 @@ from databus.demo.processes import python_module
 from databus.demo.stage import Stage
 from databus.testing import RelayForTests
 from databus.testing.recorder import Recorder
+from tests import PATIENCE_S
 from tests.api_fuzz import check_answer, fuzz
 from tests.client.shop import wait_until
 from tests.client.sinks.serving.test_running_sink import keys, process_of, relay, running
@@ -67,7 +68,7 @@ def ask(url: str, path: str, method: str, body: bytes = b"{}") -> tuple[int, byt
     data = body if method == "POST" else None
     request = urllib.request.Request(url + path, data=data, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -156,7 +157,7 @@ def test_rows_that_wait_are_the_lag_and_what_is_not_known_is_null(
         assert feed["scn"] is None or int(feed["scn"]) < feed_scn(feed)
         assert "the target is away" in one.sink("list")
         relay.stop()
-        wait_until(lambda: one.show()["physicalSources"][0]["lagS"] is None, 60)
+        wait_until(lambda: one.show()["physicalSources"][0]["lagS"] is None, PATIENCE_S)
         assert one.show()["physicalSources"][0]["lagWindows"] is None
         assert "lag unknown" in one.sink("list")
 
@@ -374,13 +375,13 @@ def test_a_killed_process_leaves_no_address_that_is_believed_and_its_pause_count
         command = python_module("databus.cli.main", "sink", "run", "-c", folder / "sink.toml")
         sinks = stage.child("sinks", command)
         sinks.start()
-        wait_until(lambda: databus(folder, "pause", "a").exit_code == 0, 30)
+        wait_until(lambda: databus(folder, "pause", "a").exit_code == 0, PATIENCE_S)
         assert stat.S_IMODE((folder / "state" / ADDRESS).stat().st_mode) == 0o600
         sinks.kill()
         assert (folder / "state" / ADDRESS).exists()
         assert "start it with" in databus(folder, "show", "a").output
         sinks.start()
-        wait_until(lambda: "paused" in databus(folder, "show", "a").output, 30)
+        wait_until(lambda: "paused" in databus(folder, "show", "a").output, PATIENCE_S)
         sinks.stop()
         assert not (folder / "state" / ADDRESS).exists()
 

@@ -20,6 +20,7 @@ from databus.client.spark.arrow.row_types import KEY, changes_schema
 from databus.client.spark.consuming.apply import apply_changes, key_columns, latest_per_key, rows_of
 from databus.client.spark.targets.target import Applied, open_target
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
 from tests.client.spark.changing_source import Change, change
 from tests.client.spark.targets.target_rows import rows_of_target
 
@@ -156,7 +157,7 @@ def test_the_batches_of_a_query_are_applied_under_its_id_and_once(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(int(PATIENCE_S))
     assert [applied.is_skipped for applied in done] == [False, True]
     assert target.applied(query.id) == 0
     assert sorted(row["id"] for row in target.rows(spark).collect()) == [0, 1, 2]

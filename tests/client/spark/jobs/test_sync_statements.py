@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from databus.client.spark.jobs.sync import SyncProgress, sync
 from databus.schemas.errors import ReloadNeededError
+from tests import PATIENCE_S
 from tests.client.spark.jobs.test_sync_schema import has_all, rows_in, rows_of
 from tests.mariadb_server import Database
 from tests.promises.bootstrapping import running_pair, serving
@@ -52,12 +53,18 @@ def test_a_running_job_finds_out_by_itself_and_one_without_a_store_ends_with_wha
                 sync, spark, place.orders, uri, bootstrap_servers=[server], **given, **follows
             )
             try:
-                wait_until(lambda: job.done() or is_equal(uri, place), "the rows", patience_s=60)
+                wait_until(
+                    lambda: job.done() or is_equal(uri, place), "the rows", patience_s=PATIENCE_S
+                )
                 place.run_unlogged("DELETE FROM orders WHERE id = 1")
-                wait_until(lambda: job.done() or told[-1].reload, "what is wrong", patience_s=60)
+                wait_until(
+                    lambda: job.done() or told[-1].reload, "what is wrong", patience_s=PATIENCE_S
+                )
                 assert "the statement instead of the rows" in told[-1].reload
                 pair.seed()
-                wait_until(lambda: job.done() or told[-1].reloads, "the reload", patience_s=60)
+                wait_until(
+                    lambda: job.done() or told[-1].reloads, "the reload", patience_s=PATIENCE_S
+                )
                 assert is_equal(uri, place)
             finally:
                 stop.set()

@@ -28,6 +28,7 @@ from databus.cli.main import main
 from databus.client.spark.monitoring.metrics import QueryStats, make_metrics
 from databus.demo.processes import free_port, wait_until
 from databus.demo.stage import Stage
+from tests import PATIENCE_S
 from tests.docs.markdown import (
     Block,
     block_for,
@@ -36,7 +37,6 @@ from tests.docs.markdown import (
 from tools.repository import ROOT
 
 PAGE = ROOT / "docs" / "spark.md"
-PATIENCE_S = 60.0
 SOURCES = ("shop.customers", "shop.orders")
 ROWS = (
     "INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bob');"
@@ -67,7 +67,9 @@ def commit(stage: Stage, script: str) -> None:
         ((scn,),) = shop.execute("SELECT max(id) FROM _databus_log").fetchall()
 
     def has_come() -> bool:
-        with urllib.request.urlopen(f"{stage.bootstrap_url}/bootstrapStatus", timeout=5) as answer:
+        with urllib.request.urlopen(
+            f"{stage.bootstrap_url}/bootstrapStatus", timeout=PATIENCE_S
+        ) as answer:
             found = json.loads(answer.read())
         return bool(found["physicalSources"]["shop"]["scn"] >= scn)
 
@@ -132,7 +134,6 @@ class Notebook:
         assert re.fullmatch(pattern, self._printed), f"shown:\n{shown}\nprinted:\n{self._printed}"
 
 
-@pytest.mark.timeout(600)  # half a minute, but a dozen of Spark's queries on a busy machine
 @pytest.mark.usefixtures("spark", "delta_runtime")
 def test_the_page_can_be_followed_from_top_to_bottom(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

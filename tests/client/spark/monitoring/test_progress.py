@@ -28,6 +28,7 @@ from databus.client.spark.monitoring.progress import BatchStats, batch_stats, of
 from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, to_offset
 from databus.demo.processes import free_port
 from databus.schemas.errors import CheckpointError, SettingsError
+from tests import PATIENCE_S
 from tests.promises.running import RunningRelay, Shop, running
 
 SOURCES = ("shop.orders",)
@@ -313,8 +314,10 @@ def test_a_query_is_watched_while_it_runs(
         writer = changes.writeStream.foreachBatch(lambda batch, _: print(batch.count()))
         writer = writer.queryName("watched").option("checkpointLocation", f"{tmp_path}/checkpoint")
         writer.trigger(availableNow=True).start().awaitTermination()
-        assert figures.wait_for_ends([], 10.0)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        assert figures.wait_for_ends([], PATIENCE_S)
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S
+        ) as answer:
             metrics = answer.read().decode()
     (state,) = figures.queries
     assert (state.name, state.rows, state.is_running, state.failures) == ("watched", 60, False, 0)

@@ -11,7 +11,8 @@ import pyarrow as pa
 from databus.client.spark.arrow.row_types import arrow_schema
 from databus.client.spark.source.change_stream import ChangeStream, changes_type, read_changes
 from databus.client.spark.source.range_reader import close_readers
-from tests.promises.running import PATIENCE_S, POLL_S, wait_until
+from tests import PATIENCE_S
+from tests.promises.running import POLL_S, wait_until
 
 Record = dict[str, Any]
 

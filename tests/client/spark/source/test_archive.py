@@ -18,6 +18,7 @@ from databus.client.spark.source.change_stream import ChangeStream, changes_type
 from databus.client.spark.source.changes_between import ranges_of_changes
 from databus.client.spark.source.range_reader import close_readers
 from databus.schemas.errors import DatabusError, SettingsError
+from tests import PATIENCE_S
 from tests.promises.running import RunningRelay, Shop, running, wait_until
 
 pytest_plugins = ["tests.relay.log.archive.archives"]
@@ -38,7 +39,9 @@ def relay(tmp_path: Path, uri: str) -> Iterator[RunningRelay]:
             changes += change_rows(shop, range(begin, begin + 40))
             relay.wait_for_scn(changes)
         # All of it: what is archived does not grow while a test looks at it.
-        wait_until(lambda: waiting(relay) == 0, "an archive", lambda: str(segments(relay)), 60)
+        wait_until(
+            lambda: waiting(relay) == 0, "an archive", lambda: str(segments(relay)), PATIENCE_S
+        )
         assert len(segments(relay)) > 3
         yield relay
     shop.close()

@@ -12,10 +12,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from databus.client.spark import register
+from tests import PATIENCE_S
 from tests.client.spark.source.stream_job import StreamJob
 from tests.promises.running import RunningRelay, Shop, running, wait_until
-
-PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -93,7 +92,7 @@ def test_a_relay_that_goes_away_ends_the_query_with_its_address_and_a_restart_go
     wait_until(lambda: len(job.ids) == 100, "the rows", lambda: query.exception(), PATIENCE_S)
     relay.child.stop()
     with pytest.raises(StreamingQueryException, match=relay.url):
-        query.awaitTermination(PATIENCE_S)
+        query.awaitTermination(int(PATIENCE_S))
     shop.insert(101)
     relay.start()
     relay.wait_for_scn(101)

@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from databus.client.spark import register
+from tests import PATIENCE_S
 from tests.client.spark.source.stock_job import DEADLY_BATCH, FEW_BATCHES, Job
 from tests.promises.running import wait_until
 from tests.promises.stock_databus.recordings import (
@@ -28,7 +29,6 @@ from tests.promises.stock_databus.stock_ends import ENDS
 from tests.promises.stock_databus.stock_relay import StockRelay
 from tools.repository import ROOT
 
-PATIENCE_S = 60
 EVENT_VERSIONS = pytest.mark.parametrize("stream", ["v1.stream.bin", "v2.stream.bin"])
 SCNS = sorted({row["scn"] for row in expected_rows()})
 

@@ -21,13 +21,13 @@ from databus.client.spark.targets.target import open_target
 from databus.demo.processes import wait_until
 from databus.demo.stage import Stage
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
 from tests.docs.markdown import (
     block_for,
 )
 from tools.repository import ROOT
 
 PAGE = ROOT / "docs" / "spark-sql.md"
-PATIENCE_S = 60.0
 TABLES = [
     "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER, item TEXT NOT NULL, "
     "status TEXT NOT NULL, total INTEGER)",

@@ -55,7 +55,7 @@ class ReadyHandler(CommandHandler):
 @pytest.fixture
 def url() -> Iterator[str]:
     ENDED.clear()
-    daemon = Daemon(idle_connection_s=0.5)
+    daemon = Daemon(idle_connection_s=2.0)
     daemon.service.routes.append(("/ready-made", ReadyHandler, {"limits": daemon.service.http}))  # type: ignore[attr-defined]
     thread = ServiceThread(daemon.service)
     yield thread.url + "/ready-made"

@@ -12,6 +12,7 @@ import pytest
 from zstandard import COMPRESSOBJ_FLUSH_BLOCK, ZstdCompressor
 
 from databus.daemon.http.client import FAILURES, HttpClient
+from tests import PATIENCE_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: v\r\n\r\nok"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"
@@ -52,14 +53,14 @@ def serving(*connections: Sequence[bytes]) -> Iterator[Served]:
         thread = threading.Thread(target=answer)
         thread.start()
         yield served
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
 
 def client_of(served: Served, max_bytes: int = 100, **options: Any) -> closing[HttpClient]:
     client = HttpClient(
         served.url,
-        connect_timeout_s=5.0,
-        response_timeout_s=5.0,
+        connect_timeout_s=PATIENCE_S,
+        response_timeout_s=PATIENCE_S,
         max_bytes=max_bytes,
         **options,
     )
@@ -179,7 +180,10 @@ def sending(*pieces: bytes) -> Iterator[tuple[HttpClient, Callable[[], None]]]:
     """Answer a request with pieces, one a call of the function; after the last one, close."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        options: dict[str, Any] = {"connect_timeout_s": 5.0, "response_timeout_s": 5.0}
+        options: dict[str, Any] = {
+            "connect_timeout_s": PATIENCE_S,
+            "response_timeout_s": PATIENCE_S,
+        }
         left = list(pieces)
         links: list[socket.socket] = []
 
@@ -195,7 +199,7 @@ def sending(*pieces: bytes) -> Iterator[tuple[HttpClient, Callable[[], None]]]:
             first = threading.Thread(target=send)
             first.start()
             yield client, send
-            first.join(10)
+            first.join(PATIENCE_S)
             for link in links:
                 link.close()
 

@@ -13,6 +13,7 @@ from databus.client.puller.transport import Transport
 from databus.daemon.http.client import HttpClient
 from databus.daemon.http.decoding import BodyDecoder, DecodingError, decode_body
 from databus.schemas.errors import ServerError
+from tests import PATIENCE_S
 
 MIB = 1 << 20
 LIMIT = 4 * MIB
@@ -101,7 +102,11 @@ def test_a_body_that_is_no_good_is_an_error_of_the_server_and_the_next_one_is_as
 
     async def blocking(url: str) -> None:
         client = HttpClient(
-            url, connect_timeout_s=5, response_timeout_s=5, max_bytes=LIMIT, takes_zstd=True
+            url,
+            connect_timeout_s=PATIENCE_S,
+            response_timeout_s=PATIENCE_S,
+            max_bytes=LIMIT,
+            takes_zstd=True,
         )
         with pytest.raises(DecodingError, match=problem):
             await asyncio.to_thread(client.get, "/x")
@@ -115,9 +120,11 @@ def test_a_body_that_is_no_good_is_an_error_of_the_server_and_the_next_one_is_as
             if is_blocking:
                 await blocking(url)
                 return
-            transport = Transport(5.0)
+            transport = Transport(PATIENCE_S)
             with pytest.raises(ServerError, match=problem):
-                await transport.get(url, "/x", {}, timeout_s=5, max_bytes=LIMIT, takes_zstd=True)
+                await transport.get(
+                    url, "/x", {}, timeout_s=PATIENCE_S, max_bytes=LIMIT, takes_zstd=True
+                )
             transport.close()
 
     asyncio.run(ask())

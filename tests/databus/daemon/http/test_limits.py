@@ -23,6 +23,7 @@ from databus.daemon.http.handlers import ApiHandler
 from databus.relay.serving.databus.measure import MeasureJob
 from databus.relay.serving.reading.stream import StreamJob
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
 from tests.databus.daemon.test_access import said, served
 from tests.databus.daemon.test_service import Daemon
 from tests.relay.fakes import ServiceThread, connect, get, insert, transaction, wait_until
@@ -42,7 +43,7 @@ class WorkHandler(ApiHandler):
 
 @pytest.fixture
 def working() -> Iterator[ServiceThread]:
-    daemon = Daemon(max_answer_s=0.3)
+    daemon = Daemon(max_answer_s=1.5)
     daemon.service.routes.append(("/work", WorkHandler, {"limits": daemon.service.http}))  # type: ignore[attr-defined]
     thread = ServiceThread(daemon.service)
     yield thread
@@ -62,7 +63,7 @@ def from_address(url: str, address: str) -> socket.socket:
     parts = urlsplit(url)
     assert parts.hostname
     place = (parts.hostname, parts.port or 80)
-    return socket.create_connection(place, timeout=5, source_address=(address, 0))
+    return socket.create_connection(place, timeout=PATIENCE_S, source_address=(address, 0))
 
 
 def test_one_address_has_so_many_connections_and_no_more(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def turned_away(url: str, limit: str) -> float:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    connection.settimeout(10)
+    connection.settimeout(PATIENCE_S)
     with contextlib.suppress(ConnectionResetError):
         return connection.recv(1) == b""
     return True
@@ -122,7 +123,7 @@ def is_closed(connection: socket.socket) -> bool:
 def test_a_connection_that_sends_no_whole_request_is_closed_soon(tmp_path: Path) -> None:
     begin = b"GET /admin HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
     with (
-        served(tmp_path, request_s=0.3) as relay,
+        served(tmp_path, request_s=2.0) as relay,
         connect(relay.url) as silent,
         connect(relay.url) as slow,
         connect(relay.url) as without_body,
@@ -205,13 +206,15 @@ def test_without_a_descriptor_nothing_is_accepted_for_a_moment_and_all_is_served
                 raise OSError(errno.EMFILE, "Too many open files")
 
             patched.setattr(socket.socket, "accept", refuse)
+            began_s = time.monotonic()
             with connect(relay.url) as late:
                 late.sendall(b"GET /admin HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert status_of(held)[0] == 200
                 time.sleep(0.5)
                 patched.undo()
                 assert late.recv(100).startswith(b"HTTP/1.1 200")
-        assert 1 <= turned_away(relay.url, "descriptors") < 10, "it does not try all the time"
+        tries_s = time.monotonic() - began_s
+        assert 1 <= turned_away(relay.url, "descriptors") < 20 * tries_s, "not all the time"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ def test_work_that_takes_longer_than_an_answer_may_is_ended(working: ServiceThre
     assert get(working.url, "/work?parts=2").body == b"done"
     answer = get(working.url, "/work?parts=100")
     assert said(answer) == (503, "RequestTimedOutException")
-    assert "more than 0.3 s (http.max_answer_s)" in json.loads(answer.body)["message"]
+    assert "more than 1.5 s (http.max_answer_s)" in json.loads(answer.body)["message"]
     assert get(working.url, "/work?parts=1").body == b"done", "each request has its own time"
 
 

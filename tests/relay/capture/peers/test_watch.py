@@ -10,6 +10,7 @@ from databus.relay.capture.peers.agreement import PeerTable
 from databus.relay.capture.peers.peers import Peers
 from databus.relay.capture.peers.watch import PeerWatch
 from databus.relay.capture.servers import Servers
+from tests import PATIENCE_S
 from tests.relay.capture.peers.test_peers import B, Others, epoch
 
 S0, S1 = "mysql://databus@s0", "mysql://databus@s1"
@@ -89,7 +90,7 @@ def test_it_looks_on_a_thread_of_its_own_until_it_is_stopped() -> None:
         while len(found.others.asked) < before + 3:
             pass
     finally:
-        assert watch.stop(10)
+        assert watch.stop(PATIENCE_S)
 
 
 def test_an_error_that_nobody_expected_is_a_warning_and_it_looks_on() -> None:
@@ -113,7 +114,7 @@ def test_an_error_that_nobody_expected_is_a_warning_and_it_looks_on() -> None:
             pass
     finally:
         found.others.answering.set()
-        assert watch.stop(10)
+        assert watch.stop(PATIENCE_S)
     assert len(asked) == 1
 
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import PATIENCE_S
+
 CHUNK_BYTES = 700
 
 
@@ -37,7 +39,7 @@ def main(folder: Path, uri: str) -> None:
     while archiving.status(local).waiting:
         time.sleep(0.001)
     print("all", flush=True)
-    archiving.stop(10)
+    archiving.stop(PATIENCE_S)
     archiving.close()
 
 

@@ -26,6 +26,7 @@ from databus.relay.log.status import RelayLogStatus
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
 from databus.schemas.event.v2 import peek
+from tests import PATIENCE_S
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 from tests.relay.log.test_served import (
     LAST,
@@ -67,7 +68,7 @@ def on_disk(relay: ServedRelay) -> RelayLogStatus:
 
 def wait_until_gone(relay: ServedRelay) -> None:
     """Wait until only the newest segment is left on the relay's disk."""
-    wait_until(lambda: on_disk(relay).segments == 1 and not archived(relay).waiting, 60)
+    wait_until(lambda: on_disk(relay).segments == 1 and not archived(relay).waiting, PATIENCE_S)
 
 
 def open_relay(folder: Path, uri: str, **log_settings: Any) -> ServedRelay:
@@ -207,7 +208,7 @@ def test_a_server_that_is_away_is_tried_again_until_it_is_there(
         try:
             fill(relay, range(1, LAST + 1))
             wait_for_log(relay, LAST)
-            wait_until(lambda: archived(relay).errors > 0, 60)
+            wait_until(lambda: archived(relay).errors > 0, PATIENCE_S)
             assert not archived(relay).is_known
             # Nobody knows what the archive has: neither served nor refused for good.
             recorder = relay.relay.physical_sources["shop"].recorder
@@ -271,7 +272,7 @@ def both(tmp_path: Path, uri: str) -> Iterator[ServedRelay]:
     served = ServedRelay(tmp_path / "relay", **settings(archive=uri, compression="none"))
     fill(served, range(1, LAST + 1))
     wait_for_log(served, LAST)
-    wait_until(lambda: archived(served).is_known and not archived(served).waiting, 60)
+    wait_until(lambda: archived(served).is_known and not archived(served).waiting, PATIENCE_S)
     yield served
     served.close()
 
@@ -357,7 +358,7 @@ def test_the_archive_has_a_retention_of_its_own(tmp_path: Path, uri: str) -> Non
     try:
         fill(relay, range(1, 2 * LAST))
         wait_for_log(relay, 2 * LAST - 1)
-        wait_until(lambda: archived(relay).min_scn > 1, 60)
+        wait_until(lambda: archived(relay).min_scn > 1, PATIENCE_S)
         wait_until_gone(relay)
         wait_until(lambda: archived(relay).size_bytes <= 1 << 20)
         oldest = archived(relay).min_scn

@@ -23,6 +23,7 @@ from databus.relay.log.reader import LogReader, SegmentTuple
 from databus.relay.log.segment import Segment, frames_of
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.schemas.event.v2 import peek
+from tests import PATIENCE_S
 from tests.relay.log.gtids.windows import window
 from tests.relay.log.logs import append, open_writer, reading
 
@@ -217,7 +218,7 @@ def test_who_must_not_wait_is_told_and_goes_on_once_it_is_here(
                 data = reader.read(position, 10_000)
             except SegmentAwayError as error:
                 away += 1
-                error.wait(30)
+                error.wait(PATIENCE_S)
                 continue
             assert data == local.read(position, 10_000)
             position += len(data)

@@ -21,6 +21,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import peek
 from databus.schemas.filters import ModFilter, filters_to_json
 from tests.relay.fakes import Answer, ServedRelay, connect, wait_until
+from tests.relay.log.logs import damage_events
 from tests.relay.log.test_served import (
     LAST,
     SEED,
@@ -260,9 +261,7 @@ def test_a_damaged_frame_is_named_to_clients_as_if_nothing_were_compressed(tmp_p
         fill(relay, range(1, LAST + 1))
         wait_for_log(relay, LAST)
         path = segment_paths(Path(relay_log(relay).folder))[1]
-        data = bytearray(path.read_bytes())
-        data[3000] ^= 0x40
-        path.write_bytes(data)
+        damage_events(path, 0)
         client.start()
         problems = relay.relay.monitor.problems
         wait_until(lambda: any("damaged" in one.text for one in problems.newest_first()))

@@ -16,8 +16,7 @@ from databus.relay.serving.protobuf import (
     signed,
     text_field,
 )
-
-TEST_S = 10.0
+from tests import PATIENCE_S
 
 
 class RefusedError(Exception):
@@ -55,7 +54,7 @@ class RawClient:
 
     def __init__(self, address: str, destination: str = "example", client_id: str = "1001") -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=TEST_S)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self.destination, self.client_id = destination, client_id
         try:
             kind, body = self.answer()

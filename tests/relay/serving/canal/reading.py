@@ -17,10 +17,10 @@ from databus.relay.serving.canal.entries import Entry, EntryWriter
 from databus.relay.serving.protobuf import Value, read_fields, signed
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.schemas.windows import EmptyWindow, WindowBatch
+from tests import PATIENCE_S
 
 SOURCE = Path(__file__).parent / "java" / "Entries.java"
 ZONE = "America/New_York"
-_TIMEOUT_S = 120
 _ENTRY_NAMES = {1: "header", 2: "entryType", 3: "storeValue"}
 _HEADER_NAMES = {
     **{1: "version", 2: "logfileName", 3: "logfileOffset", 4: "serverId", 5: "serverenCode"},
@@ -67,7 +67,7 @@ def compile_reader(archives: Path, folder: Path) -> list[str]:
     path = f"{archives}/*"
     done = subprocess.run(
         ["javac", "-nowarn", "-cp", path, "-d", str(folder), str(SOURCE)],
-        capture_output=True, text=True, check=False, timeout=_TIMEOUT_S,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return ["java", f"-Duser.timezone={ZONE}", "-Dfile.encoding=UTF-8", "-cp",
@@ -82,7 +82,7 @@ def entries_of_canal(
                  str(begin.offset), tables, str(end.offset)]  # fmt: skip
     done = subprocess.run(
         [*command, *arguments],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S,
+        cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if " " not in line and line]
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -10,6 +10,7 @@ import pytest
 
 from databus.daemon.http.client import HttpClient
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 
 ASKED = {"sources": "1,2", "maxev": "2", "size": "100000", "compress": "true"}
@@ -17,7 +18,7 @@ ASKED = {"sources": "1,2", "maxev": "2", "size": "100000", "compress": "true"}
 
 @pytest.fixture
 def client(relay: ServedRelay) -> Iterator[HttpClient]:
-    options: dict[str, Any] = {"connect_timeout_s": 5.0, "response_timeout_s": 20.0}
+    options: dict[str, Any] = {"connect_timeout_s": PATIENCE_S, "response_timeout_s": PATIENCE_S}
     with closing(HttpClient(relay.url, max_bytes=1 << 20, takes_zstd=True, **options)) as client:
         yield client
 
@@ -43,7 +44,7 @@ def test_each_window_of_an_answer_that_goes_on_can_be_decoded_when_it_has_come(
 ) -> None:
     put(relay, 1)
     notifier = relay.relay.physical_sources["shop"].notifier
-    opened = client.open("/stream", ASKED | {"wait": "2000", "follow": "true"})
+    opened = client.open("/stream", ASKED | {"wait": "6000", "follow": "true"})
     assert opened.headers["content-encoding"] == "zstd"
     body = opened.next_part()
     for scn in range(2, 9):

@@ -19,6 +19,7 @@ from databus.relay.sources.log_status import Holding, LogStatus
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import encode
 from databus.schemas.stream.stream_reader import walk
+from tests import PATIENCE_S
 from tests.relay.fakes import (
     ORDERS,
     PERSON,
@@ -178,7 +179,7 @@ def test_a_held_request_is_answered_at_once_when_data_comes(relay: ServedRelay) 
     wait_until(lambda: notifier.waiting > 0)
     relay.put(transaction(6, insert(6)))
     asking.join()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20  # the time for which it was held
     assert scns(answers[0]) == [6]
     assert notifier.waiting == 0
 
@@ -309,7 +310,7 @@ def test_an_answer_that_follows_goes_on_with_what_comes_and_ends_with_wait(
 ) -> None:
     put_some(relay)
     notifier = relay.relay.physical_sources["shop"].notifier
-    with following(relay, "&size=100000&wait=2000") as read:
+    with following(relay, "&size=100000&wait=6000") as read:
         body = read(5)
         for scn in range(6, 9):
             wait_until(lambda: notifier.waiting > 0)
@@ -617,7 +618,7 @@ def test_a_request_for_what_is_yet_to_come_is_held_until_it_is_there(relay: Serv
     asking.start()
     wait_until(lambda: relay.relay.physical_sources["shop"].notifier.waiting > 0)
     relay.put(*(transaction(scn, insert(scn)) for scn in (6, 7, 8)))
-    asking.join(10)
+    asking.join(PATIENCE_S)
     (answer,) = answers
     assert scns(answer)[0] == 6
     assert 8 not in scns(answer)

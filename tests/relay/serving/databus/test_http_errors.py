@@ -13,6 +13,7 @@ import pytest
 
 from databus.schemas.checkpoint import Checkpoint, CheckpointMult
 from databus.schemas.errors import SourceStoppedError, TransactionTooLargeError
+from tests import PATIENCE_S
 from tests.relay.fakes import (
     Answer,
     ServedRelay,
@@ -245,7 +246,7 @@ class TestSlowClients:
 
     @pytest.fixture
     def relay(self, tmp_path: Path) -> Iterator[ServedRelay]:
-        served = ServedRelay(tmp_path, http={"port": 0, "idle_connection_s": 0.3})
+        served = ServedRelay(tmp_path, http={"port": 0, "idle_connection_s": 1.5})
         yield served
         served.close()
 
@@ -342,7 +343,7 @@ def small_connection(url: str) -> socket.socket:
     host, port = url.removeprefix("http://").split(":")
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.settimeout(10)
+    sock.settimeout(PATIENCE_S)
     sock.connect((host, int(port)))
     return sock
 

@@ -17,6 +17,7 @@ from databus.schemas.checkpoint import Checkpoint, CheckpointMult
 from databus.schemas.event.metadata import Op
 from databus.schemas.stream.stream_reader import walk
 from databus.schemas.table import Column
+from tests import PATIENCE_S
 from tests.relay.fakes import PERSON, Answer, ServedRelay, insert, transaction
 
 WIDER = replace(PERSON, columns=(*PERSON.columns, Column("age", "integer", 2)))
@@ -30,7 +31,9 @@ def row(key: int, table: Any) -> RowChange:
 @pytest.fixture
 def stock(relay: ServedRelay) -> Iterator[http.client.HTTPConnection]:
     """One connection, kept as long as the relay keeps it."""
-    with closing(http.client.HTTPConnection(urlsplit(relay.url).netloc, timeout=10)) as connection:
+    with closing(
+        http.client.HTTPConnection(urlsplit(relay.url).netloc, timeout=PATIENCE_S)
+    ) as connection:
         yield connection
 
 

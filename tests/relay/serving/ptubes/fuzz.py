@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+from tests import PATIENCE_S
 from tests.relay.serving.ptubes.stock import TABLES, subscription
 
 PATHS = ("subscribe", "getServerInfo", "fetchMessages", "adjustDumpPoint", "nowhere")
@@ -40,7 +41,9 @@ class Attack:
         """Send so many, several on a connection where it stays open."""
         left = requests
         while left > 0:
-            with socket.create_connection(("127.0.0.1", self._port), timeout=20) as connection:
+            with socket.create_connection(
+                ("127.0.0.1", self._port), timeout=PATIENCE_S
+            ) as connection:
                 for _ in range(min(left, self._rng.randrange(1, 12))):
                     left -= 1
                     if not self._send(connection, mangled(self._rng, self._tables)):

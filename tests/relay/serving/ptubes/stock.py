@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from databus.relay.serving.protobuf import read_fields, signed
 from databus.relay.serving.ptubes.door import PtubesDoor
+from tests import PATIENCE_S
 from tests.relay.fakes import ServedRelay
 
 READER = "reader"
@@ -129,7 +130,7 @@ class StockClient:
     def __init__(self, served: ServedRelay | int, port: int = 0) -> None:
         """Connect to a relay in this process, or to a port."""
         number = served if isinstance(served, int) else door_of(served).ports[port]
-        self.socket = socket.create_connection(("127.0.0.1", number), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", number), timeout=PATIENCE_S)
         self._file = self.socket.makefile("rb")
 
     def __enter__(self) -> StockClient:

@@ -82,7 +82,7 @@ def test_a_fetch_with_nothing_to_come_is_answered_in_its_time(
     assert client.subscribe(checkpoint=LATEST) == "success"
     began = time.monotonic()
     assert client.fetch(wait_ms=300).total == 0
-    assert 0.2 <= time.monotonic() - began < 2
+    assert 0.2 <= time.monotonic() - began < 20
 
 
 def test_latest_brings_nothing_from_before_and_everything_after(

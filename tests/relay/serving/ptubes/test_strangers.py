@@ -160,7 +160,7 @@ def test_a_name_with_half_a_character_gets_no_session_that_cannot_be_shown(
 
 
 def test_silent_connections_are_closed_and_others_stay(tmp_path: Path) -> None:
-    served = serve_ptubes(tmp_path, ptubes={"idle_connection_s": 1.0, "request_s": 0.5})
+    served = serve_ptubes(tmp_path, ptubes={"idle_connection_s": 4.0, "request_s": 2.0})
     try:
         with StockClient(served) as silent, StockClient(served) as slow:
             slow.socket.sendall(b"POST /v1/sub")

@@ -15,6 +15,7 @@ from databus.relay.sources.source import Transaction
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.v2 import peek
+from tests import PATIENCE_S
 from tests.relay.fakes import ServedRelay, insert, transaction
 
 CALLER = Caller("session", "127.0.0.1", "a stock client")
@@ -74,10 +75,10 @@ def test_it_waits_for_windows_to_come_until_it_is_disconnected(served: ServedRel
     feed = make_feed(served)
     coming = served.server.begin(feed.read(1 << 20, 60.0))
     served.put(rows(1, 1))
-    assert coming.result(10).body
+    assert coming.result(PATIENCE_S).body
     held = served.server.begin(feed.read(1 << 20, 60.0))
     served.server.call(feed.disconnect)
-    assert held.result(10).body == b""
+    assert held.result(PATIENCE_S).body == b""
 
 
 def test_a_place_that_no_rung_holds_is_an_error(served: ServedRelay) -> None:

@@ -15,7 +15,7 @@ from databus.schemas.event.metadata import Notes, Op
 from tests.mariadb_server import Database
 from tests.relay.sources.read_back import ReadSource
 
-IDLE_READS = 30  # that return nothing, of at most a second each
+IDLE_READS = 120  # that return nothing, of at most a second each
 READS = 10_000  # in all: a log may go on for ever
 
 

@@ -136,7 +136,7 @@ def rows_of_a_relay(
     proxy.next_cut = lengths.__next__
     relay.start()
     try:
-        wait_until(lambda: shop.capture.status.windows >= windows, timeout_s=60)
+        wait_until(lambda: shop.capture.status.windows >= windows)
         events = list(walk(shop.reader.read(shop.reader.head, shop.reader.capacity_bytes)))
     finally:
         relay.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -674,6 +675,19 @@ def test_the_visible_scn_is_that_of_the_newest_commit_on_a_quiet_server(
             assert scan.visible_scn() == scan._end_of_what_is_visible() == newest
             assert read_to_scn(source, newest)[-1].scn == newest
             database.run("FLUSH BINARY LOGS")
+            wait_for_binlog_checkpoint(database)
+
+
+def wait_for_binlog_checkpoint(database: Database) -> None:
+    """Wait until a new log file has the event that says so: a thread of the server writes it."""
+    end_s = time.monotonic() + 60
+    while True:
+        (newest, *_), *_ = database.run("SHOW MASTER STATUS")
+        events = database.run(f"SHOW BINLOG EVENTS IN '{newest}'")
+        if any(event[2] == "Binlog_checkpoint" and event[5] == newest for event in events):
+            return
+        assert time.monotonic() < end_s, events
+        time.sleep(0.01)
 
 
 class Clock:

@@ -41,8 +41,10 @@ def captured(database: Database, folder: Path, *statements: str, until: int) -> 
     """Capture `a` and `b` with `on_statement = "deliver"` until row `until` of `b` has come."""
 
     def is_enough(found: list[Transaction]) -> bool:
-        last = found[-1].changes if found else ()
-        return bool(last) and shown(database, last[-1]) == f"b:{until}"
+        last = found[-1].changes[-1:] if found else ()
+        return any(
+            isinstance(one, RowChange) and shown(database, one) == f"b:{until}" for one in last
+        )
 
     with opened(watching(database, folder, "a", "b", on_statement="deliver")) as source:
         database.run(*statements)

@@ -15,6 +15,7 @@ from databus.relay.sources.source import Transaction
 from databus.relay.sources.sqlite.source import SqliteSource
 from databus.schemas.event.keys import event_key
 from databus.schemas.event.metadata import Op
+from tests import PATIENCE_S
 
 State = dict[str, dict[Any, dict[str, Any]]]
 
@@ -45,7 +46,7 @@ def opened(
 @contextmanager
 def database(path: Path, script: str = "") -> Iterator[sqlite3.Connection]:
     """Open an application's connection, in autocommit; WAL, for else the source would switch."""
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as connection:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(script)
         yield connection

@@ -22,6 +22,7 @@ from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnav
 from databus.schemas.event.keys import key_maker
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
+from tests import PATIENCE_S
 from tests.relay.sources.sqlite.shop import apply, database, drain, opened, settings
 
 WIDE = """
@@ -304,7 +305,7 @@ def test_a_row_is_in_the_scan_or_in_the_log_after_it_while_an_application_writes
 
 
 def write_on(path: Path, stop: threading.Event) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as db:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S)) as db:
         number = 0
         while not stop.is_set() and number < 20_000:
             number += 1

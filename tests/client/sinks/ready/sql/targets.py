@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,9 @@ class Source:
         ]
         self.text = self.text or avro_schema(Table(self.name, tuple(made), self.dialect))
 
-    @property
+    @cached_property
     def schema(self) -> WriterSchema:
+        """The one object that all rows have, as those of a client do."""
         return WriterSchema(self.name, 1, self.version, self.text)
 
     def altered(self, columns: dict[str, str], **change: Any) -> Source:

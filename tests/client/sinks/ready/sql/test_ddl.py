@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError
-from tests.client.sinks.ready.sql.targets import Source, Target, write
+from tests.client.sinks.ready.sql.targets import OPENING, Source, Target, write
 
 pytest_plugins = ["tests.mariadb", "tests.mysql", "tests.postgres"]
 
@@ -105,8 +106,10 @@ def test_a_truncate_may_be_ignored_or_stop_the_sink(target: Target) -> None:
 def test_an_unknown_change_that_may_be_a_rename_stops_the_sink(target: Target) -> None:
     write(target, FIRST)
     later = Source({"id": "int", "a": "int", "z": "varchar(9)"}, version=5)
-    with pytest.raises(SinkError, match="lost b and has the new z, which may be the same"):
+    with pytest.raises(SinkError, match="lost b and has the new z, which may be the same") as found:
         write(target, [later.insert(3, 30, "z", scn=3)])
+    assert "it is not known whether to rename: alter its table" in str(found.value)
+    assert '= "stop"' not in str(found.value)  # that is not what the settings say
     write(target, [later.insert(3, 30, "z", scn=3)], ddl={"rename_column": "ignore"})
     assert target.table("t", "id", "b", "z") == [(1, "x", None), (2, "y", None), (3, None, "z")]
 
@@ -139,4 +142,69 @@ def test_an_alter_that_was_made_before_a_crash_is_not_made_again(target: Target)
         write(target, [after.update(*row, scn=4)])
         assert target.columns("t") == list(after.columns)
         assert len(target.table("t")) == 3
-        target.run("DROP TABLE t", "DROP TABLE databus_tables")
+        target.run("DROP TABLE t", "DROP TABLE databus_tables", "DROP TABLE databus_positions")
+
+
+def renames(count: int) -> list[Change]:
+    """Return rows, with the column `b` renamed to `z` and back between them."""
+    made, table = [T1.insert(1, 10, "0", scn=1)], T1
+    for at in range(1, count):
+        old, new = ("b", "z") if "b" in table.columns else ("z", "b")
+        table = table.altered({"id": "int", "a": "int", new: "varchar(9)"}, renamed={new: old})
+        made.append(table.update(1, 10, str(at), scn=at + 1))
+    return made
+
+
+def test_many_renames_are_followed_in_one_flush(target: Target) -> None:
+    write(target, renames(16))
+    assert target.columns("t") == ["id", "a", "z"]
+    assert target.table("t") == [(1, 10, "15")]
+
+
+def test_many_changes_of_all_kinds_are_followed_in_one_flush(target: Target) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(9) UNIQUE)")
+    table, made = T1, [T1.insert(1, 10, "x", scn=1)]
+    for at in range(2, 14):
+        wide = table.altered(table.columns | {"a": "bigint", f"c{at}": "int"}, added={f"c{at}": at})
+        named = {("d" if name == f"c{at}" else name): kind for name, kind in wide.columns.items()}
+        renamed = wide.altered(named, renamed={"d": f"c{at}"})
+        narrow = renamed.altered({"id": "int", "a": "int", "b": "varchar(9)"}, reload={})
+        for step, row in ((wide, (1, 1 << 40, "x", at)), (renamed, (1, at, "y", at))):
+            made.append(step.update(*row, scn=at))
+        made.append(narrow.update(1, at, f"{at}", scn=at))
+        table = narrow
+    write(target, made, ddl={"drop_column": "apply", "narrow_column": "ignore"})
+    assert target.columns("t") == ["id", "a", "b"]
+    assert target.table("t") == [(1, 13, "13")]
+
+
+def test_another_one_alters_the_table_while_the_sink_runs(target: Target) -> None:
+    target.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(9) UNIQUE)")
+    retype = {"sqlite": "", "postgresql": "ALTER TABLE t ALTER a TYPE BIGINT"}
+    with target.opened() as sink:
+        for at in range(1, 12):
+            sink.write([T1.update(1, at, str(at), scn=at)])
+            sink.flush()
+        if statement := retype.get(target.dialect, "ALTER TABLE t MODIFY a BIGINT"):
+            target.run(statement)
+        sink.write([T1.update(1, 12, "12", scn=12)])
+        sink.flush()
+    assert target.table("t") == [(1, 12, "12")]
+
+
+def test_what_versions_without_rows_did_to_rows_at_rest_is_done(target: Target) -> None:
+    second = T1.altered(T1.columns | {"c": "int", "d": "int"}, added={"c": 5, "d": 6})
+    swapped = {"id": "int", "a": "int", "z": "varchar(9)", "d": "int", "c": "int"}
+    third = second.altered(swapped, renamed={"z": "b", "d": "c", "c": "d"})
+    fourth = third.altered(swapped | {"e": "varchar(9)"}, added={"e": "é"})
+    versions = [one.schema for one in (T1, second, third, fourth)]
+    sink = target.sink()
+    sink.open(replace(OPENING, versions=lambda _source: versions))
+    sink.write([*FIRST, fourth.insert(3, 30, "z", 1, 2, "f", scn=3)])
+    sink.flush()
+    sink.close()
+    assert target.table("t", "id", "a", "z", "d", "c", "e") == [
+        (1, 10, "x", 5, 6, "é"),
+        (2, 20, "y", 5, 6, "é"),
+        (3, 30, "z", 1, 2, "f"),
+    ]

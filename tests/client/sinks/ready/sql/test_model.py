@@ -17,6 +17,7 @@ from databus.conf.sink_settings import SinkSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
 from databus.testing import Change, change, make_window
+from tests import PATIENCE_S
 from tests.client.shop import wait_until
 from tests.client.sinks.changes import ListedStream
 from tests.client.sinks.ready.sql.conftest import NewTarget
@@ -94,7 +95,7 @@ def run(target: Target, stream: ListedStream, until: int, **settings: Any) -> No
     feed = feed_of(target, stream, until, **settings)
     feed.start()
     try:
-        assert feed.wait(60), feed.status
+        assert feed.wait(PATIENCE_S), feed.status
         assert feed.state is SinkState.DONE, feed.status
     finally:
         feed.stop()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from struct import pack, unpack
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from databus.client.sinks.errors import SinkRefusedError, SinkUnavailableError
@@ -82,6 +84,23 @@ def test_a_key_of_any_type_names_its_row(target: Target, kind: str) -> None:
     assert [row[0] for row in target.table("t", "v")] == [7] * len(keys[kind])
     write(target, [source.delete(key, at, 7) for at, key in list(enumerate(keys[kind]))[1:]])
     assert target.table("t", "n", "v") == [(0, 7)]
+
+
+def test_a_float_has_the_digits_and_the_type_of_the_source(target: Target) -> None:
+    source = Source({"k": "float", "f": "float", "d": "double"})
+    values = [0.1, 16777216.0, 3.4e38, -0.5]
+    write(target, [source.insert(one, one, one) for one in values])
+    write(target, [source.update(0.1, 0.2, 0.2), source.delete(-0.5, 0, 0)])
+    is_mysql = target.dialect in ("mariadb", "mysql")
+    exact = "f + 0e0" if is_mysql else "f"  # it shows six digits only, here as at the source
+    held = sorted(target.rows(f"SELECT k, {exact}, d FROM t"))
+    kept = [unpack("f", pack("f", row[1]))[0] for row in held]
+    assert kept == [unpack("f", pack("f", one))[0] for one in (0.2, *values[1:3])]
+    assert [(row[0], row[2]) for row in held] == [(0.1, 0.2), *((one, one) for one in values[1:3])]
+    with target.connection() as connection:
+        types = {one["name"]: str(one["type"]) for one in sa.inspect(connection).get_columns("t")}
+    assert types["f"] == {"postgresql": "REAL", "sqlite": "DOUBLE"}.get(target.dialect, "FLOAT")
+    assert types["d"] != types["f"] or target.dialect == "sqlite"
 
 
 NAMES = ["select", "a b", "a%b", "100%%", "x:y", "?", "ä", "'", "a.b", "Order", "n" * 60]
@@ -195,3 +214,32 @@ def test_a_row_without_the_columns_of_a_snapshot_is_written(target: Target) -> N
     source = Source({"id": "int", "v": "int", "w": "int"})
     write(target, [source.made("snapshot", 1, 2)])
     assert target.table("t", "id", "v", "w") == [(1, 2, None)]
+
+
+# By SQL type, as `TableChange.added` has them: a TIME is microseconds.
+DEFAULTS: dict[str, list[Any]] = {
+    **VALUES,
+    "time(6)": [-1_000_001, 45_000_000_000],
+    "float": [1.5, 0.1],
+    "varchar(99)": ["", "é", "dé\"f'", "a\\b\\", "\r\n\t", "\U0001f600", "%s %% :x ?", "--", None],
+    "bigint unsigned": [Decimal((1 << 64) - 1), None],
+    "longtext": ["", "é\n" * 99],
+    "longblob": [b"", bytes(range(256))],
+}
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_rows_at_rest_get_the_default_of_a_new_column_as_new_rows_have_it(
+    target: Target, kind: str
+) -> None:
+    table = Source({"id": "int"})
+    changes = [table.insert(0, scn=1)]
+    for at, default in enumerate(DEFAULTS[kind], 1):
+        table = table.altered(table.columns | {f"c{at}": kind}, added={f"c{at}": default})
+        is_time = kind == "time(6)" and default is not None
+        value = timedelta(microseconds=default) if is_time else default
+        changes.append(table.insert(at, *([None] * (at - 1)), value, scn=at + 1))
+    write(target, changes)
+    for at, default in enumerate(DEFAULTS[kind], 1):
+        held = [row[1] for row in target.table("t", "id", f"c{at}")]
+        assert held[:at] == [held[at]] * at, default

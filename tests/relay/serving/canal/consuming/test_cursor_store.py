@@ -20,6 +20,7 @@ from databus.relay.serving.canal.consuming.cursors import Cursor, checkpoint_of,
 from databus.relay.serving.canal.protocol.errors import CanalError
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError
+from tests import PATIENCE_S
 
 KEY = ("example", 1001)
 
@@ -39,7 +40,7 @@ class Store(FileCursors):
         self.written: list[Cursor] = []
 
     def write(self, cursor: Cursor) -> None:
-        assert self.may_write.wait(10)
+        assert self.may_write.wait(PATIENCE_S)
         if self.errors:
             raise self.errors.pop(0)
         super().write(cursor)
@@ -68,12 +69,12 @@ def keeper(
 
 def test_a_cursor_is_read_as_it_was_written(store: Store, keeper: CursorKeeper) -> None:
     assert store.read(KEY) is None
-    keeper.keep(KEY, cursor(5)).result(10)
+    keeper.keep(KEY, cursor(5)).result(PATIENCE_S)
     assert store.read(KEY) == cursor(5)
     assert store.read(("example", 7)) is None
-    keeper.keep(KEY, None).result(10)
+    keeper.keep(KEY, None).result(PATIENCE_S)
     assert store.read(KEY) is None
-    keeper.keep(KEY, None).result(10)
+    keeper.keep(KEY, None).result(PATIENCE_S)
 
 
 def test_only_the_newest_of_a_client_is_written(store: Store, keeper: CursorKeeper) -> None:
@@ -81,14 +82,14 @@ def test_only_the_newest_of_a_client_is_written(store: Store, keeper: CursorKeep
     done = [keeper.keep(KEY, cursor(scn)) for scn in range(1, 50)]
     store.may_write.set()
     for one in done:
-        one.result(10)
+        one.result(PATIENCE_S)
     assert store.written[-1] == cursor(49)
     assert len(store.written) <= 2
 
 
 def test_what_could_not_be_written_is_written_later(store: Store, keeper: CursorKeeper) -> None:
     store.errors = [OSError(28, "No space left on device"), RuntimeError("a mistake")]
-    keeper.keep(KEY, cursor(5)).result(10)
+    keeper.keep(KEY, cursor(5)).result(PATIENCE_S)
     assert store.read(KEY) == cursor(5)
     assert keeper.problem == ""
 
@@ -100,7 +101,7 @@ def test_a_problem_is_shown_while_it_lasts(store: Store, keeper: CursorKeeper) -
         assert not done.done()
     assert "No space left" in keeper.problem
     store.errors.clear()
-    done.result(10)
+    done.result(PATIENCE_S)
 
 
 def test_a_cursor_that_another_relay_has_written_is_given_up(
@@ -108,7 +109,7 @@ def test_a_cursor_that_another_relay_has_written_is_given_up(
 ) -> None:
     store.errors = [CursorTakenError("another relay has written it")]
     with pytest.raises(CursorTakenError):
-        keeper.keep(KEY, cursor(5)).result(10)
+        keeper.keep(KEY, cursor(5)).result(PATIENCE_S)
     assert [key for key, _ in refused] == [KEY]
 
 
@@ -126,7 +127,7 @@ def test_what_is_not_written_yet_can_be_dropped(store: Store, keeper: CursorKeep
     dropped = keeper.keep(KEY, cursor(5))
     keeper.drop("example")
     store.may_write.set()
-    other.result(10)
+    other.result(PATIENCE_S)
     assert dropped.cancelled()
     assert store.read(KEY) is None
 

@@ -90,7 +90,7 @@ def test_one_relay_serves_and_the_other_goes_on_where_the_client_was(
     batch = client.get(1)
     client.ack(batch.id)
     first.close()
-    wait_until(lambda: is_active(second), timeout_s=20)
+    wait_until(lambda: is_active(second))
     assert batch.keys + drain(second.connect().login()) == [10, 20, 30, 40, 50]
     kept = nodes.get("destinations/example/1001/filter")
     assert kept is not None

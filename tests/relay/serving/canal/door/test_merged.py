@@ -21,6 +21,9 @@ DESTINATIONS = [
 ]
 
 
+WAIT_MS = 1000  # for a batch that does not become full
+
+
 @pytest.fixture
 def canal(tmp_path: Path) -> Iterator[ServedCanal]:
     found = ServedCanal(
@@ -48,14 +51,14 @@ def test_transactions_come_in_the_order_of_commits_and_again_after_a_rollback(
 ) -> None:
     put(canal, 1, 3, 2, 5, 4, 6)
     client = canal.client()
-    first = client.get(4, timeout=2000)
+    first = client.get(4, timeout=20_000)
     assert first.keys == [10]  # with the begin of the next transaction
     client.ack(first.id)
-    while client.get(100, timeout=300).id > 0:
+    while client.get(100, timeout=WAIT_MS).id > 0:
         pass
     client.roll_back()
     keys: list[int] = []
-    while (batch := client.get(100, timeout=300)).id > 0:
+    while (batch := client.get(100, timeout=WAIT_MS)).id > 0:
         keys += batch.keys
     assert keys == [20, 30, 40, 50, 60]
 
@@ -63,7 +66,7 @@ def test_transactions_come_in_the_order_of_commits_and_again_after_a_rollback(
 def test_a_cursor_has_a_place_of_each_source(canal: ServedCanal) -> None:
     put(canal, 1, 2, 3, 4)
     client = canal.client()
-    while (batch := client.get(100, timeout=300)).id > 0:
+    while (batch := client.get(100, timeout=WAIT_MS)).id > 0:
         client.ack(batch.id)
     (destination, _) = canal.view()["destinations"]
     places = {one["physicalSource"]: one for one in destination["consumers"][0]["places"]}
@@ -72,7 +75,7 @@ def test_a_cursor_has_a_place_of_each_source(canal: ServedCanal) -> None:
     put(canal, 5, 6)
     again = canal.connect().login()
     keys: list[int] = []
-    while (batch := again.get(100, timeout=300)).id > 0:
+    while (batch := again.get(100, timeout=WAIT_MS)).id > 0:
         keys += batch.keys
     assert sorted(keys) == [50, 60]
 
@@ -81,7 +84,7 @@ def test_a_silent_source_holds_the_others_back_for_a_moment_only(canal: ServedCa
     put(canal, 1, 3)
     client = canal.client()
     keys: list[int] = []
-    while (batch := client.get(100, timeout=300)).id > 0:
+    while (batch := client.get(100, timeout=WAIT_MS)).id > 0:
         keys += batch.keys
         client.ack(batch.id)
     assert keys == [10, 30]
@@ -103,6 +106,6 @@ def test_a_rollback_from_another_connection_ends_a_wait_for_several_sources(
     assert gone.batch().id == -1
     put(canal, 1, 2)
     keys: list[int] = []
-    while (batch := client.get(100, timeout=300)).id > 0:
+    while (batch := client.get(100, timeout=WAIT_MS)).id > 0:
         keys += batch.keys
     assert sorted(keys) == [10, 20]

@@ -331,6 +331,21 @@ def test_a_heartbeat_that_is_repeated_moves_the_scn(beat: object) -> None:
     assert target.take_held() is None
 
 
+def test_a_log_that_ends_with_harmless_events_is_read_to_its_end() -> None:
+    target = Assembler(tables_of(), DIALECT)
+    checkpoint = made.event(BINLOG.MARIADB_BINLOG_CHECKPOINT_EVENT)
+    stream = made.placed(made.query("BEGIN"), made.xid(), checkpoint, start=4)
+    beat = made.heartbeat(made.FILE, 4 + sum(map(len, stream)))
+    feed(target, made.rotate(), made.format_description(), *stream, beat)
+    assert target.take_held() is None
+    feed(target, beat)
+    held = target.take_held()
+    assert held is not None
+    assert (held.scn & MAX_OFFSET, held.changes) == (4 + sum(map(len, stream)), ())
+    feed(target, beat, beat)
+    assert target.take_held() is None
+
+
 def test_a_heartbeat_inside_a_transaction_or_of_another_file_moves_nothing() -> None:
     target = assembler()
     feed(target, *[made.heartbeat("binlog.000009", 9000)] * 2)

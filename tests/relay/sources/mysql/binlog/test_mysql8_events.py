@@ -215,6 +215,14 @@ def test_savepoints_and_tables_without_transactions(
     assert {t.origin.gtid for t in found} == {None}
 
 
+def test_an_idle_source_gets_to_an_end_of_the_log_that_is_no_transactions(
+    shop: Database, tmp_path: Path
+) -> None:
+    shop.run("INSERT INTO a VALUES (1, 1)", "FLUSH BINARY LOGS")
+    with opened(watching(shop, tmp_path, "a", start="earliest")) as source:
+        read_until(source, lambda found: bool(found) and found[-1].scn == end_scn(shop))
+
+
 def test_what_a_start_by_gtid_leaves_out_moves_the_scn_of_an_idle_source(
     shop: Database, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from databus.relay.sources.mysql.binlog.xa import Xid, parse_xa_end, parse_xa_pr
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.scn import BinlogPosition, binlog_position
+from tests import PATIENCE_S
 from tests.mariadb_server import Database, connect, prepare_xa
 from tests.relay.sources.mysql.reading import (
     opened,
@@ -213,7 +214,7 @@ def test_a_commit_whose_rows_were_purged_stops_and_can_be_passed(tmp_path: Path)
         database.run("FLUSH BINARY LOGS", "XA COMMIT 'gone'", "INSERT INTO a VALUES (2)")
         database.run("FLUSH BINARY LOGS")
         # The server keeps the file of a prepared transaction until InnoDB has flushed its end.
-        give_up_s = time.monotonic() + 30
+        give_up_s = time.monotonic() + PATIENCE_S
         while database.run("SHOW BINARY LOGS")[0][0] != "binlog.000002":
             database.run("PURGE BINARY LOGS TO 'binlog.000002'")
             assert time.monotonic() < give_up_s

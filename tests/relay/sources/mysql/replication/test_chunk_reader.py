@@ -16,8 +16,7 @@ from databus.relay.sources.mysql.replication.chunk_reader import (
     MUCH_BYTES,
     ChunkReader,
 )
-
-TIMEOUT_S = 10.0
+from tests import PATIENCE_S
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def reader(pair: tuple[socket.socket, socket.socket]) -> Iterator[ChunkReader]:
 def receive(reader: ChunkReader, size: int) -> bytes:
     found = bytearray()
     while len(found) < size:
-        chunk = reader.read(TIMEOUT_S)
+        chunk = reader.read(PATIENCE_S)
         assert chunk is not None
         assert chunk[1] > 0
         found += chunk[0][: chunk[1]]
@@ -79,7 +78,7 @@ def test_much_is_read_ahead_by_a_thread(server: socket.socket, reader: ChunkRead
     send_much(server, reader)
     # The reader's caller takes nothing, and yet the server gets rid of all this.
     data = random.Random(2).randbytes(CHUNK_BYTES)
-    server.settimeout(TIMEOUT_S)
+    server.settimeout(PATIENCE_S)
     server.sendall(data)
     assert receive(reader, len(data)) == data
 
@@ -114,7 +113,7 @@ def test_the_end_of_a_stream_is_a_chunk_without_bytes(
     server.sendall(b"last")
     server.shutdown(socket.SHUT_WR)
     assert receive(reader, 4) == b"last"
-    chunk = reader.read(TIMEOUT_S)
+    chunk = reader.read(PATIENCE_S)
     assert chunk is not None
     assert chunk[1] == 0
 
@@ -144,7 +143,7 @@ class _Broken:
 @pytest.mark.parametrize("error", [ConnectionResetError("reset"), ValueError("a TLS socket")])
 def test_an_error_of_the_thread_is_raised_as_one_of_the_socket(error: Exception) -> None:
     reader = ChunkReader(_Broken(error))
-    assert reader.read(TIMEOUT_S) is not None
+    assert reader.read(PATIENCE_S) is not None
     with pytest.raises(OSError, match=str(error)):
-        reader.read(TIMEOUT_S)
+        reader.read(PATIENCE_S)
     reader.end()

@@ -24,6 +24,7 @@ from databus.relay.sources.mysql.server.findings import ServerFacts, findings_of
 from databus.relay.sources.source import Findings, TableEmptied, Transaction
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.table import Column, Table
+from tests import PATIENCE_S
 from tests.mariadb_server import Database, connect
 from tests.mysql_server import PrivateMySQL
 from tests.relay.fakes import relay_settings, wait_until
@@ -40,7 +41,6 @@ pytest_plugins = ["tests.mariadb", "tests.mysql", "tests.both_servers"]
 KEYED = Table("d.t", (Column("id", "int", 0, key_position=0),))
 DOUBTFUL = Table("d.t", (*KEYED.columns, Column("e", "enum('\ufffd')", 1)))
 KEYLESS = Table("d.loose", (Column("id", "int", 0),))
-PATIENCE_S = 20.0
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from databus.relay.sources.mysql.server.start_position import LogFile
 from databus.relay.sources.source import Newest
 from databus.schemas.errors import SourceError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition
+from tests import PATIENCE_S
 from tests.fetched_servers import needed
 from tests.mariadb_server import connect
 from tests.mysql_server import PrivateMySQL
@@ -308,8 +309,8 @@ def test_a_look_at_a_server_that_does_not_answer_can_be_cancelled(tmp_path: Path
         probe = MysqlLogProbe(server.settings(tmp_path))
         thread = threading.Thread(target=run, args=(probe,))
         thread.start()
-        assert server.was_asked.wait(10)
+        assert server.was_asked.wait(PATIENCE_S)
         probe.cancel()
-        thread.join(5)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert len(errors) == 1

@@ -261,6 +261,20 @@ def test_rotation_moves_the_scn_of_an_idle_source(server: PrivateMariaDB, tmp_pa
         assert read_changes(source, 1)[0].row["id"] == 1
 
 
+def test_an_idle_source_gets_to_an_end_of_the_log_that_is_no_transactions(
+    server: PrivateMariaDB, tmp_path: Path
+) -> None:
+    run(server, "INSERT INTO d.t VALUES (1, 1)", "FLUSH BINARY LOGS")
+    settings = settings_for(server, tmp_path, ["d.t"], start="earliest")
+    # The server may add a BINLOG_CHECKPOINT a second later.
+    with opened(settings) as source:
+        found = read_until(source, lambda found: bool(found) and found[-1].scn == end_scn(server))
+    with opened(settings, found[-1].scn) as source:
+        assert source.read_transactions() == []
+        run(server, "INSERT INTO d.t VALUES (2, 2)")
+        assert read_changes(source, 1)[0].row["id"] == 2
+
+
 def test_an_idle_source_comes_back_within_a_second_or_so(
     database: Database, tmp_path: Path
 ) -> None:

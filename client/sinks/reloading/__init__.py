@@ -1,0 +1,1 @@
+"""Reloads: all rows of one source again, while a sink goes on with its changes."""

@@ -1,0 +1,107 @@
+"""The reloads of one sink: at most one for each source."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from databus.client.dispatcher.data_window import DataWindow
+from databus.client.events.row_condition import row_condition
+from databus.client.sinks.errors import SinkError
+from databus.client.sinks.reloading.reload import Reload, ReloadStatus, Target
+from databus.client.sinks.reloading.requests import ReloadFile, ReloadRequest
+from databus.client.sinks.rules.changes import RuleOf
+from databus.conf.settings import ClientSettings
+
+
+class SinkReloads:
+    """Starts and ends reloads, which are kept in a file. Thread-safe."""
+
+    def __init__(
+        self,
+        sink: str,
+        file: ReloadFile,
+        settings: ClientSettings,
+        rule_of: RuleOf,
+        target_of: Callable[[str], Target | None],
+    ) -> None:
+        """`settings` are the client's; `target_of` returns the session that reads a source."""
+        self._sink, self._file, self._settings = sink, file, settings
+        self._rule_of, self._target_of = rule_of, target_of
+        self._lock = threading.Lock()
+        self._running: dict[str, Reload] = {}
+
+    def start(self) -> None:
+        """Begin those that an earlier process has not ended."""
+        for request in self._file.of(self._sink):
+            self._start(request)
+
+    def end(self) -> None:
+        """Ask all of them to end; they stay in the file."""
+        for one in self._all():
+            one.end()
+
+    def join(self) -> None:
+        """Wait for their threads."""
+        for one in self._all():
+            one.join()
+
+    @property
+    def status(self) -> list[ReloadStatus]:
+        """How those are that have not ended."""
+        return [one.status for one in self._all()]
+
+    def add(self, source: str, where: str = "") -> None:
+        """Write all rows of a source again, while its changes go on; also after a restart.
+
+        `where` is SQL: only the rows that it holds for. It takes the place of one of this source
+        that runs. Raises SinkError, SettingsError for a condition, and CheckpointError.
+        """
+        if not self._settings.bootstrap_servers and self._settings.coordinator is None:
+            raise SinkError(
+                f"{self._sink}: a reload reads a bootstrap server: set `bootstrap_servers`"
+            )
+        if self._target_of(source) is None:
+            raise SinkError(f"{self._sink} does not read {source} now")
+        if where:
+            row_condition(where)
+        self.cancel(source)
+        request = ReloadRequest(self._sink, source, where)
+        self._file.add(request)
+        self._start(request)
+
+    def cancel(self, source: str) -> bool:
+        """End a reload; return whether there was one. Raises CheckpointError."""
+        self._file.remove(self._sink, source)
+        with self._lock:
+            found = self._running.pop(source, None)
+        if found is None:
+            return False
+        found.end()
+        found.join()
+        return True
+
+    def passes(self, window: DataWindow) -> None:
+        """Take note of a window that the target is given now."""
+        for one in self._all():
+            one.passes(window)
+
+    def _start(self, request: ReloadRequest) -> None:
+        found = Reload(request, self._settings, self._rule_of, self._target_of, self._ended)
+        with self._lock:
+            self._running[request.source] = found
+        found.start()
+
+    def _ended(self, reload: Reload) -> None:
+        """Forget one that has reached its end, unless another has taken its place."""
+        source = reload.request.source
+        with self._lock:
+            if self._running.get(source) is not reload:
+                return
+        self._file.remove(self._sink, source)
+        with self._lock:
+            self._running.pop(source, None)
+
+    def _all(self) -> list[Reload]:
+        with self._lock:
+            return [self._running[source] for source in sorted(self._running)]

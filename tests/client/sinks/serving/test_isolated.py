@@ -37,6 +37,8 @@ ILL = "tests.client.sinks.isolated.ill_sinks"
 LIMITS = {"memory_bytes": "96MiB", "cpu_s": 1, "call_s": 60, "processes": 30}
 ROWS = 30
 DEATHS = 6
+PATIENCE_S = 180.0  # a sink that spins runs after all others
+MOST_LAG_S = 5.0  # a machine may be busy; one that is held up waits far longer
 
 
 def ill(name: str, kind: str, **more: Any) -> dict[str, Any]:
@@ -124,11 +126,11 @@ def test_a_sink_that_does_harm_fails_alone_and_goes_on_once_it_is_mended(
             at_s = time.monotonic()
             wait_until(lambda key=key: ("shop.orders", key) in keys(recorder))  # type: ignore[misc]
             lags.append(time.monotonic() - at_s)
-        assert max(lags) < 2
+        assert max(lags) < MOST_LAG_S
         one = process.sink("ill")
-        wait_until(lambda: any(feed.trouble is not None for feed in one.status), 30)
+        wait_until(lambda: any(feed.trouble is not None for feed in one.status), PATIENCE_S)
         assert process.sink("well").state is SinkState.RUNNING
-        wait_until(lambda: reason in databus(tmp_path, "list").stdout, 30)
+        wait_until(lambda: reason in databus(tmp_path, "list").stdout, PATIENCE_S)
         shown = json.loads(databus(tmp_path, "show", "ill", "--json").stdout)
         assert shown["isolation"]["lastEnd"] == reason
         (count,) = shown["isolation"]["ends"].values()
@@ -143,7 +145,7 @@ def test_a_sink_that_does_harm_fails_alone_and_goes_on_once_it_is_mended(
         assert f"{name} 0.0" not in metrics(url)
         assert name in metrics(url)
         Path(f"{target}.mended").touch()
-        wait_until(lambda: target.exists() and written(target) == set(range(ROWS)), 30)
+        wait_until(lambda: target.exists() and written(target) == set(range(ROWS)), PATIENCE_S)
         wait_until(lambda: one.state is SinkState.RUNNING)
     assert are_gone([one for one in below() if one.pid not in before])
 
@@ -168,8 +170,10 @@ def test_one_that_prints_without_end_and_leaves_children_holds_up_no_other(
             at_s = time.monotonic()
             wait_until(lambda key=key: ("shop.orders", key) in keys(recorder))  # type: ignore[misc]
             lags.append(time.monotonic() - at_s)
-        assert max(lags) < 2
-        wait_until(lambda: all(sum(f.rows for f in s.status) == 5 for s in process.sinks), 60)
+        assert max(lags) < MOST_LAG_S
+        wait_until(
+            lambda: all(sum(f.rows for f in s.status) == 5 for s in process.sinks), PATIENCE_S
+        )
     assert are_gone([one for one in below() if one.pid not in before])
 
 
@@ -184,14 +188,14 @@ def test_a_sink_that_stops_after_its_retries_waits_for_a_person(
     with running(process):
         relay.execute("INSERT INTO orders VALUES (1, 'tea')")
         one = process.sink("ill")
-        wait_until(lambda: one.state is SinkState.STOPPED, 30)
+        wait_until(lambda: one.state is SinkState.STOPPED, PATIENCE_S)
         (feed,) = one.status
         assert feed.trouble is not None
         assert feed.trouble.problem.endswith("its process ended in write: signal SIGSEGV")
         assert feed.trouble.attempts == 3
         Path(f"{target}.mended").touch()
         one.retry()
-        wait_until(lambda: target.exists() and written(target) == {1}, 30)
+        wait_until(lambda: target.exists() and written(target) == {1}, PATIENCE_S)
 
 
 def test_the_row_that_kills_its_sink_becomes_a_dead_letter(
@@ -209,7 +213,7 @@ def test_the_row_that_kills_its_sink_becomes_a_dead_letter(
         for key in range(6):
             item = "poison" if key == 3 else "tea"
             relay.execute(f"INSERT INTO orders VALUES ({key}, '{item}')")
-        wait_until(lambda: len(copied(tmp_path / "copy.db")) == 5, 60)
+        wait_until(lambda: len(copied(tmp_path / "copy.db")) == 5, PATIENCE_S)
     (letter,) = (json.loads(line) for line in (tmp_path / "letters").read_text().splitlines())
     assert (letter["key"], letter["error"]) == (
         {"id": 3},
@@ -236,7 +240,7 @@ def test_a_target_that_keeps_its_position_has_each_change_once_whenever_its_sink
             wanted["shop.orders", key] = {"id": key, "item": f"tea {count}"}
             count += 1
             time.sleep(0.02)
-        wait_until(lambda: copied(copy) == wanted, 120)
+        wait_until(lambda: copied(copy) == wanted, PATIENCE_S)
     with closing(sqlite3.connect(copy)) as target:
         # It refuses a change that it has, and so none came twice.
         assert target.execute("SELECT count(DISTINCT id) FROM seen").fetchone()[0] >= count
@@ -252,7 +256,7 @@ def test_a_pause_ends_its_processes_and_after_it_the_sink_goes_on(
     copy = tmp_path / "copy.db"
     with running(process):
         relay.execute("INSERT INTO orders VALUES (1, 'tea')")
-        wait_until(lambda: len(copied(copy)) == 1, 30)
+        wait_until(lambda: len(copied(copy)) == 1, PATIENCE_S)
         found = [one for one in below() if one.pid not in before]
         assert len(found) == 2
         process.pause("copy")
@@ -262,7 +266,7 @@ def test_a_pause_ends_its_processes_and_after_it_the_sink_goes_on(
         assert are_gone([one for one in below() if one.pid not in before])
         assert len(copied(copy)) == 1
         process.resume("copy")
-        wait_until(lambda: len(copied(copy)) == 2, 30)
+        wait_until(lambda: len(copied(copy)) == 2, PATIENCE_S)
 
 
 SINKS = """
@@ -304,8 +308,8 @@ def sink_run(relay: RelayForTests, folder: Path) -> Iterator[subprocess.Popen[by
         process = subprocess.Popen(command, stderr=log, env=child_environment())
     try:
         relay.execute("INSERT INTO orders VALUES (1, 'tea')")
-        wait_until(lambda: list((folder / "archive").rglob("*.jsonl")), 60)
-        wait_until(lambda: len(below(process.pid)) >= 9, 60)
+        wait_until(lambda: list((folder / "archive").rglob("*.jsonl")), PATIENCE_S)
+        wait_until(lambda: len(below(process.pid)) >= 9, PATIENCE_S)
         yield process
     finally:
         process.kill()
@@ -356,7 +360,7 @@ def test_two_lanes_of_a_sink_that_keeps_its_position_are_refused_when_it_is_open
     process = process_of(tmp_path, relay.url, Recorder(), sick)
     with running(process):
         one = process.sink("ill")
-        wait_until(lambda: one.state is SinkState.STOPPED, 30)
+        wait_until(lambda: one.state is SinkState.STOPPED, PATIENCE_S)
         (feed,) = one.status
         assert feed.trouble is not None
         assert "Telling has at most 1 lanes" in feed.trouble.problem

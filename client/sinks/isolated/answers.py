@@ -38,6 +38,7 @@ class Facts(NamedTuple):
 
     keeps_position: bool
     has_position_per_source: bool
+    follows_schemas: bool
 
 
 class ChildTrace(Exception):  # noqa: N818 - it is no error, but shows where one was raised
@@ -113,8 +114,12 @@ def read_position(value: Any) -> Position | None:
 def read_facts(value: Any) -> Facts:
     """Return what a class says of itself; raise AnswerError."""
     match value:
-        case {"keeps_position": bool(keeps), "has_position_per_source": bool(per_source)}:
-            return Facts(keeps, per_source)
+        case {
+            "keeps_position": bool(keeps),
+            "has_position_per_source": bool(per_source),
+            "follows_schemas": bool(follows),
+        }:
+            return Facts(keeps, per_source, follows)
     raise AnswerError(f"{str(value)[:100]} are no facts")
 
 

@@ -68,14 +68,15 @@ def _change(values: tuple[Any, ...], infos: Sequence[TransactionInfo]) -> Change
 
 
 def opening_values(opening: Opening) -> tuple[Any, ...]:
-    """Return an opening as plain values."""
-    return opening.sink, opening.physical_source, position_values(opening.position)
+    """Return an opening as plain values, without the versions of schemas."""
+    position = position_values(opening.position)
+    return opening.sink, opening.physical_source, position, opening.takes_over
 
 
 def opening_of(values: tuple[Any, ...]) -> Opening:
     """Return the opening of plain values."""
-    sink, physical, position = values
-    return Opening(sink, physical, position_of(position))
+    sink, physical, position, takes_over = values
+    return Opening(sink, physical, position_of(position), takes_over)
 
 
 def position_values(position: Position | None) -> tuple[Any, ...] | None:

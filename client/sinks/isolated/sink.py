@@ -38,7 +38,7 @@ class IsolatedSink:
         self._child: SinkChild | None = None
         self._is_aborted = False
         self._written: list[Change] = []  # since the last flush
-        self.keeps_position = False  # known when it is open
+        self.keeps_position = self.follows_schemas = False  # known when it is open
 
     def facts(self) -> Facts:
         """Return what the class says of itself; raise SinkError."""
@@ -46,7 +46,8 @@ class IsolatedSink:
 
     def open(self, opening: Opening) -> Position | None:
         """Start the process, and open the sink in it; raise SinkError."""
-        self.keeps_position = self.facts().keeps_position
+        facts = self.facts()
+        self.keeps_position, self.follows_schemas = facts.keeps_position, facts.follows_schemas
         return self._checked("open", opening_values(opening), read_position)
 
     def unique_keys(self, source: str) -> Sequence[Sequence[str]]:

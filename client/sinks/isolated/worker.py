@@ -124,7 +124,7 @@ class Worker:
 
     def _facts(self) -> Facts:
         make = self._maker()
-        return Facts(says(make, "keeps_position"), says(make, "has_position_per_source"))
+        return Facts(*(says(make, name) for name in Facts._fields))
 
     def _unique_keys(self, source: str) -> Any:
         sink = self._opened()

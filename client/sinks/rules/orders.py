@@ -61,7 +61,7 @@ class Scheduler:
         follows_schemas: bool = False,
     ) -> None:
         """`unique_keys` returns the unique keys that the target has besides the primary key."""
-        self._follows_schemas = follows_schemas
+        self.follows_schemas = follows_schemas
         self.lanes = 1 if order == "transaction" else lanes
         self._order = order
         self._unique, self._unique_keys = unique, unique_keys
@@ -145,7 +145,7 @@ class Scheduler:
 
     def _is_mark(self, change: Change) -> bool:
         """Return whether a change concerns more than its row, and must be alone."""
-        return change.op in MARKS or (self._follows_schemas and self._has_new_schema(change))
+        return change.op in MARKS or (self.follows_schemas and self._has_new_schema(change))
 
     def _has_new_schema(self, change: Change) -> bool:
         schema, known = change.schema, self._schemas.get(change.source)

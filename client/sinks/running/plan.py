@@ -60,11 +60,6 @@ class SinkPlan:
                 "position; kind = 'sql' has more with exactly_once = false"
             )
 
-    @property
-    def follows_schemas(self) -> bool:
-        """Whether the target is altered for another schema."""
-        return says(self.make, "follows_schemas")
-
     @cached_property
     def failure_rules(self) -> Mapping[FailureKind, FailureRule]:
         """The rule for each kind of failure."""

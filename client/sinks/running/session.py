@@ -92,11 +92,7 @@ class Session:
         self._plan, self._stream, self._clock, self._watch = plan, stream, clock, watch
         self._ring: SharedRing[Place] = SharedRing(settings.capacity)
         self._scheduler = Scheduler(
-            settings.order,
-            settings.lanes,
-            settings.unique,
-            self._unique_keys_of,
-            follows_schemas=plan.follows_schemas,
+            settings.order, settings.lanes, settings.unique, self._unique_keys_of
         )
         self._history = SchemaHistory(plan.rule_of)
         self._is_new = is_new(None)
@@ -316,11 +312,12 @@ class Session:
         return Opening(self._plan.name, source, self._stored, versions=versions)
 
     def opened(self, sink: Sink) -> None:
-        """Take note of the unique keys of the target; raise SettingsError for too many lanes."""
+        """Take note of what the sink says of itself; raise SettingsError for too many lanes."""
         settings = self._plan.settings
         # Of others it was known before: by their options, or their class.
         if self._plan.isolated is not None and getattr(sink, "keeps_position", False):
             self._plan.check_lanes()
+        self._scheduler.follows_schemas = bool(getattr(sink, "follows_schemas", False))
         if settings.order == "row" or settings.flush.compact:
             names = self._stream.sources
             self._unique_keys = {name: self._plan.unique_keys(sink, name) for name in names}

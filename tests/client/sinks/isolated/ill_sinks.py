@@ -168,6 +168,7 @@ class Telling:
     """Refuses a row that is named `bad`, and says what it was given."""
 
     keeps_position = True
+    follows_schemas = True
 
     def __init__(self, variable: str = "") -> None:
         self._variable = variable

@@ -42,7 +42,8 @@ json_values = st.recursive(
 def test_values_come_back_as_they_were() -> None:
     assert read_position(read_answer(answer_of(PLACE), ())) == PLACE
     assert read_position(read_answer(answer_of(None), ())) is None
-    assert read_facts(read_answer(answer_of(Facts(True, False)), ())) == Facts(True, False)
+    for facts in (Facts(True, False, True), Facts(False, True, False)):
+        assert read_facts(read_answer(answer_of(facts), ())) == facts
     assert read_unique_keys(read_answer(answer_of([("a", "b")]), ())) == [["a", "b"]]
     assert read_unique_keys(read_answer(answer_of(()), ())) == []
 

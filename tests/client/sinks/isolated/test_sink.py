@@ -187,7 +187,7 @@ def test_a_sink_gets_its_changes_and_tells_what_it_has_done(
     assert isinstance(sink, IsolatedSink)
     with caplog.at_level(logging.WARNING):
         assert sink.open(replace(OPENING, position=PLACE)) == PLACE
-        assert sink.keeps_position
+        assert (sink.keeps_position, sink.follows_schemas) == (True, True)
         assert sink.unique_keys("shop.a") == [["mail"], ["shop.a", "x"]]
         changes = [made("insert", 1, name="a"), made("update", 2, name="b", before_name="c")]
         sink.write([*changes, replace(made("delete", 3), position=PLACE)])

@@ -15,8 +15,8 @@ from benchmarks.sink_torture.workload import SOURCES, Rows
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import Child
 from tests.client.sinks.kafka_broker import PrivateKafka
-from tests.client.sinks.redis_server import PrivateRedis
 from tests.client.sinks.ready.test_kafka_killed import Copy
+from tests.client.sinks.redis_server import PrivateRedis
 from tests.client.sinks.serving.test_killed import archived
 from tests.mariadb_server import connect
 from tools.fetch_archives import KAFKA

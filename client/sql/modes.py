@@ -12,8 +12,14 @@ class WriteMode(StrEnum):
     SOFT_DELETE = "soft_delete"  # a deleted row stays, and is marked
     LOG_UPDATE = "log_update"  # one row of each key, with its last change
     APPEND_HISTORY = "append_history"  # a row of each change
+    SCD2 = "scd2"  # a row of each version of a row, with the times from which and to which it was
 
     @property
     def has_keys(self) -> bool:
-        """Whether a table has one row of each key."""
+        """Whether the rows of a table have the key of the source."""
         return self is not WriteMode.APPEND_HISTORY
+
+    @property
+    def is_history(self) -> bool:
+        """Whether a table has what rows were before, too: it may be pruned."""
+        return self in (WriteMode.APPEND_HISTORY, WriteMode.SCD2)

@@ -69,6 +69,21 @@ class Statements:
         text = f"UPDATE {self._target} SET {self._equal(columns, ', ')} WHERE {self._equal(keys)}"
         return sum(self._execute(text, row) for row in rows)
 
+    def end_versions(
+        self, end: str, keys: Sequence[str], version: tuple[str, str], rows: Sequence[SqlRow]
+    ) -> None:
+        """Set `end` of the rows with a key where it is NULL and the version is an older one.
+
+        A row has the end, the key, and the two parts of the version that follows.
+        """
+        major, minor = map(self._name, version)
+        place = self._place
+        older = f"({major} < {place} OR ({major} = {place} AND {minor} < {place}))"
+        is_open = f"{self._name(end)} IS NULL AND {older}"
+        text = f"UPDATE {self._target} SET {self._equal([end])} "
+        text += f"WHERE {self._equal(keys)} AND {is_open}"
+        self._many(text, [(*row[:-1], row[-2], row[-1]) for row in rows])
+
     def delete(self, keys: Sequence[str], rows: Sequence[SqlRow]) -> None:
         """Delete the rows with these keys."""
         if self._is_sqlite:
@@ -79,10 +94,15 @@ class Statements:
             self._execute(f"{start}{self._places(part)})", _flat(part))
 
     def select(
-        self, columns: Sequence[str], keys: Sequence[str], rows: Sequence[SqlRow]
+        self,
+        columns: Sequence[str],
+        keys: Sequence[str],
+        rows: Sequence[SqlRow],
+        nulls: Sequence[str] = (),
     ) -> Iterator[SqlRow]:
-        """Yield these columns of the rows with these keys."""
-        start = f"SELECT {self._names(columns)} FROM {self._target} WHERE {self._tuple(keys)} IN ("
+        """Yield these columns of the rows with these keys in which the columns `nulls` are NULL."""
+        where = "".join(f"{self._name(one)} IS NULL AND " for one in nulls) + self._tuple(keys)
+        start = f"SELECT {self._names(columns)} FROM {self._target} WHERE {where} IN ("
         for part in _parts(rows):
             places = self._places(part)
             values = f"VALUES {places}" if self._is_sqlite and len(keys) > 1 else places
@@ -96,10 +116,14 @@ class Statements:
         values: SqlRow,
         where: Sequence[str] = (),
         equals: SqlRow = (),
+        nulls: Sequence[str] = (),
     ) -> None:
-        """Update all rows in which the columns `where` have these values."""
+        """Update all rows in which the columns `where` have these values, and `nulls` are NULL."""
         sets = self._equal(columns, ", ")
-        self._execute(f"UPDATE {self._target} SET {sets}{self._where(where)}", values + equals)
+        conditions = [f"{self._name(one)} = {self._place}" for one in where]
+        conditions += [f"{self._name(one)} IS NULL" for one in nulls]
+        end = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        self._execute(f"UPDATE {self._target} SET {sets}{end}", values + equals)
 
     def delete_all(self, where: Sequence[str] = (), equals: SqlRow = ()) -> None:
         """Delete all rows in which the columns `where` have these values."""

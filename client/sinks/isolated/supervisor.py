@@ -68,6 +68,7 @@ def main(words: Sequence[str]) -> int:
     for descriptor in (start.calls, start.ends):
         os.set_inheritable(descriptor, False)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _let_others_run_first()
     if not lists_children():
         sys.stderr.write("this kernel does not list child processes: set isolate = false\n")
         return 1
@@ -85,11 +86,17 @@ def main(words: Sequence[str]) -> int:
     return 0 if is_clean else 1
 
 
+def _let_others_run_first() -> None:
+    os.nice(_NICENESS)
+    # Where the kernel gives each session a share of the CPU, niceness counts only within one.
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICENESS))
+
+
 def _become_worker(start: Start, supervisor: int) -> NoReturn:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     end_with_parent(supervisor, signal.SIGKILL)
-    os.nice(_NICENESS)  # others run first
     with suppress(OSError):
         # When the machine is out of memory, the kernel ends this one, and not databus.
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from databus.client.machines.reachability import Silence
-from databus.client.machines.states import BOOTSTRAPPING
-from databus.client.monitoring.reporter import ReportAnswer
-from databus.client.registration import Registration
-from databus.schemas.errors import BootstrapTooOldError, UnknownSourceError
+from databus.client.machines.states import BOOTSTRAPPING, Connection
+from databus.client.subscription import Subscription
+from databus.daemon.client_report import WaitsFor
+from databus.schemas.errors import BootstrapTooOldError, DatabusError, UnknownSourceError
 
 _BY_SOMEBODY = ("paused", "stopped")  # states of a source that are no alarm at the relay either
+
+
+class Reader(Protocol):
+    """What is needed of a registration of the client."""
+
+    subscription: Subscription
+
+    @property
+    def connection(self) -> Connection:
+        """State of the connection machine."""
+        ...
+
+    @property
+    def last_error(self) -> DatabusError | None:
+        """The newest error of reading, until a server answers again."""
+        ...
+
+
+class Answer(Protocol):
+    """What is needed of the relays' answers to the client's reports."""
+
+    @property
+    def waits_for(self) -> Sequence[WaitsFor]:
+        """The sources that were read to the end, and whose capture delivers nothing."""
+        ...
 
 
 class ReadingTrouble(NamedTuple):
@@ -24,7 +50,7 @@ class ReadingTrouble(NamedTuple):
 
 
 def reading_trouble(
-    registration: Registration, silence: Silence | None, answer: ReportAnswer, physical: str
+    registration: Reader, silence: Silence | None, answer: Answer, physical: str
 ) -> ReadingTrouble:
     """Return what keeps a registration from reading a physical source."""
     if silence is not None:
@@ -39,7 +65,7 @@ def reading_trouble(
     return ReadingTrouble()
 
 
-def _of_silence(registration: Registration, silence: Silence) -> ReadingTrouble:
+def _of_silence(registration: Reader, silence: Silence) -> ReadingTrouble:
     error = registration.last_error
     if isinstance(error, BootstrapTooOldError):
         return ReadingTrouble(silence.problem)

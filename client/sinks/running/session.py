@@ -318,7 +318,8 @@ class Session:
     def opened(self, sink: Sink) -> None:
         """Take note of the unique keys of the target; raise SettingsError for too many lanes."""
         settings = self._plan.settings
-        if getattr(sink, "keeps_position", False):
+        # Of others it was known before: by their options, or their class.
+        if self._plan.isolated is not None and getattr(sink, "keeps_position", False):
             self._plan.check_lanes()
         if settings.order == "row" or settings.flush.compact:
             names = self._stream.sources

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 from databus.client.checkpoints.store import CheckpointStore, save_in
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.machines.reachability import Silence
-from databus.client.monitoring.reporter import ReportAnswer
 from databus.client.sinks.contract import Position
-from databus.client.sinks.running.reading_trouble import ReadingTrouble, reading_trouble
+from databus.client.sinks.running.reading_trouble import Answer, ReadingTrouble, reading_trouble
 
 
 class SinkStream(Protocol):
@@ -57,7 +56,7 @@ class WindowsClient(Protocol):
         ...
 
     @property
-    def report_answer(self) -> ReportAnswer:
+    def report_answer(self) -> Answer:
         """Last answers of the relays."""
         ...
 

@@ -56,8 +56,8 @@ class RelayLook:
                 told = self._api(url).get_json("/physicalSources")
                 return {one["name"]: [s["name"] for s in one["sources"]] for one in told}
             except (DatabusError, TypeError, KeyError) as error:
-                problems.append(f"{url}: {error}")
-        raise NoAnswerError(", ".join(self._relays()), "; ".join(problems) or "no relay is known")
+                problems.append(_shown(url, error))
+        raise NoAnswerError("no relay answers", "; ".join(problems) or "none is known")
 
     def oldest_scn(self, sources: Sequence[str]) -> int | None:
         """Return the SCN of the oldest window that a relay has of these sources.
@@ -83,7 +83,7 @@ class RelayLook:
     def place_at(self, source: str, others: Sequence[str], time_s: float) -> Checkpoint | None:
         """Return the place of a time in what a relay holds, or the end of it that is nearer.
 
-        None if no relay says.
+        None if no relay tells it.
         """
         at = datetime.fromtimestamp(time_s, UTC).isoformat().replace("+00:00", "Z")
         query = urlencode({"at": f"time:{at}", "nearest": "true", "others": ",".join(others)})
@@ -127,9 +127,9 @@ class RelayLook:
             try:
                 return frozenset(str(one["name"]) for one in self._api(url).get_json("/sources"))
             except (DatabusError, TypeError, KeyError) as error:
-                problems.append(f"{url}: {error}")
+                problems.append(_shown(url, error))
         if problems:
-            raise NoAnswerError(", ".join(servers), "; ".join(problems))
+            raise NoAnswerError("no bootstrap server answers", "; ".join(problems))
         return None
 
     def _api(self, url: str) -> ApiClient:
@@ -151,6 +151,11 @@ class RelayLook:
     def _take(self, servers: Servers) -> None:
         with self._lock:
             self._servers = servers
+
+
+def _shown(url: str, error: Exception) -> str:
+    """Return an error with the server that it is of."""
+    return str(error) if url in str(error) else f"{url}: {error!r}"
 
 
 def _oldest_held(view: Mapping[str, Any]) -> int:

@@ -30,6 +30,7 @@ from databus.schemas.columns.avro_columns import AvroColumn, Kind
 
 DELETED, OP, SCN, TIME = "_databus_deleted", "_databus_op", "_databus_scn", "_databus_time"
 SOURCE, ID = "_databus_source", "_databus_id"
+FROM, TO, INDEX = "_databus_from", "_databus_to", "_databus_index"
 
 _LENGTH = re.compile(r"(?:var)?(?:char|binary)\w*\s*\((\d+)\)", re.IGNORECASE)
 _LONGEST_KEY = 768  # characters of four bytes in a key of InnoDB
@@ -74,15 +75,32 @@ class Shape:
         """Return the values of `extras`."""
         return self.key_values(change) + self.marks(change)
 
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Columns of the table's key that tell versions of a row apart, last."""
+        return (SCN, INDEX) if self.mode is WriteMode.SCD2 else ()
+
     def marks(self, change: Change) -> tuple[Any, ...]:
-        """Return the values of the extras that are not of the key."""
+        """Return the values of the extras that are not of the key of the source."""
         match self.mode:
             case WriteMode.MIRROR:
                 return ()
             case WriteMode.SOFT_DELETE:
                 return (change.op in (ChangeOp.DELETE, ChangeOp.TRUNCATE),)
+            case WriteMode.SCD2:
+                return (self.time(change), None, change.scn, change.index)
+        return (change.op.value, change.scn, self.time(change))
+
+    def version(self, change: Change, until: Change | None) -> tuple[Any, ...]:
+        """Return the values of `extras` of a version that begins with a change; None = it is."""
+        begin, _, *place = self.marks(change)
+        end = None if until is None else self.time(until)
+        return (*self.key_values(change), begin, end, *place)
+
+    def time(self, change: Change) -> Any:
+        """Return the time of its commit, in UTC."""
         at = datetime.fromtimestamp(change.timestamp_ns / 1e9, UTC).replace(tzinfo=None)
-        return (change.op.value, change.scn, moment_text(at) if self.has_text_moments else at)
+        return moment_text(at) if self.has_text_moments else at
 
     @property
     def marked(self) -> tuple[str, ...]:
@@ -95,6 +113,7 @@ _EXTRAS: dict[WriteMode, tuple[str, ...]] = {
     WriteMode.SOFT_DELETE: (DELETED,),
     WriteMode.LOG_UPDATE: (OP, SCN, TIME),
     WriteMode.APPEND_HISTORY: (OP, SCN, TIME),
+    WriteMode.SCD2: (FROM, TO, SCN, INDEX),
 }
 
 
@@ -122,6 +141,7 @@ def definition(
         for column in columns
     ]
     keys = [*shape.key_extras, *(key_names(columns) if shape.mode.has_keys else ())]
+    keys += shape.versions
     return sa.Table(name, sa.MetaData(), *made, sa.PrimaryKeyConstraint(*keys), schema=schema)
 
 
@@ -137,6 +157,9 @@ def _extra(name: str) -> sa.Column[Any]:
         OP: binary_text(16),
         SCN: sql_types.BigInteger(),
         TIME: moment(),
+        FROM: moment(),
+        TO: moment(),
+        INDEX: sql_types.Integer(),
     }
     return sa.Column(name, kinds.get(name, binary_text(_NAME)))
 

@@ -37,7 +37,7 @@ class FilledTables:
         self._sink, self._noted, self._shape = sink, noted, shape
         self._connection = connection
         # A history may be pruned by those who read it.
-        self._sees_empty = is_alone and shape.mode.has_keys
+        self._sees_empty = is_alone and not shape.mode.is_history
         self._known: dict[str, bool] = {}  # by source: it has rows of this sink
 
     def is_filled(self, name: str, source: str) -> bool:
@@ -53,9 +53,8 @@ class FilledTables:
         """Raise SinkError for a table that is not there, and was filled."""
         if self.is_filled(name, source):
             raise SinkError(
-                f"the table {name}, which has had rows of {source}, is not there any more: begin "
-                "anew with another name of the sink and a bootstrap; or, to go on with the rows "
-                f"that change from now on, {self._forget(name, source)}"
+                f"the table {name}, which has had rows of {source}, is not there any more: "
+                f"{self._remedy(name, source)}"
             )
 
     def check_rows(self, table: sa.Table, source: str) -> None:
@@ -65,8 +64,7 @@ class FilledTables:
                 return
             raise SinkError(
                 f"the table {table.name} has lost its rows of {source}, which somebody else has "
-                "removed: begin anew with another name of the sink and a bootstrap; or, to go on "
-                f"with the rows that change from now on, {self._forget(table.name, source)}"
+                f"removed: {self._remedy(table.name, source)}"
             )
 
     def wrote(self, table: sa.Table, source: str, changes: Sequence[Change]) -> None:
@@ -90,8 +88,8 @@ class FilledTables:
     def _is_it(self, name: str, source: str) -> sa.ColumnElement[bool]:
         return sa.and_(self._noted.c.name == name, self._noted.c.source == source)
 
-    def _forget(self, name: str, source: str) -> str:
+    def _remedy(self, name: str, source: str) -> str:
         return (
-            f"UPDATE {self._noted.fullname} SET {FILLED_BY} = '' "
-            f"WHERE name = '{name}' AND source = '{source}'"
+            f"to load them again, UPDATE {self._noted.fullname} SET {FILLED_BY} = '' WHERE name = "
+            f"'{name}' AND source = '{source}', and then databus sink reload {self._sink} {source}"
         )

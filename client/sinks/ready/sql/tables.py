@@ -118,7 +118,10 @@ class Tables:
         if not mine or not self._is_there(name):
             return ()
         noted = self._noted_schema(name, source)
-        key = () if noted is None else (*self._shape.key_extras, *key_names(columns_of(noted)))
+        key: tuple[str, ...] = ()
+        if noted is not None:
+            extras, versions = self._shape.key_extras, self._shape.versions
+            key = (*extras, *key_names(columns_of(noted)), *versions)
         found = unique_keys(self._connection, name, self._schema, key)
         # Of a table that was never written to, the first key is taken for the source's.
         return found if key else found[1:]
@@ -188,7 +191,8 @@ class Tables:
         written |= {one.casefold() for one in self._shape.extras}
         keys = key_names(columns) if self._options.mode.has_keys else ()
         key = (*self._shape.key_extras, *(names[one] for one in keys))
-        more = unique_keys(self._connection, table.name, self._schema, key) if keys else ()
+        whole = (*key, *self._shape.versions)
+        more = unique_keys(self._connection, table.name, self._schema, whole) if keys else ()
         if more and self._shape.marked:
             raise SinkError(
                 f"the table {table.name} has another unique key ({', '.join(more[0])}), and rows "

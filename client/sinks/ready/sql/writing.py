@@ -11,9 +11,16 @@ from sqlalchemy.engine import Connection
 
 from databus.client.sinks.contract import Change, ChangeOp, Row
 from databus.client.sinks.errors import SinkRefusedError
+from databus.client.sinks.ready.sql.definitions import INDEX, SCN, TO
 from databus.client.sinks.ready.sql.net_changes import net_changes
 from databus.client.sinks.ready.sql.tables import TargetTable
 from databus.client.sinks.ready.sql.values import Convert, are_finite, check_number, has_nul
+from databus.client.sinks.ready.sql.versions import (
+    Key,
+    first_of_each_key,
+    newer_than,
+    versions_of,
+)
 from databus.client.sql.modes import WriteMode
 from databus.client.sql.statements import SqlRow, Statements
 
@@ -37,9 +44,15 @@ class TableWriter:
 
     def write(self, changes: Sequence[Change]) -> None:
         """Write changes without a TRUNCATE; raise SinkRefusedError for a value."""
-        if not self._target.shape.mode.has_keys:
-            self._append(changes)
-            return
+        match self._target.shape.mode:
+            case WriteMode.APPEND_HISTORY:
+                self._append(changes)
+            case WriteMode.SCD2:
+                self._write_versions(changes)
+            case _:
+                self._write_rows(changes)
+
+    def _write_rows(self, changes: Sequence[Change]) -> None:
         net = net_changes(changes, self._target.width)
         if self._target.shape.mode is WriteMode.MIRROR:
             gone = [one for one in net if one.after is None]
@@ -64,6 +77,8 @@ class TableWriter:
         equals = source if where else ()
         if shape.mode is WriteMode.MIRROR:
             self._statements.delete_all(where, equals)
+        elif shape.mode is WriteMode.SCD2:
+            self._statements.set_all((TO,), (shape.time(change),), where, equals, nulls=(TO,))
         elif shape.mode.has_keys:
             self._statements.set_all(shape.marked, shape.marks(change), where, equals)
         else:
@@ -77,6 +92,62 @@ class TableWriter:
             rows = self._rows(group, columns, lambda one: one.after or one.before or one.key)
             names = (*self._named(columns), *self._target.shape.extras)
             self._statements.insert_new(names, self._target.key_names, rows)
+
+    def _write_versions(self, changes: Sequence[Change]) -> None:
+        """End the current version of each key that has changed, and insert those that begin."""
+        target, shape = self._target, self._target.shape
+        changes = newer_than(changes, self._current_scns(changes))
+        begun = versions_of(changes)
+        lacking = [one for one in begun if len(one.row) != target.width]
+        held = self._held_lines([one.change for one in lacking], nulls=(TO,))
+        firsts = first_of_each_key(changes)
+        ends = [(shape.time(one), *key, one.scn, one.index)
+                for one, key in zip(firsts, self._key_rows(firsts), strict=True)]  # fmt: skip
+        self._statements.end_versions(TO, target.key_names, (SCN, INDEX), ends)
+        of = {id(one.change): one for one in begun}
+        for named, group in _by_columns(
+            [one.change for one in begun], lambda c: of[id(c)].row
+        ).items():
+            columns = [name for name in named if name in self._columns]
+            rows = self._rows(
+                group,
+                columns,
+                lambda change: of[id(change)].row,
+                lambda change: shape.version(change, of[id(change)].until),
+            )
+            names = (*self._named(columns), *shape.extras)
+            if len(named) == target.width:
+                self._insert_versions(names, rows)
+                continue
+            for key, row in zip(self._key_rows(group), rows, strict=True):
+                line = held.get(tuple(map(_plain, key)), {}) | dict(zip(names, row, strict=True))
+                self._insert_versions(tuple(line), [tuple(line.values())])
+
+    def _insert_versions(self, names: Sequence[str], rows: Sequence[SqlRow]) -> None:
+        # One that comes again is there already.
+        keys = (*self._target.key_names, *self._target.shape.versions)
+        self._statements.insert_new(names, keys, rows)
+
+    def _current_scns(self, changes: Sequence[Change]) -> dict[Key, int]:
+        """Return the SCN of the current version of each row of a snapshot."""
+        rows = [one for one in changes if one.op is ChangeOp.SNAPSHOT]
+        held = self._held_lines(rows, nulls=(TO,))
+        found = zip(rows, self._key_rows(rows), strict=True)
+        lines = ((one, held.get(tuple(map(_plain, key)))) for one, key in found)
+        return {tuple(one.key.values()): line[SCN] for one, line in lines if line is not None}
+
+    def _held_lines(
+        self, changes: Sequence[Change], nulls: Sequence[str] = ()
+    ) -> dict[Key, dict[str, Any]]:
+        """Return what the table has of the rows of changes, by key."""
+        target = self._target
+        kept = (*target.names, *target.shape.extras, *target.others)
+        places = [kept.index(name) for name in target.key_names]
+        found = self._statements.select(kept, target.key_names, self._key_rows(changes), nulls)
+        return {
+            tuple(map(_plain, map(row.__getitem__, places))): dict(zip(kept, row, strict=True))
+            for row in found
+        }
 
     def _write_partial(self, changes: Sequence[Change]) -> None:
         """Write changes that do not have all columns: the others keep their values."""
@@ -121,14 +192,10 @@ class TableWriter:
     def _replace(self, changes: Sequence[Change]) -> None:
         """Delete the rows and insert them anew: rows may have swapped a unique value."""
         target = self._target
-        kept = (*target.names, *target.shape.extras, *target.others)
-        keys = self._key_rows(changes)
-        places = [kept.index(name) for name in target.key_names]
-        found = self._statements.select(kept, target.key_names, keys)
-        held = {tuple(map(_plain, map(row.__getitem__, places))): row for row in found}
+        keys, held = self._key_rows(changes), self._held_lines(changes)
         lines: list[dict[str, Any]] = []
         for change, key in zip(changes, keys, strict=True):
-            line = dict(zip(kept, held.get(tuple(map(_plain, key)), ()), strict=False))
+            line = held.get(tuple(map(_plain, key)), {})
             columns = [one for one in _left(change) if one in self._columns]
             (values,) = self._rows([change], columns, _left)
             names = (*self._named(columns), *target.shape.extras)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from databus.conf.sink_settings import SinksSettings
 from databus.demo.processes import child_environment, python_module
 from databus.testing import RelayForTests
 from databus.testing.recorder import Recorder
-from tests import PATIENCE_S
 from tests.client.shop import wait_until
 from tests.client.sinks.isolated.processes import are_gone, below
 from tests.client.sinks.serving.test_killed import copied
@@ -36,9 +34,11 @@ from tests.client.sinks.serving.test_steering import ask, databus
 __all__ = ["relay"]  # a fixture
 
 ILL = "tests.client.sinks.isolated.ill_sinks"
-LIMITS = {"memory_bytes": "96MiB", "cpu_s": 1, "call_s": 300, "processes": 30}
+LIMITS = {"memory_bytes": "96MiB", "cpu_s": 1, "call_s": 60, "processes": 30}
 ROWS = 30
 DEATHS = 6
+PATIENCE_S = 180.0  # a sink that spins runs after all others
+MOST_LAG_S = 5.0  # a machine may be busy; one that is held up waits far longer
 
 
 def ill(name: str, kind: str, **more: Any) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_a_sink_that_does_harm_fails_alone_and_goes_on_once_it_is_mended(
     before = {one.pid for one in below()}
     recorder, target = Recorder(), tmp_path / "target"
     sick = ill("ill", "DyingUntilMended", options={"harm": harm, "path": str(target)})
-    sick["limits"] = {**LIMITS, "call_s": 3 if harm == "hang" else 300}
+    sick["limits"] = {**LIMITS, "call_s": 3 if harm == "hang" else 60}
     process = process_of(tmp_path, relay.url, recorder, sick)
     with steered(process, tmp_path):
         url = json.loads((tmp_path / "address.json").read_text())["url"]
@@ -126,11 +126,11 @@ def test_a_sink_that_does_harm_fails_alone_and_goes_on_once_it_is_mended(
             at_s = time.monotonic()
             wait_until(lambda key=key: ("shop.orders", key) in keys(recorder))  # type: ignore[misc]
             lags.append(time.monotonic() - at_s)
-        assert median(lags) < 2
+        assert max(lags) < MOST_LAG_S
         one = process.sink("ill")
-        wait_until(lambda: any(feed.trouble is not None for feed in one.status))
+        wait_until(lambda: any(feed.trouble is not None for feed in one.status), PATIENCE_S)
         assert process.sink("well").state is SinkState.RUNNING
-        wait_until(lambda: reason in databus(tmp_path, "list").stdout)
+        wait_until(lambda: reason in databus(tmp_path, "list").stdout, PATIENCE_S)
         shown = json.loads(databus(tmp_path, "show", "ill", "--json").stdout)
         assert shown["isolation"]["lastEnd"] == reason
         (count,) = shown["isolation"]["ends"].values()
@@ -139,13 +139,13 @@ def test_a_sink_that_does_harm_fails_alone_and_goes_on_once_it_is_mended(
         code, body = ask(url, "/health", "GET")
         health = json.loads(body)
         assert (code, health["sinks"]["well"]) == (503, "running")
-        assert reason in health["problems"]["ill"]
+        assert reason in "; ".join(health["problems"]["ill"])
         (word,) = shown["isolation"]["ends"]
         name = f'databus_sink_process_ends_total{{reason="{word}",sink="ill"}}'
         assert f"{name} 0.0" not in metrics(url)
         assert name in metrics(url)
         Path(f"{target}.mended").touch()
-        wait_until(lambda: target.exists() and written(target) == set(range(ROWS)))
+        wait_until(lambda: target.exists() and written(target) == set(range(ROWS)), PATIENCE_S)
         wait_until(lambda: one.state is SinkState.RUNNING)
     assert are_gone([one for one in below() if one.pid not in before])
 
@@ -159,7 +159,7 @@ def test_one_that_prints_without_end_and_leaves_children_holds_up_no_other(
 ) -> None:
     before = {one.pid for one in below()}
     recorder = Recorder()
-    more = {"limits": {**LIMITS, "cpu_s": 60, "call_s": 300}}
+    more = {"limits": {**LIMITS, "cpu_s": 60, "call_s": 60}}
     prints = ill("prints", "IllSink", options={"harm": "print"}, **more)
     leaves = ill("leaves", "IllSink", options={"harm": "children"}, **more)
     process = process_of(tmp_path, relay.url, recorder, prints, leaves)
@@ -170,8 +170,10 @@ def test_one_that_prints_without_end_and_leaves_children_holds_up_no_other(
             at_s = time.monotonic()
             wait_until(lambda key=key: ("shop.orders", key) in keys(recorder))  # type: ignore[misc]
             lags.append(time.monotonic() - at_s)
-        assert median(lags) < 2
-        wait_until(lambda: all(sum(f.rows for f in s.status) == 5 for s in process.sinks))
+        assert max(lags) < MOST_LAG_S
+        wait_until(
+            lambda: all(sum(f.rows for f in s.status) == 5 for s in process.sinks), PATIENCE_S
+        )
     assert are_gone([one for one in below() if one.pid not in before])
 
 
@@ -186,14 +188,14 @@ def test_a_sink_that_stops_after_its_retries_waits_for_a_person(
     with running(process):
         relay.execute("INSERT INTO orders VALUES (1, 'tea')")
         one = process.sink("ill")
-        wait_until(lambda: one.state is SinkState.STOPPED)
+        wait_until(lambda: one.state is SinkState.STOPPED, PATIENCE_S)
         (feed,) = one.status
         assert feed.trouble is not None
         assert feed.trouble.problem.endswith("its process ended in write: signal SIGSEGV")
         assert feed.trouble.attempts == 3
         Path(f"{target}.mended").touch()
         one.retry()
-        wait_until(lambda: target.exists() and written(target) == {1})
+        wait_until(lambda: target.exists() and written(target) == {1}, PATIENCE_S)
 
 
 def test_the_row_that_kills_its_sink_becomes_a_dead_letter(
@@ -211,7 +213,7 @@ def test_the_row_that_kills_its_sink_becomes_a_dead_letter(
         for key in range(6):
             item = "poison" if key == 3 else "tea"
             relay.execute(f"INSERT INTO orders VALUES ({key}, '{item}')")
-        wait_until(lambda: len(copied(tmp_path / "copy.db")) == 5)
+        wait_until(lambda: len(copied(tmp_path / "copy.db")) == 5, PATIENCE_S)
     (letter,) = (json.loads(line) for line in (tmp_path / "letters").read_text().splitlines())
     assert (letter["key"], letter["error"]) == (
         {"id": 3},
@@ -225,7 +227,7 @@ def test_a_target_that_keeps_its_position_has_each_change_once_whenever_its_sink
     copy = tmp_path / "copy.db"
     sick = ill("ill", "DyingCopy", options={"path": str(copy)}, flush={"rows": 3, "seconds": 0.05})
     sick["failures"] = {"other": {"retries": -1}, "back_off": {"first_s": 0.01, "factor": 1}}
-    sick["limits"] = {**LIMITS, "cpu_s": 60, "call_s": 300}
+    sick["limits"] = {**LIMITS, "cpu_s": 60, "call_s": 60}
     process = process_of(tmp_path, relay.url, Recorder(), sick)
     dying = process.sink("ill").plan.isolated
     assert dying is not None
@@ -238,7 +240,7 @@ def test_a_target_that_keeps_its_position_has_each_change_once_whenever_its_sink
             wanted["shop.orders", key] = {"id": key, "item": f"tea {count}"}
             count += 1
             time.sleep(0.02)
-        wait_until(lambda: copied(copy) == wanted)
+        wait_until(lambda: copied(copy) == wanted, PATIENCE_S)
     with closing(sqlite3.connect(copy)) as target:
         # It refuses a change that it has, and so none came twice.
         assert target.execute("SELECT count(DISTINCT id) FROM seen").fetchone()[0] >= count
@@ -254,7 +256,7 @@ def test_a_pause_ends_its_processes_and_after_it_the_sink_goes_on(
     copy = tmp_path / "copy.db"
     with running(process):
         relay.execute("INSERT INTO orders VALUES (1, 'tea')")
-        wait_until(lambda: len(copied(copy)) == 1)
+        wait_until(lambda: len(copied(copy)) == 1, PATIENCE_S)
         found = [one for one in below() if one.pid not in before]
         assert len(found) == 2
         process.pause("copy")
@@ -264,7 +266,7 @@ def test_a_pause_ends_its_processes_and_after_it_the_sink_goes_on(
         assert are_gone([one for one in below() if one.pid not in before])
         assert len(copied(copy)) == 1
         process.resume("copy")
-        wait_until(lambda: len(copied(copy)) == 2)
+        wait_until(lambda: len(copied(copy)) == 2, PATIENCE_S)
 
 
 SINKS = """
@@ -306,8 +308,8 @@ def sink_run(relay: RelayForTests, folder: Path) -> Iterator[subprocess.Popen[by
         process = subprocess.Popen(command, stderr=log, env=child_environment())
     try:
         relay.execute("INSERT INTO orders VALUES (1, 'tea')")
-        wait_until(lambda: list((folder / "archive").rglob("*.jsonl")))
-        wait_until(lambda: len(below(process.pid)) >= 9)
+        wait_until(lambda: list((folder / "archive").rglob("*.jsonl")), PATIENCE_S)
+        wait_until(lambda: len(below(process.pid)) >= 9, PATIENCE_S)
         yield process
     finally:
         process.kill()
@@ -326,7 +328,7 @@ def test_after_sigterm_no_process_of_a_sink_is_left(relay: RelayForTests, tmp_pa
     with sink_run(relay, tmp_path) as process:
         found = below(process.pid)
         process.terminate()
-        process.wait(PATIENCE_S)
+        process.wait(40)
         assert are_gone(found)
     said = (tmp_path / "log").read_text()
     assert "broken: failing" in said
@@ -338,7 +340,7 @@ def test_config_check_loads_the_class_in_a_process_and_a_run_does_not(tmp_path: 
     head += 'sources = ["x.y"]\n'
     file = tmp_path / "sink.toml"
     for text, problem in (
-        (f'kind = "{ILL}:IllSink"', ""),
+        (f'kind = "{ILL}:IllSink"\noptions = {{ harm = "nothing" }}', ""),
         ('kind = "no.such:Sink"', "sink a: kind = 'no.such:Sink': No module named 'no'"),
         ('kind = "tests.client.sinks.isolated.bad_import:Sink"', "this module is broken"),
         (f'kind = "{ILL}:Telling"\norder = "row"\nlanes = 2', "has at most 1 lanes"),
@@ -358,7 +360,7 @@ def test_two_lanes_of_a_sink_that_keeps_its_position_are_refused_when_it_is_open
     process = process_of(tmp_path, relay.url, Recorder(), sick)
     with running(process):
         one = process.sink("ill")
-        wait_until(lambda: one.state is SinkState.STOPPED)
+        wait_until(lambda: one.state is SinkState.STOPPED, PATIENCE_S)
         (feed,) = one.status
         assert feed.trouble is not None
         assert "Telling has at most 1 lanes" in feed.trouble.problem

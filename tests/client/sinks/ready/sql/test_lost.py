@@ -15,7 +15,7 @@ ORDERS = Source({"id": "int", "v": "int"}, "shop.orders")
 FIRST = [ORDERS.insert(1, 10, scn=1), ORDERS.insert(2, 20, scn=2)]
 NEXT = [ORDERS.insert(3, 30, scn=3)]
 FORGET = "UPDATE databus_tables SET filled_by = ''"
-GONE = "has had rows of shop.orders, is not there any more: begin anew with another name"
+GONE = "has had rows of shop.orders, is not there any more: to load them again, UPDATE databus_tab"
 EMPTY = "the table orders has lost its rows of shop.orders, which somebody else has removed"
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from databus.client import DatabusClient
+from databus.client.sinks.rules.orders import Order
 from databus.demo.private_mariadb import PrivateMariaDB
-from tests import PATIENCE_S
 from tests.client.shop import wait_until
 from tests.mariadb_server import fresh_database
 from tests.promises.running import RunningRelay, mysql_source
 
 pytestmark = pytest.mark.mariadb
+PATIENCE_S = 60.0
 COLUMNS = "id, title, c, d, at IS NOT NULL, f"
 
 
@@ -54,13 +55,9 @@ def test_rows_at_rest_get_what_several_statements_without_rows_gave_them(
             )
             stack.callback(client.stop)
             options = {"url": f"sqlite:///{file}", "exactly_once": lanes == 1}
+            order: Order = "transaction" if lanes == 1 else "row"
             client.register_sink(
-                "sql",
-                f"{database.name}.t",
-                name="copy",
-                order="transaction" if lanes == 1 else "row",
-                lanes=lanes,
-                options=options,
+                "sql", f"{database.name}.t", name="copy", order=order, lanes=lanes, options=options
             )
             client.start()
             database.run("INSERT INTO t VALUES (1, 'tea', 0.1), (2, 'jam', 0.2)")

@@ -6,7 +6,7 @@ import time
 
 import psutil
 
-PATIENCE_S = 2.0
+from tests import PATIENCE_S
 
 
 def below(process: int | None = None) -> list[psutil.Process]:
@@ -14,9 +14,9 @@ def below(process: int | None = None) -> list[psutil.Process]:
     return list(psutil.Process(process).children(recursive=True))
 
 
-def are_gone(processes: list[psutil.Process], patience_s: float = PATIENCE_S) -> bool:
-    """Wait a moment for processes to end; return whether all have."""
-    end_s = time.monotonic() + patience_s
+def are_gone(processes: list[psutil.Process]) -> bool:
+    """Wait for processes to end; return whether all have."""
+    end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         if not any(map(lives, processes)):
             return True

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from databus.client.sinks.isolated.frames import FrameError, FrameSocket
+from tests import PATIENCE_S
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_messages_of_any_size_come_whole_and_in_order(
     sent = [b"", b"a", b"b" * 5_000_000, b"c"]
     thread = threading.Thread(target=FrameSocket(theirs, 0).send, args=sent)
     thread.start()
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + PATIENCE_S
     assert [ours.receive(end_s) for _ in sent] == sent
     thread.join()
 

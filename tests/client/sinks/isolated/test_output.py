@@ -9,6 +9,7 @@ import time
 import pytest
 
 from databus.client.sinks.isolated.output import EVERY_S, MOST_LINES, OutputLog, PrintedLines
+from tests import PATIENCE_S
 
 
 def test_lines_are_cut_where_they_end_however_they_come() -> None:
@@ -49,5 +50,5 @@ def test_a_pipe_that_another_process_keeps_open_holds_up_nobody(
         began_s = time.monotonic()
         log.end()
     os.close(writing)
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < PATIENCE_S
     assert [one.getMessage() for one in caplog.records] == ["a: hello"]

@@ -28,12 +28,14 @@ from databus.conf.loading import build_settings
 from databus.conf.sink_settings import SinkSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
+from tests import PATIENCE_S
+from tests.client.shop import wait_until
 from tests.client.sinks.changes import made
 from tests.client.sinks.isolated.processes import are_gone, below
 
 OPENING = Opening("ill", "shop")
 ILL = "tests.client.sinks.isolated.ill_sinks"
-LIMITS = {"memory_bytes": "96MiB", "cpu_s": 1, "call_s": 20, "processes": 30}
+LIMITS = {"memory_bytes": "96MiB", "cpu_s": 1, "call_s": 300, "processes": 30}
 PLACE = Position("shop", Checkpoint.at(7))
 
 
@@ -50,7 +52,7 @@ def nothing_is_left() -> Iterator[None]:
     """Each test ends with the processes that there were before."""
     before = {one.pid for one in below()}
     yield
-    assert are_gone([one for one in below() if one.pid not in before], 5)
+    assert are_gone([one for one in below() if one.pid not in before])
 
 
 def write(make: IsolatedMaker) -> None:
@@ -88,11 +90,11 @@ def test_what_ends_its_process_is_told_in_words(
 
 
 def test_a_call_that_takes_too_long_is_killed() -> None:
-    make = maker(harm="hang", limits={"call_s": 1})
+    make = maker(harm="hang", limits={"call_s": 5})
     began_s = time.monotonic()
-    with pytest.raises(SinkProcessError, match="in write: killed: time limit 1 s"):
+    with pytest.raises(SinkProcessError, match="in write: killed: time limit 5 s"):
         write(make)
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < PATIENCE_S
 
 
 def test_a_sink_that_has_not_returned_is_ended_from_another_thread() -> None:
@@ -112,8 +114,9 @@ def test_what_a_sink_has_started_ends_with_it() -> None:
     sink.open(OPENING)
     sink.write([made("insert", 1)])
     sink.flush()
+    # Supervisor, worker, two sleepers, a daemon.
+    wait_until(lambda: len([one for one in below() if one.pid not in before]) >= 5)
     found = [one for one in below() if one.pid not in before]
-    assert len(found) >= 5  # supervisor, worker, two sleepers, a daemon
     assert {os.getsid(one.pid) for one in found if one.is_running()} != {sink_group(found)}
     sink.close()
     assert are_gone(found)
@@ -124,11 +127,11 @@ def sink_group(found: list[psutil.Process]) -> int:
 
 
 def test_a_close_that_hangs_does_not_keep_it() -> None:
-    sink = maker(harm="hang", call="close", limits={"call_s": 1})()
+    sink = maker(harm="hang", call="close", limits={"call_s": 5})()
     sink.open(OPENING)
     began_s = time.monotonic()
     sink.close()
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < PATIENCE_S
 
 
 def test_what_it_prints_is_logged_in_part_and_holds_up_nobody(
@@ -238,9 +241,10 @@ def test_ready_sinks_may_be_isolated_too(tmp_path: Path) -> None:
 def test_a_thread_that_spins_between_calls_is_killed_within_minutes() -> None:
     """The CPU limit is renewed once a minute between calls, and with each call."""
     make = maker(kind=f"{ILL}:SpinningBehind", harm="nothing")
+    before = {one.pid for one in below()}
     sink = make()
     sink.open(OPENING)
-    time.sleep(8)
+    assert are_gone([one for one in below() if one.pid not in before])
     with pytest.raises(SinkProcessError, match="killed: CPU limit 1 s"):
         sink.write([made("insert", 1)])
     sink.close()

@@ -122,7 +122,7 @@ def test_a_sink_that_another_process_has_replaced_goes_on_after_a_retry_of_a_per
             assert "`databus sink retry`" in trouble.problem
             feed.retry()
             wait_until(lambda: stream.stored[-1:] == [4] and kind.keys() == [1, 2, 3, 4])
-            assert feed.state is SinkState.RUNNING
+            wait_until(lambda: feed.state is SinkState.RUNNING)
             with pytest.raises(SinkError, match="another process writes"):
                 put(other, window(4, ("t", 4)))
         finally:

@@ -23,11 +23,11 @@ from databus.conf.sink_settings import SinksSettings
 from databus.demo.stage import Stage
 from databus.schemas.errors import SettingsError
 from databus.testing.recorder import Recorder
+from tests import PATIENCE_S
 from tests.client.shop import wait_until
 from tests.client.sinks.serving.test_running_sink import running
 
 ROWS = 2000
-PATIENCE_S = 120.0
 T1 = "CREATE TABLE t1 (id INTEGER PRIMARY KEY, v INTEGER)"
 T2 = "CREATE TABLE t2 (id INTEGER PRIMARY KEY, v INTEGER)"
 Session = Any

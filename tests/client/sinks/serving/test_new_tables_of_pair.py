@@ -24,12 +24,12 @@ from databus.conf.settings import ClientSettings
 from databus.conf.sink_settings import SinksSettings
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.testing.recorder import Recorder
+from tests import PATIENCE_S
 from tests.client.shop import wait_until
 from tests.client.sinks.serving.test_running_sink import running
 from tests.mariadb_server import fresh_database
 from tests.standalone.nodes import Node, made
 
-PATIENCE_S = 60.0
 TABLE = "CREATE TABLE {} (id INTEGER PRIMARY KEY, name VARCHAR(200))"
 TABLES = [f"t{number}" for number in range(5)]
 Place = tuple[Callable[[str], object], str, str]
@@ -195,7 +195,7 @@ def test_a_table_whose_beginning_nobody_has_is_shown_and_all_is_read_once_the_pa
             assert "restart (of `databus run`" in shown.problem
             assert shown.problem in json.dumps(health.details)
             assert not recorder.changes
-            node.child.stop(20)
+            node.child.stop()
             node.start()
             wait_until(lambda: recorder.rows(f"{schema}.pets"), PATIENCE_S)
             wait_until(lambda: len(recorder.rows(f"{schema}.orders")) == 2)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from databus.cli.main import main
 from databus.client.sinks.contract import Change, ChangeOp
 from databus.client.sinks.errors import SinkError
 from databus.client.sinks.running.plan import make_plan
-from databus.client.sinks.serving.process import SinkProcess
+from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.sinks.serving.service import served
 from databus.conf.loading import build_settings, load_settings
 from databus.conf.sink_settings import SinksSettings
@@ -69,6 +70,20 @@ def process_of(stage: Stage, recorder: Recorder, **more: Any) -> SinkProcess:
     settings = build_settings(raw, SinksSettings)
     (one,) = settings.sinks
     return SinkProcess(settings, [make_plan(one, recorder.sink, stage.folder / "letters")])
+
+
+def sql_process(stage: Stage, url: str) -> SinkProcess:
+    """Return a process whose sink copies to a database."""
+    options = {"url": url}
+    sink = {"name": "copy", "kind": "sql", "sources": ["shop.*"], "options": options}
+    raw = {
+        "data_dir": stage.folder / "sinks",
+        "relays": [stage.url],
+        "bootstrap_servers": [stage.bootstrap_url],
+        "sinks": [sink],
+    }
+    settings = build_settings(raw, SinksSettings)
+    return SinkProcess(settings, make_plans(settings))
 
 
 def values(recorder: Recorder, source: str = "shop.t1") -> dict[int, int]:
@@ -307,3 +322,34 @@ def test_a_reload_of_a_quiet_server_ends_whatever_other_tables_have_got_meanwhil
                 process.sink("copy").reloads.add("shop.t1")
                 await_end(process)
                 assert [one.key["id"] for one in recorder.changes[begin:]] == [1, 2]
+
+
+@pytest.mark.mariadb
+def test_rows_of_before_an_alter_come_again_as_they_are_after_it(tmp_path: Path) -> None:
+    with (
+        Stage("mysql", [T1, T2], ["shop.t1", "shop.t2"]) as stage,
+        closing(stage.database.connect()) as session,
+    ):
+        session.execute("INSERT INTO t1 VALUES (1, 1), (2, 2)")
+        stage.start_relay()
+        stage.start_bootstrap()
+        stage.await_seeded()
+        url = f"sqlite:///{tmp_path / 'copy.db'}"
+        process = sql_process(stage, url)
+
+        def copied() -> list[Any]:
+            with suppress(sqlite3.Error), closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+                return copy.execute("SELECT id, w, n FROM t1 ORDER BY id").fetchall()
+            return []
+
+        with running(process):
+            wait_until(lambda: process.sink("copy").feeds, PATIENCE_S)
+            session.execute("ALTER TABLE t1 ADD COLUMN n INTEGER DEFAULT 7")
+            session.execute("ALTER TABLE t1 CHANGE v w BIGINT")
+            session.execute("INSERT INTO t1 VALUES (3, 3, 3)")
+            wait_until(lambda: copied() == [(1, 1, 7), (2, 2, 7), (3, 3, 3)], PATIENCE_S)
+            with closing(sqlite3.connect(tmp_path / "copy.db")) as copy, copy:
+                copy.execute("DELETE FROM t1 WHERE id < 3")
+            process.sink("copy").reloads.add("shop.t1")
+            await_end(process)
+            assert copied() == [(1, 1, 7), (2, 2, 7), (3, 3, 3)]

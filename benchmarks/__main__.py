@@ -36,6 +36,7 @@ MODULES = (
     "chain",
     "takeover",
     "sink_torture",
+    "blocked_sink",
     "sink_speed",
     "canal_clients",
     "ptubes_clients",

@@ -162,6 +162,12 @@ class RedisTarget:
         yield
         self._redis.start()
 
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Let it do nothing for the length of a `with`."""
+        with self._redis.hanging():
+            yield
+
     def close(self) -> None:
         """End the server."""
         self._redis.close()

@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -69,6 +70,16 @@ class PrivateServer(ABC):
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(PATIENCE_S)
             self._process = None
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Let it do nothing for the length of a `with`; its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """End it and remove its files."""

@@ -1,0 +1,1 @@
+"""A sink whose target hangs, beside two that write."""

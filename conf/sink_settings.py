@@ -175,7 +175,10 @@ class SinkSettings(Settings):
     )
     ddl: bool = Field(default=False, description="Pass on DDL, and DML that was logged as text")
     capacity: int = Field(
-        default=100_000, ge=1, description="Most rows that are read and not written; then it waits"
+        default=20_000, ge=1, description="Most rows that are read and not written; then it waits"
+    )
+    capacity_bytes: SizeBytes = Field(
+        default=32 << 20, ge=4096, description="Most bytes of these rows, as they were sent"
     )
     positions_every_s: float = Field(
         default=0.5, ge=0, description="Least time between two writes of its position"

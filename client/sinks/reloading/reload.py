@@ -43,10 +43,10 @@ class Target(Protocol):
         """Whether it has begun, and has not ended."""
         ...
 
-    def write_beside(self, make: Callable[[], Sequence[Change]]) -> int | None:
+    def write_beside(self, make: Callable[[], Sequence[Change]], size_bytes: int) -> int | None:
         """Give lanes changes that move no position; return their number, None if it has ended.
 
-        `make` is called while no window is given to lanes.
+        `make` is called while no window is given to lanes. `size_bytes`: as they were sent.
         """
         ...
 
@@ -203,7 +203,8 @@ class Reload:
             self._problem = f"waits until the sink has passed SCN {newest}"
             if not attempt.wait_until(lambda: target.passed_scn >= newest):
                 return False
-        number = target.write_beside(lambda: self._changes(page, rule))
+        size_bytes = read_of(page).size_bytes
+        number = target.write_beside(lambda: self._changes(page, rule), size_bytes)
         if number is None:
             return False
         attempt.number = max(attempt.number, number)

@@ -17,24 +17,26 @@ from typing import Generic, TypeVar
 from databus.schemas.errors import IllegalTransitionError
 
 Place = TypeVar("Place")
+MAX_BYTES = 1 << 62
 
 
 class _Entry(Generic[Place]):
-    __slots__ = ("is_done", "position", "size")
+    __slots__ = ("is_done", "position", "size", "size_bytes")
 
-    def __init__(self, position: Place | None, size: int) -> None:
-        self.position, self.size, self.is_done = position, size, False
+    def __init__(self, position: Place | None, size: int, size_bytes: int) -> None:
+        self.position, self.size, self.size_bytes = position, size, size_bytes
+        self.is_done = False
 
 
 class CommitRing(Generic[Place]):
     """The entries that are begun and not yet passed."""
 
-    def __init__(self, capacity: int, interval: int = 1) -> None:
+    def __init__(self, capacity: int, interval: int = 1, most_bytes: int = MAX_BYTES) -> None:
         """Hold entries of at most `capacity` in size; give a position every `interval` entries."""
-        self._capacity, self._interval = capacity, interval
+        self._capacity, self._most_bytes, self._interval = capacity, most_bytes, interval
         self._entries: deque[_Entry[Place]] = deque()
         self._first = 0  # number of the oldest entry
-        self._held = 0
+        self._held = self._held_bytes = 0
         self._places = 0
         self._passed = 0  # since a position was given
         self._newest: Place | None = None  # that may be stored, and was not given
@@ -59,16 +61,18 @@ class CommitRing(Generic[Place]):
         """The size of what is begun and not passed."""
         return self._held
 
-    def has_room(self, size: int = 1) -> bool:
+    def has_room(self, size: int = 1, size_bytes: int = 0) -> bool:
         """Whether an entry may begin; one that is larger than the ring, when it is empty."""
-        return not self._entries or self._held + size <= self._capacity
+        fits = self._held_bytes + size_bytes <= self._most_bytes
+        return not self._entries or (fits and self._held + size <= self._capacity)
 
-    def begin(self, position: Place | None, size: int = 1) -> int:
+    def begin(self, position: Place | None, size: int = 1, size_bytes: int = 0) -> int:
         """Take an entry, and return its number. Raises IllegalTransitionError without room."""
-        if not self.has_room(size):
+        if not self.has_room(size, size_bytes):
             raise IllegalTransitionError("full", "begin")
-        self._entries.append(_Entry(position, size))
+        self._entries.append(_Entry(position, size, size_bytes))
         self._held += size
+        self._held_bytes += size_bytes
         self._places += position is not None
         return self._first + len(self._entries) - 1
 
@@ -99,6 +103,7 @@ class CommitRing(Generic[Place]):
     def _pass(self, entry: _Entry[Place]) -> None:
         self._first += 1
         self._held -= entry.size
+        self._held_bytes -= entry.size_bytes
         self._passed += 1
         if entry.position is not None:
             self._places -= 1

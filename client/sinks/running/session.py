@@ -90,7 +90,9 @@ class Session:
     def __init__(self, plan: SinkPlan, stream: SinkStream, clock: Clock, watch: Watch) -> None:
         settings = plan.settings
         self._plan, self._stream, self._clock, self._watch = plan, stream, clock, watch
-        self._ring: SharedRing[Place] = SharedRing(settings.capacity)
+        self._ring: SharedRing[Place] = SharedRing(
+            settings.capacity, most_bytes=settings.capacity_bytes
+        )
         self._scheduler = Scheduler(
             settings.order, settings.lanes, settings.unique, self._unique_keys_of
         )
@@ -216,10 +218,10 @@ class Session:
         if len(self.lanes) == 1:
             changes = placed(changes, position)
         self._watch.passes(window)
-        if self._give(changes, place) is None:
-            self.done([self._take_room(place, 0)])
+        if self._give(changes, place, read_of(window).size_bytes) is None:
+            self.done([self._take_room(place, 0, 0)])
 
-    def _give(self, changes: Sequence[Change], place: Place | None) -> int | None:
+    def _give(self, changes: Sequence[Change], place: Place | None, size_bytes: int) -> int | None:
         """Give changes to lanes; return the number of the last entry, None without any."""
         parts = [
             (step.is_barrier and at == 0, part)
@@ -230,16 +232,18 @@ class Session:
         for at, (is_barrier, part) in enumerate(parts, 1):
             if is_barrier:
                 self._drain()
-            number = self._take_room(place if at == len(parts) else None, len(part.changes))
+            rows = len(part.changes)
+            own_bytes = size_bytes * rows // len(changes)
+            number = self._take_room(place if at == len(parts) else None, rows, own_bytes)
             self.lanes[part.lane].put(Piece(number, part.changes, part.changes[-1].position))
         return number
 
-    def _take_room(self, place: Place | None, rows: int) -> int:
+    def _take_room(self, place: Place | None, rows: int, size_bytes: int) -> int:
         """Begin an entry of the ring, as soon as there is room for it."""
         size = max(rows, 1)  # also what has no rows takes memory
-        if not self._ring.has_room(size):
+        if not self._ring.has_room(size, size_bytes):
             self._flush_soon()  # what lanes collect would be waited for
-        return self._ring.begin(place, size)
+        return self._ring.begin(place, size, size_bytes)
 
     def _flush_soon(self) -> None:
         for lane in self.lanes:
@@ -277,15 +281,15 @@ class Session:
         """Whether it has begun, and has not ended."""
         return self._has_begun and not self._is_over
 
-    def write_beside(self, make: Callable[[], Sequence[Change]]) -> int | None:
+    def write_beside(self, make: Callable[[], Sequence[Change]], size_bytes: int) -> int | None:
         """Give lanes changes that move no position; return their number, None if it has ended.
 
-        `make` is called while no window is given to lanes.
+        `make` is called while no window is given to lanes. `size_bytes`: as they were sent.
         """
         self._watch.wait_while_held()
         try:
             with self._giving:
-                number = self._give(make(), None) if self.is_reading else None
+                number = self._give(make(), None, size_bytes) if self.is_reading else None
                 return -1 if number is None and self.is_reading else number
         except RingClosedError:
             return None

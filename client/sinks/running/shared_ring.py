@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Generic, TypeVar
 
-from databus.client.sinks.rules.commit_ring import CommitRing
+from databus.client.sinks.rules.commit_ring import MAX_BYTES, CommitRing
 
 Place = TypeVar("Place")
 
@@ -17,8 +17,8 @@ class RingClosedError(Exception):
 class SharedRing(Generic[Place]):
     """A `CommitRing` for several threads. `begin` waits for room: that is the back-pressure."""
 
-    def __init__(self, capacity: int, interval: int = 1) -> None:
-        self._ring = CommitRing[Place](capacity, interval)
+    def __init__(self, capacity: int, interval: int = 1, most_bytes: int = MAX_BYTES) -> None:
+        self._ring = CommitRing[Place](capacity, interval, most_bytes)
         self._changed = threading.Condition()
         self._is_closed = False
 
@@ -34,18 +34,18 @@ class SharedRing(Generic[Place]):
         with self._changed:
             return self._ring.places, self._ring.oldest
 
-    def has_room(self, size: int) -> bool:
+    def has_room(self, size: int, size_bytes: int = 0) -> bool:
         """Whether `begin` would not wait now."""
         with self._changed:
-            return self._ring.has_room(size)
+            return self._ring.has_room(size, size_bytes)
 
-    def begin(self, position: Place | None, size: int = 1) -> int:
+    def begin(self, position: Place | None, size: int = 1, size_bytes: int = 0) -> int:
         """Take an entry as soon as there is room; raise RingClosedError when the ring is closed."""
         with self._changed:
-            while not self._is_closed and not self._ring.has_room(size):
+            while not self._is_closed and not self._ring.has_room(size, size_bytes):
                 self._changed.wait()
             self._check()
-            return self._ring.begin(position, size)
+            return self._ring.begin(position, size, size_bytes)
 
     def done(self, number: int) -> Place | None:
         """Take note that an entry is durable; return the position to store, if there is one."""

@@ -47,6 +47,21 @@ def test_in_ten_thousand_random_orders_everything_before_a_stored_position_is_do
         assert ring.is_empty
 
 
+def test_bytes_are_bounded_as_rows_are_and_one_that_is_too_large_is_alone() -> None:
+    ring = CommitRing[int](capacity=10, most_bytes=100)
+    first = ring.begin(1, 2, 60)
+    assert not ring.has_room(1, 41)
+    second = ring.begin(2, 2, 40)
+    assert not ring.has_room(1, 1)
+    ring.done(first)
+    assert ring.has_room(1, 60)
+    ring.done(second)
+    large = ring.begin(3, 1, 1000)
+    assert not ring.has_room(1, 0)
+    ring.done(large)
+    assert ring.has_room(10, 100)
+
+
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.integers(1, 8))
 def test_a_ring_never_holds_more_than_its_capacity_or_one_entry(
     sizes: list[int], capacity: int

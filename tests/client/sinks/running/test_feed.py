@@ -258,6 +258,19 @@ def test_a_full_ring_stops_reading_and_memory_stays_bounded() -> None:
     assert keys(recorder) == list(range(1, 201))
 
 
+def test_wide_rows_fill_the_ring_by_their_bytes() -> None:
+    failing = Failing(lambda: SinkUnavailableError("away"))
+    stream = ListedStream(*(window(scn, ("t", scn), text="x" * 10_000) for scn in range(1, 51)))
+    recorder = Recorder(fails=failing)
+    with running(plan_of(recorder, capacity_bytes=45_000), stream) as feed:
+        wait_until(lambda: feed.status.held_rows == 4)
+        threading.Event().wait(0.1)
+        assert feed.status.held_rows == 4
+        failing.is_on = False
+        wait_until(lambda: stream.stored[-1:] == [50])
+    assert keys(recorder) == list(range(1, 51))
+
+
 @pytest.mark.parametrize("until", [3, "time:1970-01-01T00:00:00.000004Z"])
 def test_until_ends_the_sink_with_exactly_the_transactions_before_it(until: int | str) -> None:
     windows = [window(scn, ("t", scn)) for scn in range(1, 6)]

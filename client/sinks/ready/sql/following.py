@@ -57,13 +57,16 @@ class Step:
         plan = Plan()
         for name, column in now.items():
             origin = renamed.get(name, name)
-            if origin not in was:
-                self._add(plan, column, change, held)
+            is_new = change is not None and name in change.added  # its name may have been given up
+            if origin not in was or is_new:
+                self._add(plan, column, change, set(held) - set(was))
                 continue
             if origin in held or name in held:
                 self._retype(was[origin], column, old, new, dialect, change)
                 # After a crash the ALTER may have been made already.
-                plan.columns.append(PlannedColumn(name, origin if origin in held else name))
+                is_back = change is not None and origin in change.added
+                is_made = origin not in held or (is_back and name in held and name not in was)
+                plan.columns.append(PlannedColumn(name, name if is_made else origin))
         if gone and self.ddl.drop_column != "apply":
             self._allow(self.ddl.drop_column, f"lost {', '.join(sorted(gone))}", "drop_column")
             plan.kept |= gone
@@ -107,8 +110,9 @@ class Step:
         return found
 
     def _add(
-        self, plan: Plan, column: AvroColumn, change: TableChange | None, held: Collection[str]
+        self, plan: Plan, column: AvroColumn, change: TableChange | None, others: Collection[str]
     ) -> None:
+        """Plan a new column; `others` are columns of the table that the source did not have."""
         name = column.name
         if self.ddl.add_column != "apply":
             self._allow(self.ddl.add_column, f"has the new column {name}", "add_column")
@@ -116,7 +120,7 @@ class Step:
         value = None if change is None else change.added.get(name)
         if column.kind is Kind.TIME and value is not None:
             value = timedelta(microseconds=value)
-        if name in held:
+        if name in others:
             plan.filled.append(PlannedColumn(name, None, value))
             plan.columns.append(PlannedColumn(name, name))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from databus.client.sinks.contract import Change, ChangeOp, Row
@@ -35,14 +35,6 @@ def versions_of(changes: Sequence[Change]) -> list[Version]:
         version = newest[key] = Version(change, {**known, **change.key, **change.after})
         found.append(version)
     return found
-
-
-def first_of_each_key(changes: Iterable[Change]) -> list[Change]:
-    """Return the changes that end what the table has of each key."""
-    found: dict[Key, Change] = {}
-    for change in changes:
-        found.setdefault(tuple(change.key.values()), change)
-    return list(found.values())
 
 
 def newer_than(changes: Sequence[Change], current: Mapping[Key, int]) -> list[Change]:

@@ -15,12 +15,7 @@ from databus.client.sinks.ready.sql.definitions import INDEX, SCN, TO
 from databus.client.sinks.ready.sql.net_changes import net_changes
 from databus.client.sinks.ready.sql.tables import TargetTable
 from databus.client.sinks.ready.sql.values import Convert, are_finite, check_number, has_nul
-from databus.client.sinks.ready.sql.versions import (
-    Key,
-    first_of_each_key,
-    newer_than,
-    versions_of,
-)
+from databus.client.sinks.ready.sql.versions import Key, newer_than, versions_of
 from databus.client.sql.modes import WriteMode
 from databus.client.sql.statements import SqlRow, Statements
 
@@ -94,16 +89,12 @@ class TableWriter:
             self._statements.insert_new(names, self._target.key_names, rows)
 
     def _write_versions(self, changes: Sequence[Change]) -> None:
-        """End the current version of each key that has changed, and insert those that begin."""
+        """Insert the versions that begin, and end those that changes have left open."""
         target, shape = self._target, self._target.shape
         changes = newer_than(changes, self._current_scns(changes))
         begun = versions_of(changes)
         lacking = [one for one in begun if len(one.row) != target.width]
         held = self._held_lines([one.change for one in lacking], nulls=(TO,))
-        firsts = first_of_each_key(changes)
-        ends = [(shape.time(one), *key, one.scn, one.index)
-                for one, key in zip(firsts, self._key_rows(firsts), strict=True)]  # fmt: skip
-        self._statements.end_versions(TO, target.key_names, (SCN, INDEX), ends)
         of = {id(one.change): one for one in begun}
         for named, group in _by_columns(
             [one.change for one in begun], lambda c: of[id(c)].row
@@ -122,6 +113,10 @@ class TableWriter:
             for key, row in zip(self._key_rows(group), rows, strict=True):
                 line = held.get(tuple(map(_plain, key)), {}) | dict(zip(names, row, strict=True))
                 self._insert_versions(tuple(line), [tuple(line.values())])
+        # Each change does, in their order: a version that came again is there, and may be open.
+        ends = [(shape.time(one), *key, one.scn, one.index)
+                for one, key in zip(changes, self._key_rows(changes), strict=True)]  # fmt: skip
+        self._statements.end_versions(TO, target.key_names, (SCN, INDEX), ends)
 
     def _insert_versions(self, names: Sequence[str], rows: Sequence[SqlRow]) -> None:
         # One that comes again is there already.

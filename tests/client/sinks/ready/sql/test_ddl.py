@@ -208,3 +208,40 @@ def test_what_versions_without_rows_did_to_rows_at_rest_is_done(target: Target) 
         (2, 20, "y", 5, 6, "é"),
         (3, 30, "z", 1, 2, "f"),
     ]
+
+
+# In one statement: a name is given up, and used again at once.
+
+
+def test_a_column_that_was_dropped_and_added_again_has_the_new_value_in_all_rows(
+    target: Target,
+) -> None:
+    first = Source({"id": "int", "v": "varchar(9)"})
+    text = first.altered({"id": "int", "v": "varchar(60)"}, added={"v": "q"})
+    number = text.altered({"id": "int", "v": "int"}, added={"v": 7})
+    nothing = number.altered({"id": "int", "v": "int"}, added={"v": None})
+    write(target, [first.insert(1, "2", scn=1)])
+    write(target, [text.insert(2, "x", scn=200)])
+    assert target.table("t", "id", "v") == [(1, "q"), (2, "x")]
+    write(target, [number.insert(3, 8, scn=300)])
+    assert target.table("t", "id", "v") == [(1, 7), (2, 7), (3, 8)]
+    write(target, [nothing.insert(4, 9, scn=400)])
+    assert target.table("t", "id", "v") == [(1, None), (2, None), (3, None), (4, 9)]
+
+
+def test_a_name_that_a_renamed_column_has_left_is_another_column(target: Target) -> None:
+    first = Source({"id": "int", "v": "varchar(9)"})
+    columns = {"id": "int", "x": "varchar(9)", "v": "int"}
+    altered = first.altered(columns, renamed={"x": "v"}, added={"v": 5})
+    write(target, [first.insert(1, "a", scn=1)])
+    write(target, [altered.insert(2, "b", 6, scn=200)])
+    assert target.table("t", "id", "x", "v") == [(1, "a", 5), (2, "b", 6)]
+
+
+def test_a_column_gets_the_name_of_one_that_is_dropped(target: Target) -> None:
+    first = Source({"id": "int", "v": "varchar(9)", "n": "int"})
+    columns = {"id": "int", "n": "varchar(9)", "v": "int"}
+    altered = first.altered(columns, renamed={"n": "v"}, added={"v": 5})
+    write(target, [first.insert(1, "a", 3, scn=1)])
+    write(target, [altered.insert(2, "b", 6, scn=200)])
+    assert target.table("t", "id", "n", "v") == [(1, "a", 5), (2, "b", 6)]

@@ -72,6 +72,37 @@ def test_changes_that_come_again_change_nothing(target: Target) -> None:
         assert versions(target) == once
 
 
+def test_what_was_written_without_its_position_ends_when_it_comes_again_with_what_followed(
+    target: Target,
+) -> None:
+    begin = [T.insert(1, "a", 1, scn=1), T.insert(3, "c", 1, scn=1, index=1)]
+    then = [T.update(1, "b", 2, scn=2), T.delete(3, "c", 1, scn=4), T.update(1, "c", 2, scn=5)]
+    at_size(target, [*begin, then[0]], 1, exactly_once=False)
+    at_size(target, [*begin, *then], 5, exactly_once=False)
+    assert [(row[2], row[0], *row[5:]) for row in versions(target)] == [
+        (1, 1, 1, 2),
+        (1, 2, 2, 5),
+        (1, 5, 5, None),
+        (3, 1, 1, 4),
+    ]
+
+
+@pytest.mark.parametrize("times", range(3))
+def test_random_repeats_of_what_was_written_leave_the_rows_of_each_moment(
+    target: Target, times: int
+) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}, {times}")
+    rng = random.Random(seed)
+    changes, states = history(rng, 30)
+    done = 0
+    while done < len(changes):
+        begin = max(0, done - rng.randrange(12))
+        done = min(len(changes), done + rng.randint(1, 12))
+        at_size(target, changes[begin:done], rng.randint(1, 20), exactly_once=False)
+    check_moments(target, states)
+
+
 def test_a_truncate_ends_what_was_current_and_no_other(target: Target) -> None:
     rows = [T.insert(2, "x", 1, scn=1), T.update(2, "y", 1, scn=2), T.made("truncate", scn=4)]
     write(target, [*rows, T.insert(3, "z", 1, scn=5)], mode="scd2")
@@ -115,14 +146,15 @@ def test_a_new_column_and_a_new_name_reach_all_versions(target: Target) -> None:
     assert held == [(1, "a", 1, 5), (2, "b", 2, 5), (8, "z", 3, 6)]
 
 
-def test_the_rows_of_each_moment_are_those_of_the_source(target: Target) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    rows: dict[int, tuple[int, str, int]] = {}
-    states: list[dict[int, tuple[int, str, int]]] = [{}]
+State = dict[int, tuple[int, str, int]]
+
+
+def history(rng: random.Random, transactions: int) -> tuple[list[Change], list[State]]:
+    """Return random changes, and the rows after each transaction; the first has none."""
+    rows: State = {}
+    states: list[State] = [{}]
     changes: list[Change] = []
-    for scn in range(1, 80):
+    for scn in range(1, transactions):
         for index in range(rng.randint(1, 3)):
             key = rng.randrange(5)
             row = (key, rng.choice("abc"), rng.randrange(9))
@@ -133,8 +165,20 @@ def test_the_rows_of_each_moment_are_those_of_the_source(target: Target) -> None
                 changes.append(T.made(op, *row, scn=scn, index=index))
                 rows[key] = row
         states.append(dict(rows))
-    at_size(target, changes, rng.randint(1, 40))
+    return changes, states
+
+
+def check_moments(target: Target, states: list[State]) -> None:
     held = versions(target)
     for scn, state in enumerate(states):
         found = [row[2:5] for row in held if row[5] <= scn and (row[6] is None or row[6] > scn)]
         assert found == [state[key] for key in sorted(state)], scn
+
+
+def test_the_rows_of_each_moment_are_those_of_the_source(target: Target) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    changes, states = history(rng, 80)
+    at_size(target, changes, rng.randint(1, 40))
+    check_moments(target, states)

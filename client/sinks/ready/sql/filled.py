@@ -7,6 +7,7 @@ more. A table whose rows were all deleted by the source is named by nobody.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError
 from databus.client.sinks.ready.sql.definitions import SOURCE, Shape
 from databus.client.sql.column_types import binary_text
+from databus.client.sql.names import quoted_text
 
 FILLED_BY = "filled_by"
 
@@ -89,7 +91,11 @@ class FilledTables:
         return sa.and_(self._noted.c.name == name, self._noted.c.source == source)
 
     def _remedy(self, name: str, source: str) -> str:
+        dialect = self._connection.dialect
+        place, shown = (quoted_text(dialect, one) for one in (name, source))
+        sink, argument = shlex.quote(self._sink), shlex.quote(source)
         return (
             f"to load them again, UPDATE {self._noted.fullname} SET {FILLED_BY} = '' WHERE name = "
-            f"'{name}' AND source = '{source}', and then databus sink reload {self._sink} {source}"
+            f"{place} AND source = {shown}; then databus sink retry {sink} -c FILE, and databus "
+            f"sink reload {sink} {argument} -c FILE"
         )

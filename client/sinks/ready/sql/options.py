@@ -141,7 +141,10 @@ class SqlOptions(Settings):
         match url.get_dialect().driver:
             case "pymysql":
                 lock = f"{_MYSQL_SESSION}, innodb_lock_wait_timeout = {wait}"
-                return {"connect_timeout": wait, "init_command": lock}
+                given = {"connect_timeout": wait, "init_command": lock}
+                # Else PyMySQL would send it in Latin-1.
+                password = {} if url.password is None else {"password": url.password.encode()}
+                return given | password
             case "psycopg":
                 words = f"-c timezone=UTC -c lock_timeout={wait}s"
                 return {"connect_timeout": wait, "options": words}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from databus.client.sinks.contract import Opening, Position
@@ -32,6 +34,23 @@ def test_a_table_that_was_dropped_stops_the_sink(target: Target, exactly_once: b
     target.run(FORGET)
     write(target, NEXT, exactly_once=exactly_once)
     assert target.table("orders") == [(3, 30)]
+
+
+def test_what_the_message_says_can_be_pasted(target: Target) -> None:
+    source = Source({"id": "int", "v": "int"}, "shop.o'd")
+    write(target, [source.insert(1, 1, scn=1)])
+    table = target.quoted("o'd")
+    target.run(f"DROP TABLE {table}")
+    with pytest.raises(SinkError) as stopped:
+        write(target, [source.insert(2, 2, scn=2)])
+    told = str(stopped.value).partition("to load them again, ")[2]
+    update, _, commands = told.partition("; then ")
+    retry, reload = commands.split(", and ")
+    target.run(update)
+    assert shlex.split(retry)[2:4] == ["retry", "copy"]
+    assert shlex.split(reload)[2:5] == ["reload", "copy", "shop.o'd"]
+    write(target, [source.insert(2, 2, scn=2)])
+    assert target.table("o'd") == [(2, 2)]
 
 
 def test_a_table_that_is_dropped_while_the_sink_runs_stops_it(target: Target) -> None:

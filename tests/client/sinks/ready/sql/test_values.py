@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from databus.client.sinks.errors import SinkRefusedError, SinkUnavailableError
@@ -170,6 +171,28 @@ def test_a_lock_that_is_not_got_is_waited_for(target: Target) -> None:
             sink.flush()
 
 
+def test_a_password_may_have_any_characters(target: Target, tmp_path: Any) -> None:
+    if target.dialect == "sqlite":
+        return
+    password = "pa#ss wörd ' x%40 💩"
+    text = password.replace("'", "''").replace("%", "%%")
+    host = "" if target.dialect == "postgresql" else "@'%%'"
+    target.run(f"DROP USER IF EXISTS odd{host}")
+    if target.dialect == "postgresql":
+        target.run(f"CREATE USER odd SUPERUSER PASSWORD '{text}'")
+    else:
+        target.run(
+            f"CREATE USER odd{host} IDENTIFIED BY '{text}'", f"GRANT ALL ON *.* TO odd{host}"
+        )
+    secret = tmp_path / "secret"
+    secret.write_text(password + "\n")
+    secret.chmod(0o600)
+    url = make_url(target.options["url"]).set(username="odd", password=None)
+    given = {"url": url.render_as_string(hide_password=False), "password_file": str(secret)}
+    write(target, [Source({"id": "int"}).insert(1)], **given)
+    assert target.table("t") == [(1,)]
+
+
 def test_no_message_has_the_password(target: Target, tmp_path: Any) -> None:
     if target.dialect == "sqlite":
         return
@@ -192,7 +215,7 @@ def test_no_message_has_the_password(target: Target, tmp_path: Any) -> None:
         ({"url": "nowhere"}, "write DATABASE://USER@HOST/NAME"),
         ({"url": "postgresql://h"}, "it names no database"),
         ({"table": "{id}"}, r"\{id\} is none of"),
-        ({"mode": "scd2"}, "mode"),
+        ({"mode": "scd3"}, "mode"),
         ({"ddl": {"narrow_column": "apply"}}, "narrow_column"),
     ],
 )

@@ -222,7 +222,8 @@ def _line(sink: SinkView) -> str:
     parts = [sink.state, f"lag {lag}", f"{held} rows to write"]
     if sink.dead_letters != 0:
         parts.append(f"{_shown(sink.dead_letters)} dead letters")
-    return ", ".join([*parts, *problems_of(sink)[:1]])
+    # An error's text may have lines.
+    return " ".join(", ".join([*parts, *problems_of(sink)[:1]]).split())
 
 
 def _lines(sink: SinkView) -> Iterator[str]:

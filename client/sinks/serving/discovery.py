@@ -109,9 +109,9 @@ class RelayLook:
                 client = self._api(url)
                 view = client.get_json(f"/api/v1/physicalSources/{quote(physical, safe='')}")
                 schemas = client.get_json("/api/v1/schemas")["sources"]
-                made = [
-                    one["versions"][0]["sinceScn"] for one in schemas if one["source"] == source
-                ]
+                versions = [one["versions"] for one in schemas if one["source"] == source]
+                # A source without a version is one that the relay takes in just now.
+                made = [one[0]["sinceScn"] for one in versions if one]
                 return oldest > _oldest_held(view) or any(int(scn or -1) >= oldest for scn in made)
         return False
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from databus.cli.api_client import ApiClient
 from databus.client import DatabusClient
 from databus.client.sinks.serving.discovery import RelayLook, chosen
 from databus.conf.settings import ClientSettings
@@ -60,3 +61,16 @@ def test_a_relay_says_how_far_back_it_has_a_source(relay: RelayForTests) -> None
         assert look.oldest_scn(["shop.orders"]) == next(client.windows("shop.orders")).scn
     assert look.oldest_scn(["shop.nothing"]) is None
     assert RelayLook(ClientSettings(relays=("http://127.0.0.1:1",))).oldest_scn(["a"]) is None
+
+
+def test_a_source_that_has_no_schema_yet_has_no_known_beginning(
+    relay: RelayForTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = RelayLook(ClientSettings(relays=(relay.url,)))
+    answers = {
+        "/api/v1/physicalSources/shop": {"ring": {"minScn": "50"}, "relayLog": None},
+        "/api/v1/schemas": {"sources": [{"source": "shop.new", "versions": []}]},
+    }
+    monkeypatch.setattr(ApiClient, "get_json", lambda _client, path: answers[path])
+    assert not look.has_beginning("shop", "shop.new", 50)
+    assert look.has_beginning("shop", "shop.new", 51)

@@ -160,7 +160,7 @@ def test_hashes_depend_on_value_and_key_and_the_key_is_not_shown() -> None:
 
 def test_a_key_is_the_first_line_of_a_private_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
-    file.write_text("# ours\na key of enough characters\n")
+    file.write_text("a key of enough characters\nanother line\n")
     with pytest.raises(SettingsError, match="chmod 600"):
         MaskKey.read(file)
     file.chmod(0o600)

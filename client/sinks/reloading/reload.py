@@ -96,9 +96,8 @@ class Reload:
         self._ending.set()
 
     def join(self) -> None:
-        """Wait for its thread; a sink that is paused holds it."""
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        """Wait for its thread; a sink that takes nothing holds it, until the sink ends."""
+        self._thread.join()
 
     @property
     def status(self) -> ReloadStatus:
@@ -188,6 +187,8 @@ class Reload:
     def _take(self, page: DataWindow, attempt: _Attempt) -> bool:
         """Hand over the rows of a page; return False if the attempt ends."""
         rule, target = attempt.rule, attempt.target
+        if attempt.is_over:
+            return False
         of_scn = read_of(page).checkpoint().bootstrap_start_scn
         if of_scn < rule.begin_scn:
             self._fail(
@@ -212,7 +213,8 @@ class Reload:
         return True
 
     def _changes(self, page: DataWindow, rule: ReloadRule) -> Sequence[Change]:
-        if rule.is_broken:
+        # One that has ended is told of no window, so it does not know what is newer.
+        if rule.is_broken or self._ending.is_set():
             return ()
         fresh = DataWindow(with_events(read_of(page), rule.is_fresh))
         return changes_of(fresh, self._rule_of, with_statements=False)

@@ -57,29 +57,31 @@ class SinkReloads:
         `where` is SQL: only the rows that it holds for. It takes the place of one of this source
         that runs. Raises SinkError, SettingsError for a condition, and CheckpointError.
         """
+        if where:
+            row_condition(where)
         if not self._settings.bootstrap_servers and self._settings.coordinator is None:
             raise SinkError(
                 f"{self._sink}: a reload reads a bootstrap server: set `bootstrap_servers`"
             )
         if self._target_of(source) is None:
             raise SinkError(f"{self._sink} does not read {source} now")
-        if where:
-            row_condition(where)
         self.cancel(source)
         request = ReloadRequest(self._sink, source, where)
         self._file.add(request)
         self._start(request)
 
     def cancel(self, source: str) -> bool:
-        """End a reload; return whether there was one. Raises CheckpointError."""
+        """End a reload; return whether there was one. Raises CheckpointError.
+
+        Its thread may be waiting for a sink that takes nothing, and is not waited for.
+        """
         self._file.remove(self._sink, source)
         with self._lock:
-            found = self._running.pop(source, None)
-        if found is None:
-            return False
-        found.end()
-        found.join()
-        return True
+            found = self._running.get(source)
+            if found is not None:
+                found.end()
+                del self._running[source]
+        return found is not None
 
     def passes(self, window: DataWindow) -> None:
         """Take note of a window that the target is given now."""

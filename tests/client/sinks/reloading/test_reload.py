@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from databus.cli.main import main
 from databus.client.sinks.contract import Change, ChangeOp
-from databus.client.sinks.errors import SinkError
+from databus.client.sinks.errors import SinkError, SinkUnavailableError
 from databus.client.sinks.running.plan import make_plan
 from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.sinks.serving.service import served
@@ -353,3 +353,42 @@ def test_rows_of_before_an_alter_come_again_as_they_are_after_it(tmp_path: Path)
             process.sink("copy").reloads.add("shop.t1")
             await_end(process)
             assert copied() == [(1, 1, 7), (2, 2, 7), (3, 3, 3)]
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_reload_is_cancelled_at_once_though_the_sink_takes_nothing(
+    stage: Stage, is_paused: bool
+) -> None:
+    is_away = threading.Event()
+
+    def fail(changes: Sequence[Change]) -> None:
+        if is_away.is_set() and changes[0].op is ChangeOp.SNAPSHOT:
+            raise SinkUnavailableError("away")
+
+    recorder = Recorder(fails=fail)
+    process = process_of(stage, recorder, capacity=100, buffer_bytes=20_000)
+    with running(process):
+        loaded(process, recorder)
+        is_away.set()
+        reloads = process.sink("copy").reloads
+        reloads.add("shop.t1")
+        wait_until(lambda: reloads.status[0].rows > 0, PATIENCE_S)
+        if is_paused:
+            process.pause("copy")
+        threading.Event().wait(
+            1.0
+        )  # by then its thread waits for room, or for the end of the pause
+        begin = len(recorder.changes)
+        cancelling = threading.Thread(target=reloads.cancel, args=("shop.t1",))
+        cancelling.start()
+        cancelling.join(PATIENCE_S / 4)
+        assert not cancelling.is_alive()
+        assert reloads.status == []
+        is_away.clear()
+        process.resume("copy")
+        reloads.add("shop.t1", "id = 5")
+        await_end(process)
+        # What the lane had taken of it is written, and no page more.
+        again = [one.key["id"] for one in recorder.changes[begin:]]
+        assert again[-1] == 5
+        assert len(again) < ROWS

@@ -139,7 +139,8 @@ def test_an_option_of_another_type_or_name_is_found_by_the_check_and_at_the_star
     file = tmp_path / "sink.toml"
     file.write_text(
         f'data_dir = "{tmp_path / "data"}"\nrelays = ["http://{NOWHERE}"]\n'
-        f'[[sinks]]\nname = "a"\nkind = "{kind}"\nsources = ["shop.*"]\noptions = {{ {given} }}\n'
+        f'[[sinks]]\nname = "a"\nkind = "{kind}"\nsources = ["shop.*"]\n'
+        f"isolate = false\noptions = {{ {given} }}\n"
     )
     for words in (["config", "check", str(file)], ["sink", "run", "-c", str(file)]):
         result = CliRunner().invoke(main, words)

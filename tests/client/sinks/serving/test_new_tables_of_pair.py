@@ -6,6 +6,7 @@ import json
 import sqlite3
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,31 +23,19 @@ from databus.client.sinks.serving.views import FeedView, problems_of, sinks_view
 from databus.conf.loading import build_settings
 from databus.conf.settings import ClientSettings
 from databus.conf.sink_settings import SinksSettings
-from databus.demo.private_mariadb import PrivateMariaDB
 from databus.testing.recorder import Recorder
 from tests import PATIENCE_S
 from tests.client.shop import wait_until
+from tests.client.sinks.serving.test_new_tables import _server_before_tests, server
 from tests.client.sinks.serving.test_running_sink import running
 from tests.mariadb_server import fresh_database
 from tests.standalone.nodes import Node, made
 
+__all__ = ["_server_before_tests", "server"]  # fixtures
+
 TABLE = "CREATE TABLE {} (id INTEGER PRIMARY KEY, name VARCHAR(200))"
 TABLES = [f"t{number}" for number in range(5)]
 Place = tuple[Callable[[str], object], str, str]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PrivateMariaDB]:
-    """A MariaDB of these tests' own: its log begins with them."""
-    with PrivateMariaDB(options={"binlog-row-metadata": "FULL"}) as server:
-        yield server
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _server_before_tests(request: pytest.FixtureRequest) -> None:
-    """Start MariaDB before the first test if any needs it: it is not left behind by that test."""
-    if any(item.get_closest_marker("mariadb") for item in request.session.items):
-        request.getfixturevalue("server")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mysql", marks=pytest.mark.mariadb)])
@@ -169,6 +158,11 @@ def test_a_new_sink_of_nothing_but_a_new_table_reads_it_from_its_beginning(
             wait_until(lambda: recorder.rows(f"{schema}.pets") == [{"id": 1, "name": "Rex"}])
 
 
+def newest_scn(node: Node) -> int:
+    with urllib.request.urlopen(f"{node.url}/api/v1/physicalSources/shop") as answer:
+        return int(json.load(answer)["ring"]["maxScn"] or 0)
+
+
 def test_a_table_whose_beginning_nobody_has_is_shown_and_all_is_read_once_the_pair_keeps_it(
     place: Place, tmp_path: Path
 ) -> None:
@@ -178,7 +172,11 @@ def test_a_table_whose_beginning_nobody_has_is_shown_and_all_is_read_once_the_pa
         make_table(node, place, "pets")
         execute("INSERT INTO pets VALUES (1, 'Rex')")
         for number in range(1000):  # more than the ring holds
+            newest = newest_scn(node) if number % 25 == 0 else 0
             execute(f"UPDATE orders SET name = '{number:0200}' WHERE id = 1")
+            if number % 25 == 0:
+                # What SQLite has got since the last look is one window: it must fit into the ring.
+                wait_until(lambda newest=newest: newest_scn(node) > newest, PATIENCE_S)  # type: ignore[misc]
         look = RelayLook(ClientSettings(relays=(node.url,)))
         pets = f"{schema}.pets"
 

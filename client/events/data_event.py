@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from databus.client.events.row_types import Made, into
@@ -197,11 +197,6 @@ class DataEvent(EventFields):
         if self.is_truncate:
             return None
         return self._source.written[self._event[ROW_DIGEST]]
-
-    @property
-    def known_schemas(self) -> Collection[WriterSchema]:
-        """All versions of the source's schema that the server has sent, also more than once."""
-        return self._source.written.values()
 
     @property
     def partitions(self) -> tuple[int, ...]:

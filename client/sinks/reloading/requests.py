@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from databus.daemon.files import make_folder, replace_file
+from databus.client.sinks.state_files import keep_file
 from databus.daemon.guarded_files import content_of
 from databus.schemas.errors import CheckpointError
 
@@ -49,11 +49,7 @@ class ReloadFile:
 
     def _write(self, requests: Mapping[tuple[str, str], ReloadRequest]) -> None:
         values = {"reloads": [one._asdict() for _, one in sorted(requests.items())]}
-        try:
-            make_folder(self._path.parent)
-            replace_file(self._path, (json.dumps(values, indent=1) + "\n").encode())
-        except OSError as error:
-            raise CheckpointError(f"{self._path} cannot be written: {error}") from error
+        keep_file(self._path, (json.dumps(values, indent=1) + "\n").encode())
         self._requests = requests
 
 

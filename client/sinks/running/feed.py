@@ -45,6 +45,11 @@ class SinkState(StrEnum):
     DONE = "done"  # `until` is reached
     ENDED = "ended"
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it does nothing more, and nobody waits for that."""
+        return self in (SinkState.DONE, SinkState.ENDED)
+
 
 @dataclass(frozen=True, slots=True)
 class FeedStatus:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from databus.client.dispatcher.data_window import DataWindow
+from databus.client.dispatcher.data_window import DataWindow, read_of
 from databus.client.sinks.rules.changes import RuleOf, schema_of
+from databus.client.subscription import Bindings
 from databus.schemas.columns.avro_columns import WriterSchema
 
 
@@ -18,12 +19,15 @@ class SchemaHistory:
 
     def __init__(self, rule_of: RuleOf) -> None:
         self._rule_of = rule_of
+        self._bindings: Bindings = {}  # the newest: a server sends more, and they are replaced
         self._known: dict[str, Collection[WriterSchema]] = {}  # as a server has sent them
 
     def take(self, window: DataWindow) -> None:
         """Take note of the versions that are known with a window."""
-        for event in window.events:
-            self._known[event.source] = event.known_schemas
+        bindings = read_of(window).bindings
+        if bindings is not self._bindings:
+            self._bindings = bindings
+            self._known |= {one.name: one.written.values() for one in bindings.values()}
 
     def of(self, source: str) -> Sequence[WriterSchema]:
         """Return the versions of a source, oldest first."""

@@ -6,7 +6,7 @@ import json
 import threading
 from pathlib import Path
 
-from databus.daemon.files import make_folder, replace_file
+from databus.client.sinks.state_files import keep_file
 from databus.daemon.guarded_files import content_of
 from databus.schemas.errors import CheckpointError
 
@@ -32,11 +32,7 @@ class PauseFile:
             names = self._names | {sink} if is_paused else self._names - {sink}
             if names == self._names:
                 return
-            try:
-                make_folder(self._path.parent)
-                replace_file(self._path, (json.dumps({"paused": sorted(names)}) + "\n").encode())
-            except OSError as error:
-                raise CheckpointError(f"{self._path} cannot be written: {error}") from error
+            keep_file(self._path, (json.dumps({"paused": sorted(names)}) + "\n").encode())
             self._names = names
 
 

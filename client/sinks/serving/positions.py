@@ -18,7 +18,8 @@ from zlib import crc32
 
 from databus.client.sinks.contract import Position
 from databus.client.sinks.rules.beginnings import with_own
-from databus.daemon.files import FileHeldError, make_folder, open_locked, replace_file
+from databus.client.sinks.state_files import keep_file
+from databus.daemon.files import FileHeldError, open_locked
 from databus.daemon.guarded_files import content_of
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
@@ -72,11 +73,7 @@ class PositionFile:
             self._write({**kept, **positions})
 
     def _write(self, positions: Mapping[_Key, StoredPosition]) -> None:
-        try:
-            make_folder(self.path.parent)
-            replace_file(self.path, encoded(positions))
-        except OSError as error:
-            raise CheckpointError(f"{self.path} cannot be written: {error}") from error
+        keep_file(self.path, encoded(positions))
         self._positions = positions
 
 

@@ -123,7 +123,7 @@ def _is_over(sink: RunningSink) -> bool:
     state = sink.state
     if state is SinkState.STOPPED:
         return sink.plan.settings.until is not None
-    return state in (SinkState.DONE, SinkState.ENDED)
+    return state.is_over
 
 
 def check_sinks(settings: SinksSettings, file: Path | None = None) -> None:

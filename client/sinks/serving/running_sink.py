@@ -47,7 +47,6 @@ _WORST_FIRST = (
     SinkState.ENDED,
     SinkState.DONE,
 )
-_OVER = (SinkState.ENDED, SinkState.DONE)
 
 
 class RunningSink:
@@ -131,8 +130,8 @@ class RunningSink:
         return next(one for one in _WORST_FIRST if one in states)
 
     def _state_of(self, feed: Feed) -> SinkState:
-        is_over = feed.state in _OVER
-        return SinkState.STARTING if is_over and feed is self._replaced else feed.state
+        is_replaced = feed is self._replaced and feed.state.is_over
+        return SinkState.STARTING if is_replaced else feed.state
 
     @property
     def status(self) -> list[FeedStatus]:
@@ -329,7 +328,7 @@ class RunningSink:
     def _has_ended(self, feed: Feed) -> bool:
         """End a feed; return whether nothing of it runs any more."""
         feed.stop()
-        return feed.state in _OVER
+        return feed.state.is_over
 
     def _written(self, feed: Feed, stored: Position) -> int:
         """Return the SCN up to which the target has everything: what is stored may be behind it."""

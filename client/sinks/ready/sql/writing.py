@@ -92,30 +92,30 @@ class TableWriter:
         """Insert the versions that begin, and end those that changes have left open."""
         target, shape = self._target, self._target.shape
         changes = newer_than(changes, self._current_scns(changes))
-        begun = versions_of(changes)
-        lacking = [one for one in begun if len(one.row) != target.width]
-        held = self._held_lines([one.change for one in lacking], nulls=(TO,))
-        of = {id(one.change): one for one in begun}
-        for named, group in _by_columns(
-            [one.change for one in begun], lambda c: of[id(c)].row
-        ).items():
+        keys = self._key_rows(changes)
+        key_of = dict(zip(map(id, changes), keys, strict=True))
+        begun = {id(one.change): one for one in versions_of(changes)}
+        lacking = [key_of[at] for at, one in begun.items() if len(one.row) != target.width]
+        held = self._held(self._kept, lacking, nulls=(TO,))
+        beginnings = [one.change for one in begun.values()]
+        for named, group in _by_columns(beginnings, lambda one: begun[id(one)].row).items():
             columns = [name for name in named if name in self._columns]
             rows = self._rows(
                 group,
                 columns,
-                lambda change: of[id(change)].row,
-                lambda change: shape.version(change, of[id(change)].until),
+                lambda one: begun[id(one)].row,
+                lambda one: shape.version(one, begun[id(one)].until),
             )
             names = (*self._named(columns), *shape.extras)
             if len(named) == target.width:
                 self._insert_versions(names, rows)
                 continue
-            for key, row in zip(self._key_rows(group), rows, strict=True):
-                line = held.get(tuple(map(_plain, key)), {}) | dict(zip(names, row, strict=True))
+            for change, row in zip(group, rows, strict=True):
+                line = held.get(_place(key_of[id(change)]), {}) | dict(zip(names, row, strict=True))
                 self._insert_versions(tuple(line), [tuple(line.values())])
         # Each change does, in their order: a version that came again is there, and may be open.
         ends = [(shape.time(one), *key, one.scn, one.index)
-                for one, key in zip(changes, self._key_rows(changes), strict=True)]  # fmt: skip
+                for one, key in zip(changes, keys, strict=True)]  # fmt: skip
         self._statements.end_versions(TO, target.key_names, (SCN, INDEX), ends)
 
     def _insert_versions(self, names: Sequence[str], rows: Sequence[SqlRow]) -> None:
@@ -126,21 +126,24 @@ class TableWriter:
     def _current_scns(self, changes: Sequence[Change]) -> dict[Key, int]:
         """Return the SCN of the current version of each row of a snapshot."""
         rows = [one for one in changes if one.op is ChangeOp.SNAPSHOT]
-        held = self._held_lines(rows, nulls=(TO,))
-        found = zip(rows, self._key_rows(rows), strict=True)
-        lines = ((one, held.get(tuple(map(_plain, key)))) for one, key in found)
+        keys = self._key_rows(rows)
+        held = self._held((*self._target.key_names, SCN), keys, nulls=(TO,))
+        lines = ((one, held.get(_place(key))) for one, key in zip(rows, keys, strict=True))
         return {tuple(one.key.values()): line[SCN] for one, line in lines if line is not None}
 
-    def _held_lines(
-        self, changes: Sequence[Change], nulls: Sequence[str] = ()
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        """All columns of the table."""
+        return (*self._target.names, *self._target.shape.extras, *self._target.others)
+
+    def _held(
+        self, columns: Sequence[str], keys: Sequence[SqlRow], nulls: Sequence[str] = ()
     ) -> dict[Key, dict[str, Any]]:
-        """Return what the table has of the rows of changes, by key."""
-        target = self._target
-        kept = (*target.names, *target.shape.extras, *target.others)
-        places = [kept.index(name) for name in target.key_names]
-        found = self._statements.select(kept, target.key_names, self._key_rows(changes), nulls)
+        """Return columns, those of the key among them, of the rows with these keys, by key."""
+        places = [columns.index(name) for name in self._target.key_names]
+        found = self._statements.select(columns, self._target.key_names, keys, nulls)
         return {
-            tuple(map(_plain, map(row.__getitem__, places))): dict(zip(kept, row, strict=True))
+            _place(tuple(row[at] for at in places)): dict(zip(columns, row, strict=True))
             for row in found
         }
 
@@ -187,10 +190,11 @@ class TableWriter:
     def _replace(self, changes: Sequence[Change]) -> None:
         """Delete the rows and insert them anew: rows may have swapped a unique value."""
         target = self._target
-        keys, held = self._key_rows(changes), self._held_lines(changes)
+        keys = self._key_rows(changes)
+        held = self._held(self._kept, keys)
         lines: list[dict[str, Any]] = []
         for change, key in zip(changes, keys, strict=True):
-            line = held.get(tuple(map(_plain, key)), {})
+            line = held.get(_place(key), {})
             columns = [one for one in _left(change) if one in self._columns]
             (values,) = self._rows([change], columns, _left)
             names = (*self._named(columns), *target.shape.extras)
@@ -281,5 +285,6 @@ def _by_columns(changes: Sequence[Change], values: _Values) -> dict[tuple[str, .
     return groups
 
 
-def _plain(value: object) -> object:
-    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+def _place(key: SqlRow) -> Key:
+    """Return a key of a row, as the driver takes it or returns it, as one of a dictionary."""
+    return tuple(bytes(one) if isinstance(one, bytearray | memoryview) else one for one in key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 import time
 from contextlib import closing
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from databus.demo.processes import python_module, wait_until
 from databus.demo.stage import Stage
 from tests.client.sinks.kafka_broker import PrivateKafka
-from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, write
+from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, writing
 
 pytest_plugins = ["tests.client.sinks.kafka_fixtures"]
 pytestmark = pytest.mark.kafka
@@ -81,15 +80,9 @@ def test_after_kills_a_consumer_has_seen_each_change_once(kafka: PrivateKafka) -
     with stage("sqlite") as made, closing(made.database.connect()) as session:
         settings = made.folder / "sink.toml"
         settings.write_text(SINKS.format(url=made.url, brokers=kafka.brokers))
-        is_over = threading.Event()
-        writer = threading.Thread(target=write, args=(made, rng.random(), is_over))
-        writer.start()
-        try:
+        with writing(made, rng):
             command = python_module("databus.cli.main", "sink", "run", "-c", settings)
             kill_again_and_again(made, rng, command)
-        finally:
-            is_over.set()
-            writer.join()
         wanted = rows(session)
         wait_until(lambda: copied(kafka).rows == wanted, PATIENCE_S, "the topic")
         copy = copied(kafka)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 import time
 from contextlib import closing
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from databus.demo.processes import python_module, wait_until
 from databus.demo.stage import Stage
 from tests.client.sinks.redis_server import PrivateRedis
-from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, write
+from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, writing
 
 pytestmark = pytest.mark.redis
 
@@ -111,15 +110,9 @@ def test_after_kills_of_both_the_target_equals_the_source() -> None:
     ):
         settings = made.folder / "sink.toml"
         settings.write_text(SINKS.format(url=made.url, redis=server.url))
-        is_over = threading.Event()
-        writer = threading.Thread(target=write, args=(made, rng.random(), is_over))
-        writer.start()
-        try:
+        with writing(made, rng):
             command = python_module("databus.cli.main", "sink", "run", "-c", settings)
             kill_again_and_again(made, rng, command, server)
-        finally:
-            is_over.set()
-            writer.join()
         wanted = rows(session)
         with server.client() as client:
             wait_until(lambda: strings(client) == wanted, PATIENCE_S, "the strings")

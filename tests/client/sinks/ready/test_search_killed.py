@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -14,7 +13,7 @@ import pytest
 from databus.demo.processes import python_module, wait_until
 from databus.demo.stage import Stage
 from tests.client.sinks.search_server import PrivateOpenSearch
-from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, write
+from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, writing
 
 pytest_plugins = ["tests.client.sinks.search_fixtures"]
 pytestmark = pytest.mark.opensearch
@@ -82,15 +81,9 @@ def test_after_kills_of_both_the_documents_equal_the_source(
     ):
         settings = made.folder / "sink.toml"
         settings.write_text(SINKS.format(url=made.url, search=search.url))
-        is_over = threading.Event()
-        writer = threading.Thread(target=write, args=(made, rng.random(), is_over))
-        writer.start()
-        try:
+        with writing(made, rng):
             command = python_module("databus.cli.main", "sink", "run", "-c", settings)
             kill_again_and_again(made, rng, command, search)
-        finally:
-            is_over.set()
-            writer.join()
         wanted = rows(session)
         assert len(wanted) > 20
         for sink in ("serial", "lanes"):

@@ -52,37 +52,27 @@ def stage() -> Iterator[Stage]:
         yield stage
 
 
-def process_of(stage: Stage, recorder: Recorder, **more: Any) -> SinkProcess:
-    sink = {
-        "name": "copy",
-        "kind": "recorder",
-        "sources": ["shop.*"],
-        "flush": {"seconds": 0.01},
-        "positions_every_s": 0,
-        **more,
-    }
+def settings_of(stage: Stage, kind: str, **more: Any) -> SinksSettings:
     raw = {
         "data_dir": stage.folder / "sinks",
         "relays": [stage.url],
         "bootstrap_servers": [stage.bootstrap_url],
-        "sinks": [sink],
+        "sinks": [{"name": "copy", "kind": kind, "sources": ["shop.*"], **more}],
     }
-    settings = build_settings(raw, SinksSettings)
+    return build_settings(raw, SinksSettings)
+
+
+def process_of(stage: Stage, recorder: Recorder, **more: Any) -> SinkProcess:
+    settings = settings_of(
+        stage, "recorder", **{"flush": {"seconds": 0.01}, "positions_every_s": 0, **more}
+    )
     (one,) = settings.sinks
     return SinkProcess(settings, [make_plan(one, recorder.sink, stage.folder / "letters")])
 
 
 def sql_process(stage: Stage, url: str) -> SinkProcess:
     """Return a process whose sink copies to a database."""
-    options = {"url": url}
-    sink = {"name": "copy", "kind": "sql", "sources": ["shop.*"], "options": options}
-    raw = {
-        "data_dir": stage.folder / "sinks",
-        "relays": [stage.url],
-        "bootstrap_servers": [stage.bootstrap_url],
-        "sinks": [sink],
-    }
-    settings = build_settings(raw, SinksSettings)
+    settings = settings_of(stage, "sql", options={"url": url})
     return SinkProcess(settings, make_plans(settings))
 
 

@@ -81,6 +81,27 @@ def change(session: Session, rng: random.Random, number: int) -> None:
     session.commit()
 
 
+@contextmanager
+def writing(made: Stage, rng: random.Random) -> Iterator[None]:
+    """Commit random transactions, on a thread, until the end of the block."""
+    own, is_over = random.Random(rng.random()), threading.Event()
+
+    def write() -> None:
+        with closing(made.database.connect()) as session:
+            number = 0
+            while not is_over.wait(0.005):
+                number += 1
+                change(session, own, number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        writer.join()
+
+
 def rows(session: Session) -> dict[tuple[str, int], dict[str, Any]]:
     return {
         (f"shop.{table}", key): {"id": key, "v": v, "s": s}
@@ -137,19 +158,13 @@ def test_after_kills_at_random_moments_every_target_equals_the_source(dialect: D
         (folder / "sink.toml").write_text(SINKS.format(url=made.url, folder=folder))
         command = python_module("databus.cli.main", "sink", "run", "-c", folder / "sink.toml")
         sinks = made.child("sinks", command)
-        is_over = threading.Event()
-        writer = threading.Thread(target=write, args=(made, rng.random(), is_over))
-        writer.start()
-        try:
+        with writing(made, rng):
             for _ in range(KILLS):
                 sinks.start()
                 # After it has begun to write, and some time later.
                 time.sleep(1.0 + rng.random())
                 sinks.kill()
                 read_positions(folder / "state" / NAME)  # whole, whatever was cut off
-        finally:
-            is_over.set()
-            writer.join()
         sinks.start()
         wanted = rows(session)
         for name in ("exact", "lanes"):
@@ -163,12 +178,3 @@ def test_after_kills_at_random_moments_every_target_equals_the_source(dialect: D
         sinks.stop()
         positions = read_positions(folder / "state" / NAME)
         assert len({one.checkpoint.window_scn for one in positions.values()}) == 1
-
-
-def write(made: Stage, seed: float, is_over: threading.Event) -> None:
-    rng = random.Random(seed)
-    with closing(made.database.connect()) as session:
-        number = 0
-        while not is_over.wait(0.005):
-            number += 1
-            change(session, rng, number)

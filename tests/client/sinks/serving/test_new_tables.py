@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,24 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         )
 
 
+@contextmanager
+def capturing(
+    folder: Path, physical: dict[str, Any], schema: str
+) -> Iterator[tuple[RunningRelay, Callable[[str], bool]]]:
+    """Run a relay; yield it, and what says whether it captures a table."""
+    relay = RunningRelay(folder, physical)
+    try:
+        relay.start()
+        look = RelayLook(ClientSettings(relays=(relay.url,)))
+
+        def is_captured(table: str) -> bool:
+            return any(f"{schema}.{table}" in names for names in look.sources().values())
+
+        yield relay, is_captured
+    finally:
+        relay.child.stop()
+
+
 @pytest.mark.parametrize("keeps_position", [False, True])
 def test_a_table_that_appears_is_read_from_its_first_row_and_the_others_not_again(
     place: tuple[Run, dict[str, Any], str], tmp_path: Path, keeps_position: bool
@@ -77,15 +95,7 @@ def test_a_table_that_appears_is_read_from_its_first_row_and_the_others_not_agai
     def has(table: str, key: int) -> bool:
         return (f"{schema}.{table}", key) in keys(recorder)
 
-    with ExitStack() as opened:
-        relay = RunningRelay(tmp_path / "relay", physical)
-        opened.callback(relay.child.stop)
-        relay.start()
-        look = RelayLook(ClientSettings(relays=(relay.url,)))
-
-        def is_captured(table: str) -> bool:
-            return any(f"{schema}.{table}" in names for names in look.sources().values())
-
+    with capturing(tmp_path / "relay", physical, schema) as (relay, is_captured):
         wait_until(lambda: is_captured("orders"))
         run("INSERT INTO orders VALUES (1, 'tea')")
         more = {"sources": [f"{schema}.*"]}
@@ -123,15 +133,7 @@ def test_tables_that_appear_one_after_another_under_load_are_all_read_whole(
     execute, physical, schema = place
     recorder = Recorder(keeps_position=keeps_position)
     tables = [f"t{number}" for number in range(6)]
-    with ExitStack() as opened:
-        relay = RunningRelay(tmp_path / "relay", physical)
-        opened.callback(relay.child.stop)
-        relay.start()
-        look = RelayLook(ClientSettings(relays=(relay.url,)))
-
-        def is_captured(table: str) -> bool:
-            return any(f"{schema}.{table}" in names for names in look.sources().values())
-
+    with capturing(tmp_path / "relay", physical, schema) as (relay, is_captured):
         execute("INSERT INTO orders VALUES (0, 'tea')")
         more = {"sources": [f"{schema}.*"]}
         with running(process_of(tmp_path / "sinks", relay.url, {"a": recorder}, **more)):

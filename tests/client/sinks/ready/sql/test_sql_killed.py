@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -16,7 +15,7 @@ import pytest
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import python_module, wait_until
 from databus.demo.stage import Stage
-from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, write
+from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, writing
 from tests.mariadb_server import connect
 
 pytestmark = pytest.mark.mariadb
@@ -100,14 +99,8 @@ def test_after_kills_of_sink_and_server_the_copy_is_the_source() -> None:
             cursor.execute("CREATE DATABASE copy CHARACTER SET utf8mb4")
         command = python_module("databus.cli.main", "sink", "run", "-c", settings_of(made, server))
         sinks = made.child("sinks", command)
-        is_over = threading.Event()
-        writer = threading.Thread(target=write, args=(made, rng.random(), is_over))
-        writer.start()
-        try:
+        with writing(made, rng):
             kill_again_and_again(rng, sinks.start, sinks.kill, server)
-        finally:
-            is_over.set()
-            writer.join()
         with closing(made.database.connect()) as session:
             wanted = rows(session)
         wait_until(lambda: copied(server) == wanted, PATIENCE_S, "the copy")

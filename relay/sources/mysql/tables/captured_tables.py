@@ -146,7 +146,7 @@ class WatchedTables:
         self._tables: dict[Table, Table] = {}
 
     def tables(self, after_scn: int = _NEWEST) -> list[Table]:
-        """Return the watched tables, but for those made later, by their latest known definitions."""
+        """Return the watched tables but for those made later, by their latest known definitions."""
         keys = self.names.keys
         there = (one for one in self.names.sources if not self._history.lacks(keys[one], after_scn))
         found = (self._table(source, _NEWEST) for source in there)

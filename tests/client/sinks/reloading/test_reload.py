@@ -6,6 +6,7 @@ import random
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from databus.cli.main import main
 from databus.client.sinks.contract import Change, ChangeOp
 from databus.client.sinks.errors import SinkError, SinkUnavailableError
+from databus.client.sinks.running.feed import SinkState
 from databus.client.sinks.running.plan import make_plan
 from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.sinks.serving.service import served
@@ -288,7 +290,25 @@ def test_the_command_shows_a_reload_to_its_end_and_cancels_one(stage: Stage) -> 
         assert code == 1
         assert "no reload of shop.t1 runs" in told
         assert databus("reload", "copy", "shop.t9")[0] == 1
+        reloads = process.sink("copy").reloads
+
+        def cancel() -> None:
+            wait_until(lambda: reloads.status, PATIENCE_S)
+            reloads.cancel("shop.t1")
+
+        with ThreadPoolExecutor(1) as threads:
+            cancelled = threads.submit(cancel)
+            code, told = databus("reload", "copy", "shop.t1", "--wait")
+            cancelled.result()
+        assert (code, "the reload of shop.t1 was cancelled" in told) == (1, True)
         held.clear()
+        databus("pause", "copy")
+        wait_until(lambda: process.sink("copy").state is SinkState.PAUSED, PATIENCE_S)
+        told = databus("reload", "copy", "shop.t1")[1]
+        assert told.endswith("copy is paused: the reload gets on when it runs again\n")
+        databus("resume", "copy")
+        await_end(process)
+        assert reloads.ends == {"shop.t1": True}
 
 
 @pytest.mark.mariadb

@@ -1,9 +1,10 @@
 """Prepares a second reading of a server's binlog, from an older place.
 
 It begins with the file of that place, since a file begins between two transactions, whatever the
-place is. But it does not begin before the relay's own first reading, if the place is after that:
-what was altered before would make schema versions that the relay's windows do not have. The
-definitions of the tables are those that the relay has kept for its first reading.
+place is. But it does not begin before a first reading from the end of the log on, if the place is
+after that: what was altered before would make schema versions that the relay's windows do not have.
+The definitions of the tables are those that the relay has kept for its first reading. Where that
+has read older rows, they begin somewhere in the log, and not between two transactions.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ def prepare_reread(
         make_private(copy)  # before it has any content
         copy.write_bytes(_whole_lines(kept))
     begin = BinlogPosition(place.epoch, number, FIRST_OFFSET).to_scn()
-    first = History(copy).begin_scn or 0
-    return RereadPlace(begin if first > request.scn else max(begin, first), first)
+    history = History(copy)
+    start = history.start_scn
+    if start is not None and start <= request.scn:
+        begin = max(begin, start)
+    return RereadPlace(begin, history.begin_scn or 0)
 
 
 def _whole_lines(path: Path) -> bytes:

@@ -375,7 +375,8 @@ class MysqlSource(Source):
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         rules, settings, epoch = rules_of(variables, dialect), self._settings, self._settings.epoch
         scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, self._tell_search)
-        history = self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0])
+        first = settings.start if is_first else None
+        history = self._history.open(catalog, names, scan, first=first, oldest=files[0])
         start = self._history.start_of(start, settings.start, catalog) if is_first else start
         tables = self._tables = WatchedTables(
             names,

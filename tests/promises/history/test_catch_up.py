@@ -121,6 +121,32 @@ def test_what_was_altered_before_the_relay_s_first_start_is_read_again_as_it_was
     assert consumer.errors == []
 
 
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+@pytest.mark.parametrize("is_mysql", [False, pytest.param(True, marks=pytest.mark.mysql)])
+def test_one_log_file_is_read_again_though_its_definitions_begin_in_the_middle(
+    request: pytest.FixtureRequest, tmp_path: Path, is_mysql: bool, metadata: str
+) -> None:
+    # What was altered before the relay's start says what tables were from there on, in one file.
+    options: dict[str, str | int] = {"binlog-row-metadata": metadata}
+    with own_database(request, options, is_mysql=is_mysql) as database:
+        insert(database, range(5))
+        database.run("ALTER TABLE orders ADD COLUMN place VARCHAR(20) DEFAULT 'here'")
+        settings = mysql_source(database, tmp_path, ring_bytes=RING_BYTES, start="earliest")
+        with running(RunningRelay(tmp_path, settings)) as relay:
+            relay.start()
+            insert(database, range(5, 10))
+            wait_until(lambda: len(relay.windows()) >= 2, "the first rows", relay.tell)
+            scn = max(relay.windows())
+            insert(database, range(10, ROWS))
+            inbound = "/bufferInfo/inbound/shop/0"
+            wait_until(lambda: relay.get(inbound).json()["minScn"] > scn, "evicted", relay.tell)
+            consumer = Remembering()
+            with consuming([relay.url], sources_of(database), consumer, start=f"scn:{scn}"):
+                wait_until(lambda: len(consumer.events) >= ROWS - 10, "every row", relay.tell)
+    assert ids_of(consumer) == list(range(10, ROWS))
+    assert consumer.errors == []
+
+
 @pytest.mark.parametrize(
     "database", ["mariadb", pytest.param("mysql", marks=pytest.mark.mysql)], indirect=True
 )

@@ -95,10 +95,12 @@ class HistoryOfServer:
         names: Names,
         scan: ScanLog,
         *,
-        is_first: bool,
+        first: str | None,
         oldest: LogFile,
     ) -> History:
         """Return the history, begun again where it cannot continue.
+
+        `first` is the setting `start` if the log is read for the first time.
 
         It cannot continue when capture starts at the position in the settings, which may
         differ from where the history ends; nor on another server, or with another database.
@@ -107,13 +109,14 @@ class HistoryOfServer:
         history = self._load()
         begin = history.begin_scn
         if (
-            is_first
+            first is not None
             or begin is None
             or binlog_position(begin).epoch != self.epoch
             or not all(history.follows(database) for database in names.databases)
         ):
             known = self._known_before(history)
-            history.begin(first_record(catalog, names, scan), known)
+            record = first_record(catalog, names, scan)
+            history.begin(replace(record, is_start=first == Word.LATEST), known)
         else:
             history.forget_before(BinlogPosition(self.epoch, oldest.number, FIRST_OFFSET).to_scn())
         return history

@@ -42,13 +42,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The definitions changed at an SCN; a beginning has all definitions."""
+    """The definitions changed at an SCN; a beginning has all definitions.
+
+    A start is a beginning at which the log was first read, so that it is between two transactions.
+    """
 
     scn: int
     versions: Mapping[TableName, TableVersion | None] = field(default_factory=dict)
     charsets: Mapping[str, str | None] = field(default_factory=dict)
     is_beginning: bool = False
     text: str = ""  # the statement, for people who read the file
+    is_start: bool = False
 
 
 class History:
@@ -64,6 +68,7 @@ class History:
         self._charsets: dict[str, list[tuple[int, str | None]]] = {}
         self._scns: list[int] = []
         self.begin_scn: int | None = None
+        self.start_scn: int | None = None  # None: the beginning is no start
         if path is not None and path.exists():
             with _file_errors(path):
                 for record in _read(path):
@@ -208,7 +213,7 @@ class History:
         self._tables.clear()
         self._charsets.clear()
         self._scns.clear()
-        self.begin_scn = None
+        self.begin_scn = self.start_scn = None
 
     def _replace(self, records: list[Record]) -> None:
         self._write(records)
@@ -220,6 +225,7 @@ class History:
         if record.is_beginning:
             self._clear()
             self.begin_scn = record.scn
+            self.start_scn = record.scn if record.is_start else None
         for name, version in record.versions.items():
             _put(self._tables.setdefault(name, []), record.scn, version)
         for database, charset in record.charsets.items():
@@ -252,6 +258,7 @@ class History:
                 {n: dict(v)[scn] for n, v in self._tables.items() if scn in dict(v)},
                 {n: dict(v)[scn] for n, v in self._charsets.items() if scn in dict(v)},
                 scn == self.begin_scn,
+                is_start=scn == self.start_scn,
             )
 
     def _append(self, record: Record) -> None:
@@ -299,6 +306,8 @@ def _line(record: Record) -> bytes:
         "tables": [[*name, _plain(version)] for name, version in record.versions.items()],
         "statement": record.text[:_MOST_TEXT],
     }
+    if record.is_start:
+        content["start"] = True
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     return b"%08x %s\n" % (crc32(text), text)
 
@@ -361,9 +370,9 @@ def _parse(path: Path, number: int, line: bytes) -> Record:
             raise ValueError("the checksum is wrong")
         content = json.loads(line[9:])
         versions = {(row[0], row[1]): _version(row[2]) for row in content["tables"]}
-        return Record(
-            content["scn"], versions, content["charsets"], content["begin"], content["statement"]
-        )
+        text, is_start = content["statement"], content.get("start", False)
+        scn, charsets, is_beginning = content["scn"], content["charsets"], content["begin"]
+        return Record(scn, versions, charsets, is_beginning, text, is_start)
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(
             f"the history of table definitions in {path} is damaged in line {number} ({error}); "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -256,3 +257,17 @@ def test_a_table_that_is_gone_at_a_start_is_fine_when_it_was_known(
         pytest.raises(SourceStoppedError, match="does not exist"),
     ):
         source.open(None)
+
+
+def test_a_beginning_is_a_start_until_the_history_reaches_further_back(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    history = History(path)
+    beginning = Record(10, {T: version("a")}, {"d": "latin1"}, is_beginning=True, is_start=True)
+    history.begin(beginning)
+    history.add(Record(12, {T: version("b")}))
+    assert [one.start_scn for one in (history, History(path))] == [10, 10]
+    history.reach_back(7, {})  # inside an event: nobody could read from there
+    for one in (history, History(path)):
+        assert (one.begin_scn, one.start_scn) == (7, None)
+    history.begin(replace(beginning, is_start=False))
+    assert (History(path).begin_scn, History(path).start_scn) == (10, None)

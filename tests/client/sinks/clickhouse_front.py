@@ -77,6 +77,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers as the server does."""
 
     protocol_version = "HTTP/1.1"
+    timeout = 3.0  # an idle connection is closed, as by keep_alive_timeout
     engine: Engine
     login = ""
 

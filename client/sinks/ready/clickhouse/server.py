@@ -7,6 +7,7 @@ of decimals, and retries by itself; here the row at fault must be known, and the
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -19,6 +20,9 @@ from databus.client.sinks.ready.clickhouse.options import ClickHouseOptions, Log
 from databus.daemon.http.client import FAILURES, HttpClient, Response, printable
 
 _MAX_ANSWER_BYTES = 64 << 20
+# Servers close connections that are idle for their keep_alive_timeout, which was 3 s for long: a
+# statement on one of these would fail.
+_MOST_IDLE_S = 2.0
 # An answer tells that rows are there, and an error comes before it; an ALTER has changed the rows
 # at rest. The same rows again are no duplicates that the server drops: they may have been lost.
 _SETTINGS = {
@@ -42,6 +46,7 @@ class Server:
             response_timeout_s=options.answer_timeout_s,
             max_bytes=_MAX_ANSWER_BYTES,
         )
+        self._used_s = 0.0
 
     def place(self, table: str) -> str:
         """Return the whole name of a table, for statements."""
@@ -70,7 +75,11 @@ class Server:
         self._client.close()
 
     def _post(self, parameters: dict[str, str], body: bytes) -> Response:
+        if time.monotonic() - self._used_s > _MOST_IDLE_S:
+            self._client.close()
         try:
             return self._client.post(f"/?{urlencode({**_SETTINGS, **parameters})}", body)
         except FAILURES as error:
             raise SinkUnavailableError(f"{self._url}: {printable(error)}") from error
+        finally:
+            self._used_s = time.monotonic()

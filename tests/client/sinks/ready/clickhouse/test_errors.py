@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -126,6 +127,16 @@ def test_a_server_that_hangs_is_unavailable_after_the_timeout() -> None:
                 put(sink, ROW)
             put(sink, ROW)
         assert rows(server) == [(1, 1)]
+
+
+def test_a_connection_that_the_server_has_closed_because_it_was_idle_is_no_error(
+    clickhouse: PrivateClickHouse,
+) -> None:
+    with opened(clickhouse) as sink:
+        put(sink, ROW)
+        time.sleep(3.5)
+        put(sink, T.insert(2, 2))
+    assert rows(clickhouse) == [(1, 1), (2, 2)]
 
 
 def test_a_database_that_is_not_there_is_named(clickhouse: PrivateClickHouse) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
+from uuid import uuid4
 
 from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError, SinkUnavailableError
@@ -24,11 +25,10 @@ _MAX_ANSWER_BYTES = 64 << 20
 # statement on one of these would fail.
 _MOST_IDLE_S = 2.0
 # An answer tells that rows are there, and an error comes before it; an ALTER has changed the rows
-# at rest. The same rows again are no duplicates that the server drops: they may have been lost.
+# at rest.
 _SETTINGS = {
     "wait_end_of_query": "1",
     "async_insert": "0",
-    "insert_deduplicate": "0",
     "mutations_sync": "1",
 }
 
@@ -77,8 +77,10 @@ class Server:
     def _post(self, parameters: dict[str, str], body: bytes) -> Response:
         if time.monotonic() - self._used_s > _MOST_IDLE_S:
             self._client.close()
+        # The same rows again are no duplicates that the server drops: they may have been lost.
+        token = {"insert_deduplication_token": uuid4().hex}
         try:
-            return self._client.post(f"/?{urlencode({**_SETTINGS, **parameters})}", body)
+            return self._client.post(f"/?{urlencode({**_SETTINGS, **token, **parameters})}", body)
         except FAILURES as error:
             raise SinkUnavailableError(f"{self._url}: {printable(error)}") from error
         finally:

@@ -34,9 +34,32 @@ def follow(server: PrivateClickHouse, then: list[Change], **switches: str) -> No
 def test_a_new_column_has_the_value_of_rows_at_rest(clickhouse: PrivateClickHouse) -> None:
     follow(clickhouse, [ADDED.insert(3, 30, "z", 8, scn=3), ADDED.update(2, 20, "y", 9, scn=4)])
     assert rows(clickhouse) == [(1, 10, "x", 7), (2, 20, "y", 9), (3, 30, "z", 8)]
+    assert clickhouse.rows("SELECT * FROM system.mutations WHERE NOT is_done") == []
     # Rows from before the ALTER come again.
     write(clickhouse, FIRST)
     assert rows(clickhouse) == [(1, 10, "x", 7), (2, 20, "y", 9), (3, 30, "z", 8)]
+
+
+@pytest.mark.parametrize("kind", ["Nullable(Int32)", "Int32", "String", "Int8"])
+def test_a_column_of_the_table_that_the_source_gets_too_has_its_value(
+    clickhouse: PrivateClickHouse, kind: str
+) -> None:
+    write(clickhouse, FIRST)
+    clickhouse.run(
+        f"ALTER TABLE shop.t ADD COLUMN c {kind} DEFAULT 5",
+        "ALTER TABLE shop.t MATERIALIZE COLUMN c SETTINGS mutations_sync = 1",
+    )
+    write(clickhouse, [ADDED.insert(3, 30, "z", 8, scn=3)])
+    write(clickhouse, FIRST[:1])  # it comes again
+    held = rows(clickhouse, what="id, toString(c)")
+    assert held == [(1, "7"), (2, "7"), (3, "8")]
+
+
+def test_a_column_that_somebody_has_dropped_stops_the_sink(clickhouse: PrivateClickHouse) -> None:
+    write(clickhouse, FIRST)
+    clickhouse.run("ALTER TABLE shop.t DROP COLUMN b")
+    with pytest.raises(SinkError, match=r"a column is not there.*\bb\b"):
+        write(clickhouse, [T1.insert(3, 30, "z", scn=3)])
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,23 @@ def test_a_table_that_was_emptied_or_made_again_stops_the_sink(
     assert rows(clickhouse, "orders") == [(3, 30)]
 
 
+def test_rows_that_were_lost_are_no_duplicates_when_they_come_again(
+    clickhouse: PrivateClickHouse,
+) -> None:
+    write(clickhouse, FIRST)
+    clickhouse.run(
+        # As replicated tables have it.
+        "ALTER TABLE shop.orders MODIFY SETTING non_replicated_deduplication_window = 100"
+    )
+    write(clickhouse, NEXT)
+    clickhouse.run(
+        "DELETE FROM shop.orders WHERE id = 3",
+        "DELETE FROM shop.databus_tables WHERE name = 'orders'",
+    )
+    write(clickhouse, NEXT)
+    assert rows(clickhouse, "orders") == [(1, 10), (2, 20), (3, 30)]
+
+
 def test_a_table_that_is_emptied_while_the_sink_runs_stops_it(
     clickhouse: PrivateClickHouse,
 ) -> None:

@@ -30,6 +30,7 @@ HOMES = {
         "databus/servers/zookeeper_directory.py",
         "relay/serving/canal/consuming/zookeeper_*.py",
     ],
+    "orjson": ["client/sinks/formats/json_bytes.py"],
     "pymysql": ["relay/sources/mysql/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],
     "pyarrow": [

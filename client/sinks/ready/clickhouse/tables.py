@@ -37,7 +37,6 @@ class TargetColumn:
 class TargetTable:
     """A table as rows of one schema are written to it."""
 
-    source: str
     name: str
     place: str
     shape: Shape
@@ -119,17 +118,16 @@ class Tables:
             self.notes.schema(name, schema)
         elif note.schema.version > schema.version:
             # Rows that come again, or another lane was faster.
-            return self._target(source, name, columns, _renamed_since(note.schema), is_old=True)
+            return self._target(name, columns, _renamed_since(note.schema), is_old=True)
         elif note.schema.text != schema.text:
             was = note.schema
             for version in self._until(was, schema):
                 self._alter(source, name, was, version)
                 was = version
-        return self._target(source, name, columns, {})
+        return self._target(name, columns, {})
 
     def _target(
         self,
-        source: str,
         name: str,
         columns: Sequence[AvroColumn],
         renamed: Mapping[str, str],
@@ -148,7 +146,7 @@ class Tables:
             made.append(TargetColumn(column.name, held_name, encode, nothing(kind)))
         keys = tuple(renamed.get(one, one) for one in self._shape.keys(columns))
         place = self._server.place(name)
-        return TargetTable(source, name, place, self._shape, tuple(made), keys, len(columns))
+        return TargetTable(name, place, self._shape, tuple(made), keys, len(columns))
 
     def _alter(self, source: str, name: str, noted: WriterSchema, schema: WriterSchema) -> None:
         """Alter the table from one version of the schema to the next one."""

@@ -29,6 +29,7 @@ GROUP = "databus.sinks"
 _READY = "databus.client.sinks.ready"
 # Loaded when they are named: not everybody has what each needs.
 BUILT_IN = (
+    EntryPoint("clickhouse", f"{_READY}.clickhouse.sink:ClickHouseSink", GROUP),
     EntryPoint("elasticsearch", f"{_READY}.search.sink:SearchSink", GROUP),
     EntryPoint("files", f"{_READY}.files:FilesSink", GROUP),
     EntryPoint("kafka", f"{_READY}.kafka:KafkaSink", GROUP),

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+# The columns that a source does not have.
+DELETED, OP, SCN, TIME = "_databus_deleted", "_databus_op", "_databus_scn", "_databus_time"
+SOURCE, ID = "_databus_source", "_databus_id"
+FROM, TO, INDEX = "_databus_from", "_databus_to", "_databus_index"
+
 
 class WriteMode(StrEnum):
     """How changes become rows."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import ssl
-from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -17,6 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from databus.client.sinks.contract import MARKS, Change, ChangeOp, Opening, Position
 from databus.client.sinks.errors import SinkRefusedError, SinkUnavailableError
+from databus.client.sinks.ready.basic_login import basic_login
 from databus.client.sinks.ready.search.actions import Action, Actions, Place
 from databus.client.sinks.ready.search.answers import body_of, check_items
 from databus.client.sinks.ready.templates import Template
@@ -181,14 +181,7 @@ class _Login:
         options = self._options
         if options.api_key_file is not None:
             return {"Authorization": f"ApiKey {private_line('api_key_file', options.api_key_file)}"}
-        if not options.user:
-            return {}
-        if options.password_file is None:
-            raise SettingsError("user: its password_file is missing")
-        password = private_line("password_file", options.password_file)
-        return {
-            "Authorization": "Basic " + b64encode(f"{options.user}:{password}".encode()).decode()
-        }
+        return basic_login(options.user, options.password_file)
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context."""

@@ -24,13 +24,20 @@ from databus.client.sql.column_types import (
     moment,
     text,
 )
-from databus.client.sql.modes import WriteMode
+from databus.client.sql.modes import (
+    DELETED,
+    FROM,
+    ID,
+    INDEX,
+    OP,
+    SCN,
+    SOURCE,
+    TIME,
+    TO,
+    WriteMode,
+)
 from databus.client.sql.names import MYSQL, check_length
 from databus.schemas.columns.avro_columns import AvroColumn, Kind
-
-DELETED, OP, SCN, TIME = "_databus_deleted", "_databus_op", "_databus_scn", "_databus_time"
-SOURCE, ID = "_databus_source", "_databus_id"
-FROM, TO, INDEX = "_databus_from", "_databus_to", "_databus_index"
 
 _LENGTH = re.compile(r"(?:var)?(?:char|binary)\w*\s*\((\d+)\)", re.IGNORECASE)
 _LONGEST_KEY = 768  # characters of four bytes in a key of InnoDB

@@ -15,8 +15,9 @@ from sqlalchemy.engine import Connection
 
 from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError
-from databus.client.sinks.ready.sql.definitions import SOURCE, Shape
+from databus.client.sinks.ready.sql.definitions import Shape
 from databus.client.sql.column_types import binary_text
+from databus.client.sql.modes import SOURCE
 from databus.client.sql.names import quoted_text
 
 FILLED_BY = "filled_by"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 import sqlalchemy as sa
@@ -11,13 +11,12 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 from sqlalchemy import exc
 from sqlalchemy.engine import URL, Engine, make_url
 
+from databus.client.sinks.ready.following import DdlSettings
 from databus.client.sinks.ready.templates import Template
 from databus.client.sql.modes import WriteMode
 from databus.conf.model import Settings
 from databus.daemon.tokens import private_line
 from databus.schemas.errors import SettingsError
-
-Switch = Literal["apply", "ignore", "stop"]
 
 # The drivers that this project brings, where SQLAlchemy's own choice is another one.
 _DRIVERS = {
@@ -27,30 +26,6 @@ _DRIVERS = {
 }
 # Values that do not fit are refused and not cut, and 0 is a value of an AUTO_INCREMENT column.
 _MYSQL_SESSION = "SET sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'"
-
-
-class DdlSettings(Settings):
-    """What follows a change of the source's table: `apply` it, `ignore` it, or `stop`."""
-
-    create_table: Switch = Field(
-        default="apply", description="A table that is not there; `ignore`: its rows are left out"
-    )
-    add_column: Switch = Field(
-        default="apply", description="A new column; `ignore`: its values are left out"
-    )
-    widen_column: Switch = Field(
-        default="apply", description="A type that has more values, such as INT → BIGINT"
-    )
-    narrow_column: Literal["ignore", "stop"] = Field(
-        default="stop", description="Any other type, also where values at rest have changed"
-    )
-    rename_column: Switch = Field(
-        default="apply", description="`ignore`: an old column stays, and a new one is added"
-    )
-    drop_column: Switch = Field(
-        default="ignore", description="`ignore`: it stays, and is NULL in new rows"
-    )
-    truncate: Switch = Field(default="apply", description="TRUNCATE, and DROP TABLE")
 
 
 class SqlOptions(Settings):

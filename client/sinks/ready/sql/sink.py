@@ -19,6 +19,7 @@ try:
     from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
+    from databus.client.sinks.ready.following import may_truncate
     from databus.client.sinks.ready.sql.options import SqlOptions
     from databus.client.sinks.ready.sql.positions import StoredPosition
     from databus.client.sinks.ready.sql.tables import Tables
@@ -148,18 +149,9 @@ class SqlSink:
             for part in _between_truncates(group):
                 if part[0].op is not ChangeOp.TRUNCATE:
                     writer.write(part)
-                elif self._may_truncate(part[0]):
+                elif may_truncate(part[0], self._options.ddl):
                     writer.truncate(part[0])
             tables.filled.wrote(target.table, source, group)
-
-    def _may_truncate(self, change: Change) -> bool:
-        switch = self._options.ddl.truncate
-        if switch == "stop":
-            raise SinkError(
-                f'{change.source} was emptied at SCN {change.scn}, and ddl.truncate = "stop": set '
-                '"apply" to empty its table, too, or "ignore"'
-            )
-        return switch == "apply"
 
     @contextmanager
     def _told(self, changes: Sequence[Change] = ()) -> Iterator[None]:

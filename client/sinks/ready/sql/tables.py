@@ -20,6 +20,7 @@ from databus.client.sinks.contract import Opening
 from databus.client.sinks.errors import SinkError
 from databus.client.sinks.formats.source_names import split_source
 from databus.client.sinks.formats.sql_texts import time_text
+from databus.client.sinks.ready.following import PlannedColumn, Step
 from databus.client.sinks.ready.sql.definitions import Shape, definition, key_names
 from databus.client.sinks.ready.sql.existing import (
     check_columns,
@@ -28,7 +29,6 @@ from databus.client.sinks.ready.sql.existing import (
     unique_keys,
 )
 from databus.client.sinks.ready.sql.filled import FilledTables, filled_by_column
-from databus.client.sinks.ready.sql.following import PlannedColumn, Step
 from databus.client.sinks.ready.sql.options import SqlOptions
 from databus.client.sinks.ready.sql.values import Convert, checked_columns, converters
 from databus.client.sinks.ready.templates import Template
@@ -221,7 +221,9 @@ class Tables:
         held = held_columns(self._connection, new)
         step = Step(source, noted, schema, self._options.ddl)
         before = self._definition(new.name, tuple(was.values()))
-        plan = step.plan(held, before, new, self._dialect)
+        plan = step.plan(held, self._types(before), self._types(new))
+        for name, one in plan.same_types.items():
+            new.c[name].type = before.c[one].type
         # After a crash some columns may be the new ones already.
         both = {one: known for one in held if (known := was.get(one) or now.get(one)) is not None}
         old = self._definition(new.name, [both[one] for one in both if one not in plan.kept])
@@ -261,6 +263,9 @@ class Tables:
             key_length=self._options.key_length,
             schema=self._schema,
         )
+
+    def _types(self, table: sa.Table) -> dict[str, str]:
+        return {one.name: str(one.type.compile(self._dialect)) for one in table.columns}
 
     def _name_of(self, source: str) -> str:
         database, table = split_source(source)

@@ -11,12 +11,11 @@ from sqlalchemy.engine import Connection
 
 from databus.client.sinks.contract import Change, ChangeOp, Row
 from databus.client.sinks.errors import SinkRefusedError
-from databus.client.sinks.ready.sql.definitions import INDEX, SCN, TO
-from databus.client.sinks.ready.sql.net_changes import net_changes
+from databus.client.sinks.ready.net_changes import net_changes
 from databus.client.sinks.ready.sql.tables import TargetTable
 from databus.client.sinks.ready.sql.values import Convert, are_finite, check_number, has_nul
 from databus.client.sinks.ready.sql.versions import Key, newer_than, versions_of
-from databus.client.sql.modes import WriteMode
+from databus.client.sql.modes import INDEX, SCN, TO, WriteMode
 from databus.client.sql.statements import SqlRow, Statements
 
 log = logging.getLogger(__name__)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavail
 from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.search.sink import SearchSink
 from databus.schemas.errors import SettingsError
+from tests.client.sinks.answering import answering
 from tests.client.sinks.changes import made, moved
 from tests.client.sinks.search_server import PrivateOpenSearch
 
@@ -225,38 +224,6 @@ def test_a_server_that_is_away_is_unavailable() -> None:
         sink.open(Opening("test", "shop"))
         with pytest.raises(SinkUnavailableError, match="refused"):
             put(sink, insert(1))
-
-
-@contextmanager
-def answering(status: int, headers: dict[str, str], body: str) -> Iterator[tuple[str, list[str]]]:
-    """Serve one answer to everything; yield the URL and the logins that came."""
-    logins: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            logins.append(self.headers.get("Authorization", ""))
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", logins
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_a_server_that_is_busy_says_when_to_come_again() -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from databus.cli.main import main
 from databus.client.sinks.loading import sink_maker
+from databus.client.sinks.ready.clickhouse.sink import ClickHouseSink
 from databus.client.sinks.ready.kafka import KafkaSink
 from databus.client.sinks.ready.redis.sink import RedisSink
 from databus.client.sinks.ready.search.sink import SearchSink
@@ -35,8 +36,10 @@ FILES: list[tuple[str, str, dict[str, Any]]] = [
     ("elasticsearch", "tls_ca", {"url": f"https://{NOWHERE}"}),
     ("elasticsearch", "index_template", {"url": f"http://{NOWHERE}"}),
     ("kafka", "password_file", {"brokers": NOWHERE, "id": "a"}),
+    ("clickhouse", "password_file", {"url": f"http://{NOWHERE}", "user": "a"}),
+    ("clickhouse", "tls_ca", {"url": f"https://{NOWHERE}"}),
 ]
-CLASSES = (KafkaSink, RedisSink, SearchSink, SqlSink, WebhookSink)
+CLASSES = (ClickHouseSink, KafkaSink, RedisSink, SearchSink, SqlSink, WebhookSink)
 
 
 def test_the_list_of_files_is_whole() -> None:
@@ -125,6 +128,8 @@ def test_after_the_file_is_mended_a_retry_goes_on(tmp_path: Path) -> None:
         ("kafka", {"brokers": NOWHERE, "id": "a", "tombstones": "off"}, "write true or false"),
         ("redis", {"ttl_s": "60"}, "ttl_s = '60': write a number, without quotes"),
         ("webhook", {"url": f"http://{NOWHERE}", "batch": True}, "write a number"),
+        ("clickhouse", {"mode": "soft_delete"}, "write mirror or append_history"),
+        ("clickhouse", {"databse": "shop"}, "databse"),
         ("print", {"colour": True}, "options of print"),
         ("tests.client.sinks.copy_sink:UpsertCopy", {"pat": "a"}, "options of tests.client.sinks"),
     ],

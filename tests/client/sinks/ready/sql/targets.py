@@ -100,7 +100,10 @@ class Target:
 
 @dataclass
 class Source:
-    """A table of a source: `columns` are name → SQL type, the first `keys` of them the key."""
+    """A table of a source: `columns` are name → SQL type, the first `keys` of them the key.
+
+    A type that ends with `not null` is of a column that is never NULL.
+    """
 
     columns: dict[str, str]
     name: str = "shop.t"
@@ -111,7 +114,13 @@ class Source:
 
     def __post_init__(self) -> None:
         made = [
-            Column(name, kind, at, at >= self.keys, at if at < self.keys else None)
+            Column(
+                name,
+                kind.removesuffix(" not null"),
+                at,
+                at >= self.keys and not kind.endswith(" not null"),
+                at if at < self.keys else None,
+            )
             for at, (name, kind) in enumerate(self.columns.items())
         ]
         self.text = self.text or avro_schema(Table(self.name, tuple(made), self.dialect))

@@ -6,16 +6,54 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
-import sqlalchemy as sa
+from pydantic import Field
 
+from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError
-from databus.client.sinks.ready.sql.options import DdlSettings, Switch
+from databus.conf.model import Settings
 from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
 from databus.schemas.table_change import TableChange, change_of, shape_id
 
 log = logging.getLogger(__name__)
+
+Switch = Literal["apply", "ignore", "stop"]
+Types = Mapping[str, str]  # of a table's columns, as the target writes them, by name
+
+
+class DdlSettings(Settings):
+    """What follows a change of the source's table: `apply` it, `ignore` it, or `stop`."""
+
+    create_table: Switch = Field(
+        default="apply", description="A table that is not there; `ignore`: its rows are left out"
+    )
+    add_column: Switch = Field(
+        default="apply", description="A new column; `ignore`: its values are left out"
+    )
+    widen_column: Switch = Field(
+        default="apply", description="A type that has more values, such as INT → BIGINT"
+    )
+    narrow_column: Literal["ignore", "stop"] = Field(
+        default="stop", description="Any other type, also where values at rest have changed"
+    )
+    rename_column: Switch = Field(
+        default="apply", description="`ignore`: an old column stays, and a new one is added"
+    )
+    drop_column: Switch = Field(
+        default="ignore", description="`ignore`: it stays, and is NULL in new rows"
+    )
+    truncate: Switch = Field(default="apply", description="TRUNCATE, and DROP TABLE")
+
+
+def may_truncate(change: Change, ddl: DdlSettings) -> bool:
+    """Return whether a TRUNCATE is made; raise SinkError if it stops the sink."""
+    if ddl.truncate == "stop":
+        raise SinkError(
+            f'{change.source} was emptied at SCN {change.scn}, and ddl.truncate = "stop": set '
+            '"apply" to empty its table, too, or "ignore"'
+        )
+    return ddl.truncate == "apply"
 
 
 class PlannedColumn(NamedTuple):
@@ -33,6 +71,7 @@ class Plan:
     columns: list[PlannedColumn] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)  # columns that the source does not have any more
     filled: list[PlannedColumn] = field(default_factory=list)  # there already, with other values
+    same_types: dict[str, str] = field(default_factory=dict)  # name: that of the column whose it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +83,11 @@ class Step:
     after: WriterSchema
     ddl: DdlSettings
 
-    def plan(
-        self, held: Collection[str], old: sa.Table, new: sa.Table, dialect: sa.Dialect
-    ) -> Plan:
-        """Return what to do; `held` are the columns that the table has. Raises SinkError."""
+    def plan(self, held: Collection[str], old: Types, new: Types) -> Plan:
+        """Return what to do; `held` are the columns that the table has. Raises SinkError.
+
+        `old` and `new` are the types for the columns of the two schemas.
+        """
         was = {one.name: one for one in columns_of(self.before)}
         now = {one.name: one for one in columns_of(self.after)}
         self._check_keys(was.values(), now.values())
@@ -62,7 +102,9 @@ class Step:
                 self._add(plan, column, change, set(held) - set(was))
                 continue
             if origin in held or name in held:
-                self._retype(was[origin], column, old, new, dialect, change)
+                if old[origin] != new[name]:
+                    types = f"{name} of {old[origin]} {new[name]}"
+                    self._retype(plan, was[origin], column, types, change)
                 # After a crash the ALTER may have been made already.
                 is_back = change is not None and origin in change.added
                 is_made = origin not in held or (is_back and name in held and name not in was)
@@ -127,25 +169,15 @@ class Step:
             plan.columns.append(PlannedColumn(name, None, value))
 
     def _retype(
-        self,
-        was: AvroColumn,
-        now: AvroColumn,
-        old: sa.Table,
-        new: sa.Table,
-        dialect: sa.Dialect,
-        change: TableChange | None,
+        self, plan: Plan, was: AvroColumn, now: AvroColumn, types: str, change: TableChange | None
     ) -> None:
         """Let the column keep its type if a switch says so; raise SinkError if one stops."""
-        kinds = old.c[was.name].type, new.c[now.name].type
-        before, after = (str(kind.compile(dialect)) for kind in kinds)
-        if before == after:
-            return
         is_wider = _is_wider(was, now) or (change is not None and now.name not in change.reload)
         key = "widen_column" if is_wider else "narrow_column"
         switch: Switch = getattr(self.ddl, key)
-        self._allow(switch, f"has made {now.name} of {before} {after}", key)
+        self._allow(switch, f"has made {types}", key)
         if switch == "ignore":
-            new.c[now.name].type = kinds[0]
+            plan.same_types[now.name] = was.name
 
     def _check_keys(self, was: Collection[AvroColumn], now: Collection[AvroColumn]) -> None:
         if _key_size(was) != _key_size(now):

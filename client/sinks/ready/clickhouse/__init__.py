@@ -1,0 +1,1 @@
+"""The sink `clickhouse`: rows in tables that replace them by version. Imports HTTP, no library."""

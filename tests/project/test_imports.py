@@ -30,6 +30,8 @@ HOMES = {
         "databus/servers/zookeeper_directory.py",
         "relay/serving/canal/consuming/zookeeper_*.py",
     ],
+    "bson": ["client/sinks/ready/mongodb/*.py"],
+    "pymongo": ["client/sinks/ready/mongodb/*.py"],
     "pymysql": ["relay/sources/mysql/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],
     "pyarrow": [

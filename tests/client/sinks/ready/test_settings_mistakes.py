@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from databus.cli.main import main
 from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.kafka import KafkaSink
+from databus.client.sinks.ready.mongodb.sink import MongoSink
 from databus.client.sinks.ready.redis.sink import RedisSink
 from databus.client.sinks.ready.search.sink import SearchSink
 from databus.client.sinks.ready.sql.sink import SqlSink
@@ -26,6 +27,7 @@ from tests.client.sinks.changes import ListedStream, plan_of, window
 NOWHERE = "127.0.0.1:1"
 # Each option that names a file, with the others that it needs.
 FILES: list[tuple[str, str, dict[str, Any]]] = [
+    ("mongodb", "password_file", {"url": f"mongodb://copy@{NOWHERE}/"}),
     ("redis", "password_file", {"url": f"redis://{NOWHERE}/0"}),
     ("redis", "ca_file", {"url": f"rediss://{NOWHERE}/0"}),
     ("sql", "password_file", {"url": f"postgresql://copy@{NOWHERE}/x"}),
@@ -36,7 +38,7 @@ FILES: list[tuple[str, str, dict[str, Any]]] = [
     ("elasticsearch", "index_template", {"url": f"http://{NOWHERE}"}),
     ("kafka", "password_file", {"brokers": NOWHERE, "id": "a"}),
 ]
-CLASSES = (KafkaSink, RedisSink, SearchSink, SqlSink, WebhookSink)
+CLASSES = (KafkaSink, MongoSink, RedisSink, SearchSink, SqlSink, WebhookSink)
 
 
 def test_the_list_of_files_is_whole() -> None:
@@ -124,6 +126,7 @@ def test_after_the_file_is_mended_a_retry_goes_on(tmp_path: Path) -> None:
         ("sql", {"url": "sqlite:///a.db", "exactly_once": 0}, "write true or false"),
         ("kafka", {"brokers": NOWHERE, "id": "a", "tombstones": "off"}, "write true or false"),
         ("redis", {"ttl_s": "60"}, "ttl_s = '60': write a number, without quotes"),
+        ("mongodb", {"exactly_once": "yes"}, "write true or false"),
         ("webhook", {"url": f"http://{NOWHERE}", "batch": True}, "write a number"),
         ("print", {"colour": True}, "options of print"),
         ("tests.client.sinks.copy_sink:UpsertCopy", {"pat": "a"}, "options of tests.client.sinks"),

@@ -414,7 +414,9 @@ class PhysicalSourceSettings(Settings):
     def named_tables(self) -> list[NamedTable]:
         """The names and tables of its sources, in the order of the file."""
         listed = [_named(source) for source in self.sources if not _is_pattern(source)]
-        return [*listed, *(NamedTable(name, name, is_given=False) for name in self._found)]
+        known = {one.name for one in listed}
+        found = (name for name in self._found if name not in known)
+        return [*listed, *(NamedTable(name, name, is_given=False) for name in found)]
 
     @property
     def patterns(self) -> NamePatterns:
@@ -462,11 +464,11 @@ class PhysicalSourceSettings(Settings):
         """Return the settings with only these sources."""
         listed = [source for source in self.sources if not _is_pattern(source)]
         chosen = [source for source in listed if _named(source).name in names]
-        found = [escaped(name) for name in self._found if name in names]
+        found = [name for name in self._found if name in names]
         tables = [one.table for one in self.named_tables if one.name in names]
         columns = columns_of(self.columns, tables)
-        update = {"sources": (*chosen, *found), "columns": columns}
-        return self.with_found(()).model_copy(update=update)
+        update = {"sources": (*chosen, *map(escaped, found)), "columns": columns}
+        return self.with_found(found).model_copy(update=update)
 
     @field_validator("uri")
     @classmethod

@@ -129,7 +129,7 @@ def _files(form: str) -> Iterator[Pair]:
         def lines(texts: list[Any]) -> None:
             for flush in parts(texts, FLUSH):
                 with local.open_output_stream(f"{folder}/{next(number)}.jsonl") as stream:
-                    stream.write("".join(flush).encode())
+                    stream.write(b"".join(flush))
 
         def tables(rows: list[Any]) -> None:
             for flush in parts(rows, FLUSH):

@@ -11,8 +11,10 @@ from databus.cli.api_client import access_options
 from databus.cli.daemon_options import config_option
 from databus.client.cli.sink_steering import Access, name_argument, path_of, running_process
 from databus.client.sinks.serving.views import ReloadView, SinkView
+from databus.schemas.errors import RequestError
 
 _LOOK_S = 0.5
+_TAKES_NOTHING = ("stopped", "paused")
 
 
 @click.command()
@@ -45,15 +47,19 @@ def reload(
     process = running_process(config, Access(token_file, tls_ca))
     act, body = ("cancel-reload", {}) if is_cancelled else ("reload", {"where": where})
     answer = process.post_json(path_of(name, act), {"source": source, **body})
-    found = _of(process.read(SinkView, answer), source)
+    sink = process.read(SinkView, answer)
     click.echo(f"{name}: the reload of {source} {'is cancelled' if is_cancelled else 'has begun'}")
-    while is_awaited and found is not None:
+    if sink.state in _TAKES_NOTHING and not is_cancelled:
+        click.echo(f"{name} is {sink.state}: the reload gets on when it runs again")
+    if not is_awaited:
+        return
+    while (before := _of(sink, source)) is not None:
         time.sleep(_LOOK_S)
-        now = _of(process.read(SinkView, process.get_json(path_of(name))), source)
-        _tell(now, found)
-        found = now
-    if is_awaited:
-        click.echo(f"{name}: all rows of {source} are written")
+        sink = process.read(SinkView, process.get_json(path_of(name)))
+        _tell(_of(sink, source), before)
+    if not any(one.source == source and one.is_whole for one in sink.ended_reloads):
+        raise RequestError(f"{name}: the reload of {source} was cancelled")
+    click.echo(f"{name}: all rows of {source} are written")
 
 
 def _tell(now: ReloadView | None, before: ReloadView) -> None:

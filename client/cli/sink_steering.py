@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -36,6 +37,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 name_argument = click.argument("name")
 _UNKNOWN = "unknown"
+_TRY_S, _LOOK_S = 3.0, 0.1  # how long `retry` waits for what comes of it
 
 
 class Access(NamedTuple):
@@ -174,7 +176,14 @@ def retry(name: str, config: Path, token_file: Path | None, tls_ca: Path | None)
 
     Example: `databus sink retry archive -c sink.toml`
     """
-    _act("retry", name, config, Access(token_file, tls_ca))
+    process = running_process(config, Access(token_file, tls_ca))
+    before = process.read(SinkView, process.get_json(path_of(name)))
+    process.post_json(path_of(name, "retry"), {})
+    end_s, shown = time.monotonic() + _TRY_S, before
+    while _failures(shown) == _failures(before) and time.monotonic() < end_s:
+        time.sleep(_LOOK_S)
+        shown = process.read(SinkView, process.get_json(path_of(name)))
+    click.echo(_line(shown))
 
 
 @click.command()
@@ -204,6 +213,10 @@ def skip(name: str, config: Path, yes: bool, token_file: Path | None, tls_ca: Pa
     body = {"physicalSource": physical, "id": row.id}
     gone = process.read(Skipped, process.post_json(path_of(name, "skip"), body)).row
     click.echo(f"skipped {gone.op} {gone.source} {json.dumps(gone.key)} ({gone.id})")
+
+
+def _failures(sink: SinkView) -> list[object]:
+    return [sink.state, *((one.state, one.failure) for one in sink.physical_sources)]
 
 
 def _failing(sink: SinkView) -> tuple[str, FailureView]:

@@ -6,6 +6,7 @@ On MariaDB, MySQL and SQLite, through the served relay and a client.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import sqlite3
 import threading
@@ -16,6 +17,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.schemas.checkpoint import Checkpoint
@@ -153,6 +155,31 @@ def test_found_tables_keep_their_ids_and_rows_over_a_restart_and_those_made_mean
         assert dict(relay.catalog.ids).items() >= ids.items()
         run(*make("a", 4))  # it comes back
         wait_until(lambda: ids_of(url, f"{name}.a") == [4])
+
+
+def test_a_new_table_begins_with_its_create_also_if_the_relay_ended_just_before_it_was_written(
+    mysql_place: Place, tmp_path: Path
+) -> None:
+    name, run = mysql_place.name, mysql_place.run
+    run(*make("a"))
+    settings = mysql_place.captured("DB.*")
+    with pytest.MonkeyPatch.context() as patch, captured(tmp_path, settings) as (relay, _):
+        wait_until(lambda: is_captured(relay, f"{name}.a"))
+        capture, has_failed = relay.physical_sources["shop"].capture, threading.Event()
+
+        def fail(_encoder: WindowEncoder) -> None:
+            if f"{name}.b" in relay.catalog.ids:  # it is taken in, and its window is not written
+                has_failed.set()
+                raise OSError(errno.EIO, "the machine is about to fail")
+
+        patch.setattr(WindowEncoder, "settle", fail)
+        run(*make("b", 1))
+        wait_until(has_failed.is_set)
+        wait_until(lambda: not capture.status.is_connected)
+    with captured(tmp_path, settings) as (relay, url):
+        wait_until(lambda: ids_of(url, f"{name}.b") == [1])
+        (version,) = relay.registry.versions(f"{name}.b")
+        assert version.start_scn > relay.physical_sources["shop"].ring.min_scn
 
 
 def test_tables_of_new_databases_and_of_none_yet_are_captured(

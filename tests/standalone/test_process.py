@@ -97,6 +97,34 @@ def test_a_table_that_a_pattern_finds_later_is_kept_by_the_pair_after_a_restart(
     assert read_until_equal(node, "shop.later", lambda: wanted) == wanted
 
 
+@pytest.mark.mariadb
+def test_tables_of_a_pattern_that_are_gone_before_the_pair_reads_them_are_no_trouble(
+    node: Node, database: Database
+) -> None:
+    name, server = database.name, database.server
+    database.run("CREATE TABLE orders (id INT PRIMARY KEY, status VARCHAR(40))")
+    (node.folder / "password").write_text(server.password)
+    (node.folder / "password").chmod(0o600)
+    node.write(
+        f'name = "shop"\nuri = "{server.uri}"\nsources = ["{name}.*"]\npassword_file = "password"'
+    )
+    node.start()
+    node.wait_for(lambda: "active" in node.statuses().values())
+    for table in ("dropped", "old_name"):
+        database.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, status VARCHAR(40))")
+        database.run(f"INSERT INTO {table} VALUES (1, 'x')")
+    database.run("RENAME TABLE old_name TO new_name", "DROP TABLE dropped")
+    tables = ("orders", "dropped", "old_name", "new_name")
+    for table in tables[1:]:
+        wanted = f"{name}.{table}"
+        node.wait_for(lambda wanted=wanted: wanted in str(node.health(node.url)[1]))  # type: ignore[misc]
+    node.child.stop(20)
+    node.start()
+    node.wait_for(lambda: node.statuses() == {f"{name}.{one}": "active" for one in tables})
+    node.wait_for(lambda: node.health(node.url)[0] == 200)
+    assert read_until_equal(node, f"{name}.new_name", lambda: {1: "x"}) == {1: "x"}
+
+
 def test_patterns_that_have_found_nothing_leave_the_pair_nothing_to_keep_and_are_said(
     node: Node,
 ) -> None:

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from databus.client.sinks.contract import Change, Row
+from databus.client.sinks.formats.json_bytes import encoder
 from databus.client.sinks.formats.message import Message
 from databus.schemas.event.json import json_value
 
-# Made once: `json.dumps` makes one for each call. What JSON has no type for is asked about, so
-# that values need not be looked at one by one.
+# What JSON has no type for is asked about, so that values need not be looked at one by one.
 _encode = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=json_value
 ).encode
@@ -22,9 +22,9 @@ def plain_json(change: Change) -> dict[str, Any]:
     return found
 
 
-def json_line(change: Change) -> str:
+def json_line(change: Change) -> bytes:
     """Return a change as one line of JSON, with its end."""
-    return _text(_plain(change)) + "\n"
+    return json_bytes(_plain(change)) + b"\n"
 
 
 def plain_message(change: Change, now_ms: int) -> Message:  # noqa: ARG001
@@ -37,16 +37,19 @@ def plain_key(change: Change) -> bytes | None:
     return json_bytes(_row(change.key)) if change.key else None
 
 
-def json_bytes(value: Any) -> bytes:
-    """Return JSON without blanks, in UTF-8. Values of rows are as `json_value` has them."""
-    return _text(value).encode()
-
-
 def _text(value: Any) -> str:
     try:
         return _encode(value)
     except ValueError:  # a float that is no number of JSON
         return _encode(json_value(value))
+
+
+_to_bytes = encoder(json_value, _text)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return JSON without blanks, in UTF-8. Values of rows are as `json_value` has them."""
+    return _to_bytes(value)
 
 
 def _plain(change: Change) -> dict[str, Any]:

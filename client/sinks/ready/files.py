@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import quote
@@ -34,6 +35,7 @@ from databus.client.sinks.ready.manifest import (
 from databus.conf.model import Settings
 from databus.relay.log.archive.store import ArchiveStore
 
+_HOUR_NS = 3600 * 10**9
 _SUFFIXES = {"json": "jsonl", "parquet": "parquet"}
 
 
@@ -120,7 +122,7 @@ class FilesSink:
         if self._format == "parquet":
             data = parquet_bytes(changes)
         else:
-            data = "".join(map(json_line, changes)).encode()
+            data = b"".join(map(json_line, changes))
         path = self._path(place, number)
         self._store.write(path, [data])
         scns = [one.scn for one in changes]
@@ -136,5 +138,9 @@ class FilesSink:
 
 
 def _place(change: Change) -> _Place:
-    moment = datetime.fromtimestamp(change.timestamp_ns / 1e9, UTC)
-    return _Place(change.source, f"{moment:%Y-%m-%dT%H}")
+    return _Place(change.source, _hour(change.timestamp_ns // _HOUR_NS))
+
+
+@lru_cache(maxsize=100)
+def _hour(number: int) -> str:
+    return f"{datetime.fromtimestamp(number * 3600, UTC):%Y-%m-%dT%H}"

@@ -48,27 +48,23 @@ def _table(changes: Sequence[Change]) -> pa.Table:
         kind = types.get(name) or (None if known is None else _type(known))
         if kind is not None:
             columns[name] = _array(name, values, kind, changes)
-    described = [
-        {
-            "op": one.op.value,
-            "scn": one.scn,
-            "index": one.index,
-            "time": one.timestamp_ns // 1000,
-            "gtid": one.transaction.gtid,
-        }
-        for one in changes
-    ]
-    kind = pa.struct(
-        [
-            ("op", pa.string()),
-            ("scn", pa.int64()),
-            ("index", pa.int32()),
-            ("time", pa.timestamp("us", tz="UTC")),
-            ("gtid", pa.string()),
-        ]
-    )
-    columns[CHANGE_COLUMN] = pa.array(described, kind)
+    columns[CHANGE_COLUMN] = _described(changes)
     return pa.table(columns)
+
+
+def _described(changes: Sequence[Change]) -> pa.Array:
+    import pyarrow as pa
+
+    described = {
+        "op": pa.array([one.op.value for one in changes], pa.string()),
+        "scn": pa.array([one.scn for one in changes], pa.int64()),
+        "index": pa.array([one.index for one in changes], pa.int32()),
+        "time": pa.array(
+            [one.timestamp_ns // 1000 for one in changes], pa.timestamp("us", tz="UTC")
+        ),
+        "gtid": pa.array([one.transaction.gtid for one in changes], pa.string()),
+    }
+    return pa.StructArray.from_arrays(list(described.values()), list(described))
 
 
 def _types(changes: Sequence[Change]) -> dict[str, pa.DataType | None]:
@@ -101,7 +97,7 @@ def _array(name: str, values: list[Any], kind: pa.DataType, changes: Sequence[Ch
     import pyarrow as pa
 
     try:
-        return pa.array([_stored(value) for value in values], kind)
+        return pa.array(values if kind != pa.int64() else map(_stored, values), kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         problem = f"{changes[0].source}.{name}: no {kind}: {error}"
         raise SinkRefusedError(problem, changes[0] if len(changes) == 1 else None) from error

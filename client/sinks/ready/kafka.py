@@ -28,7 +28,7 @@ from databus.client.sinks.formats.choosing import (
 )
 from databus.client.sinks.formats.message import AvroMessage, Message as FormMessage
 from databus.client.sinks.ready.kafka_registry import RegistrySettings, SchemaRegistry
-from databus.client.sinks.ready.templates import Template
+from databus.client.sinks.ready.templates import NAMES_OF_SOURCES, Template
 from databus.conf.extras import how_to_install
 from databus.conf.model import Settings
 from databus.daemon.tokens import private_line
@@ -127,6 +127,7 @@ class KafkaSink:
         self._format = chosen_format(options.format, options.debezium)
         self._registry = _registry(options)
         self._topic = Template(options.topic)
+        self._topics: dict[str, str] = {}  # by source, where it says the topic
         self._key = Template(options.key) if options.key else None
         self._client = _client(options, self._failed)
         self._id = options.id
@@ -207,16 +208,22 @@ class KafkaSink:
         self._position = change.position or self._position
         if message is None:
             return
-        topic = _NOT_IN_A_TOPIC.sub("_", self._topic.fill(change))
+        topic = self._topics.get(change.source) or self._topic_of(change)
         framed = self._framed(topic, message, change)
         key, value = framed.key, framed.value
         if key is not None and self._key is not None:
             key = self._key.fill(change).encode()
-        headers = {**framed.headers, **_headers(change)}
+        headers = [*framed.headers.items(), *_headers(change)]
         self._send(topic, key, value, change=change, headers=headers)
         is_gone = change.op is ChangeOp.DELETE and value is not None
         if is_gone and self._options.tombstones and key is not None:
             self._send(topic, key, None, change=change, headers=headers)
+
+    def _topic_of(self, change: Change) -> str:
+        topic = _NOT_IN_A_TOPIC.sub("_", self._topic.fill(change))
+        if self._topic.names <= NAMES_OF_SOURCES:
+            self._topics[change.source] = topic
+        return topic
 
     def _framed(self, topic: str, message: FormMessage | AvroMessage, change: Change) -> _Framed:
         """Return the bytes of a message; the schemas of one in Avro are registered."""
@@ -238,7 +245,7 @@ class KafkaSink:
         value: bytes | None,
         partition: int = -1,
         change: Change | None = None,
-        headers: dict[str, bytes] | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
         """Give a message to the library; wait while its queue is full."""
         producer, deadline = self._opened(), time.monotonic() + self._options.timeout_s
@@ -251,7 +258,7 @@ class KafkaSink:
                     key,
                     partition,
                     on_delivery=told,
-                    headers=list((headers or {}).items()),
+                    headers=list(headers),
                 )
                 return
             except BufferError:
@@ -335,12 +342,12 @@ def _producer_settings(
     }
 
 
-def _headers(change: Change) -> dict[str, bytes]:
-    found = {
-        "databus-scn": str(change.scn),
-        "databus-id": change.id,
-        "databus-source": change.source,
-    }
+def _headers(change: Change) -> list[tuple[str, bytes]]:
+    found = [
+        ("databus-scn", str(change.scn).encode()),
+        ("databus-id", change.id.encode()),
+        ("databus-source", change.source.encode()),
+    ]
     if change.transaction.gtid is not None:
-        found["databus-gtid"] = change.transaction.gtid
-    return {name: text.encode() for name, text in found.items()}
+        found.append(("databus-gtid", change.transaction.gtid.encode()))
+    return found

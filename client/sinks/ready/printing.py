@@ -18,7 +18,7 @@ class PrintSink:
 
     def write(self, changes: Sequence[Change]) -> None:
         """Print the changes, with one call: lanes do not mix their lines."""
-        sys.stdout.write("".join(map(json_line, changes)))
+        sys.stdout.write(b"".join(map(json_line, changes)).decode())
 
     def flush(self) -> Position | None:
         """Flush standard output."""

@@ -40,6 +40,9 @@ class Template:
         )
 
 
+NAMES_OF_SOURCES = frozenset({"source", "schema", "table"})  # those of no column
+
+
 def _value(name: str, change: Change) -> str:
     if name == "source":
         return change.source

@@ -30,6 +30,7 @@ class SinkReloads:
         self._rule_of, self._target_of = rule_of, target_of
         self._lock = threading.Lock()
         self._running: dict[str, Reload] = {}
+        self._ends: dict[str, bool] = {}  # of the last one of each source: whether it was whole
 
     def start(self) -> None:
         """Begin those that an earlier process has not ended."""
@@ -50,6 +51,12 @@ class SinkReloads:
     def status(self) -> list[ReloadStatus]:
         """How those are that have not ended."""
         return [one.status for one in self._all()]
+
+    @property
+    def ends(self) -> dict[str, bool]:
+        """How the last reload of each source has ended: whether all rows were given to the sink."""
+        with self._lock:
+            return {name: one for name, one in self._ends.items() if name not in self._running}
 
     def add(self, source: str, where: str = "") -> None:
         """Write all rows of a source again, while its changes go on; also after a restart.
@@ -81,6 +88,7 @@ class SinkReloads:
             if found is not None:
                 found.end()
                 del self._running[source]
+                self._ends[source] = False
         return found is not None
 
     def passes(self, window: DataWindow) -> None:
@@ -102,7 +110,9 @@ class SinkReloads:
                 return
         self._file.remove(self._sink, source)
         with self._lock:
-            self._running.pop(source, None)
+            if self._running.get(source) is reload:
+                del self._running[source]
+                self._ends[source] = True
 
     def _all(self) -> list[Reload]:
         with self._lock:

@@ -73,6 +73,13 @@ class ReloadView(ApiModel):
     problem: str = Field(description="Why it does not get on; empty without a problem")
 
 
+class EndedReloadView(ApiModel):
+    """How the last reload of a source has ended, since the process started."""
+
+    source: str
+    is_whole: bool = Field(description="All rows were given to the sink; false: it was cancelled")
+
+
 class IsolationView(ApiModel):
     """The processes in which the code of a sink runs, one for each lane."""
 
@@ -98,6 +105,7 @@ class SinkView(ApiModel):
     isolation: IsolationView | None = Field(description="null: its code runs in this process")
     physical_sources: list[FeedView]
     reloads: list[ReloadView] = Field(description="That have not ended")
+    ended_reloads: list[EndedReloadView]
 
 
 class SinksView(ApiModel):
@@ -140,6 +148,10 @@ def sink_view(sink: RunningSink) -> SinkView:
         isolation=_isolation(sink.plan.isolated),
         physical_sources=[_feed(one, sink.reading(one.source)) for one in sink.status],
         reloads=[ReloadView(**asdict(one)) for one in sink.reloads.status],
+        ended_reloads=[
+            EndedReloadView(source=source, is_whole=is_whole)
+            for source, is_whole in sorted(sink.reloads.ends.items())
+        ],
     )
 
 

@@ -199,8 +199,8 @@ class MysqlSource(Source):
         return self._stopped is None and self._assembler is not None and self._assembler.is_at_end
 
     def tables(self) -> Sequence[Table]:
-        """Return the watched tables as they were when last read from the server."""
-        return self._tables.tables() if self._tables is not None else []
+        """Return the watched tables as they were last read, but for those made after this place."""
+        return self._tables.tables(self._scn) if self._tables is not None else []
 
     @property
     def findings(self) -> Findings:

@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 
 from databus.client.sinks.formats.debezium.connect import Schema, as_avro, as_json, avro_names
+from databus.client.sinks.formats.json_bytes import encoder
 from databus.client.sinks.formats.message import AvroPart
 
 
@@ -52,7 +53,7 @@ class Form:
 
 def connect_json(value: Any) -> bytes:
     """Return JSON without blanks, in UTF-8; bytes are base64."""
-    return _encode(value).encode()
+    return _to_bytes(value)
 
 
 def _base64(value: bytes) -> str:
@@ -60,6 +61,7 @@ def _base64(value: bytes) -> str:
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_base64).encode
+_to_bytes = encoder(_base64, _encode)
 
 
 def _named(schema: Schema, value: Any) -> Any:

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from pymysql.constants.ER import NO_SUCH_TABLE, SPECIFIC_ACCESS_DENIED_ERROR
+from pymysql.constants.ER import BAD_DB_ERROR, NO_SUCH_TABLE, SPECIFIC_ACCESS_DENIED_ERROR
 from pymysql.cursors import Cursor, SSCursor
 from pymysql.err import MySQLError
 
@@ -45,7 +45,7 @@ from databus.relay.sources.mysql.server.connection import address_of, connect, d
 from databus.relay.sources.mysql.server.start_position import file_number
 from databus.relay.sources.mysql.tables.names import Names, split_name
 from databus.relay.sources.table_scan import NO_KEY_RANGES, Chunk, KeyRange
-from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
+from databus.schemas.errors import DatabusError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition
 from databus.schemas.table import Table
 
@@ -106,7 +106,7 @@ class MysqlTableScan:
         self.name = settings.name
         self._settings = settings
         self._address = address_of(settings)
-        self._sources = settings.source_names
+        self._sources, self._found = settings.source_names, settings.found
         for source in self._sources:
             split_name(source)
         self._clock = clock
@@ -126,8 +126,9 @@ class MysqlTableScan:
             version = catalog.variables().get("version", "")
             self._is_mariadb = "mariadb" in version.lower()
             catalog.names = Names(self._sources)
-            self._stop_on(catalog.table_problems(self._sources))
             self._rows = self._connect()
+            there = [source for source in self._sources if not self._is_gone(source)]
+            self._stop_on(catalog.table_problems(there))
         except BaseException:
             self.close()
             raise
@@ -148,7 +149,8 @@ class MysqlTableScan:
 
     def is_chunked(self, source: str) -> bool:
         """Return whether the table has a primary key in whose order a read can resume."""
-        return self._read_now(source).order is not None
+        self._connected()
+        return not self._is_gone(source) and self._read_now(source).order is not None
 
     def estimate_rows(self, source: str) -> int:
         """Return the server's estimate of the number of rows."""
@@ -179,6 +181,9 @@ class MysqlTableScan:
         self, source: str, rows: int, resume: str | None = None
     ) -> Generator[Chunk, None, None]:
         """Read a table in chunks; see `TableScan`. Closing the iterator ends the read."""
+        self._connected()
+        if self._is_gone(source):
+            return
         chunk = self._chunk(source, rows, resume)
         while chunk is not None:
             yield chunk
@@ -424,7 +429,28 @@ class MysqlTableScan:
     def _scn(self, file: str, offset: int) -> int:
         return BinlogPosition(self._settings.epoch, file_number(file), offset).to_scn()
 
-    def _stopped_on_missing(self, source: str) -> SourceStoppedError:
+    def _is_gone(self, source: str) -> bool:
+        """Whether the server says that a table which a pattern has found does not exist (any more).
+
+        It says so only to who may read the table.
+        """
+        if source not in self._found:
+            return False
+        what = f"asking {self._address} for {source}"
+        with driver_errors(self.name, 0, what), self._rows.cursor(Cursor) as cursor:
+            try:
+                cursor.execute(f"SELECT 1 FROM {sql_name(source)} LIMIT 0")
+            except MySQLError as error:
+                if error.args[0] not in (NO_SUCH_TABLE, BAD_DB_ERROR):
+                    raise
+                return True
+        return False
+
+    def _stopped_on_missing(self, source: str) -> DatabusError:
+        if source in self._found:
+            return SourceUnavailableError(
+                f"source {self.name}: table {source} was dropped just now"
+            )
         return SourceStoppedError(self.name, 0, "; ".join(table_problems([source], {})))
 
     def _stopped(self, source: str, problem: str) -> SourceStoppedError:

@@ -145,9 +145,11 @@ class WatchedTables:
         # Equal tables are one object, because the relay's caches are keyed by them.
         self._tables: dict[Table, Table] = {}
 
-    def tables(self) -> list[Table]:
-        """Return the watched tables by their latest known definitions."""
-        found = (self._table(source, _NEWEST) for source in self.names.sources)
+    def tables(self, after_scn: int = _NEWEST) -> list[Table]:
+        """Return the watched tables but for those made later, by their latest known definitions."""
+        keys = self.names.keys
+        there = (one for one in self.names.sources if not self._history.lacks(keys[one], after_scn))
+        found = (self._table(source, _NEWEST) for source in there)
         return [table for table in found if table is not None]
 
     def layout(self, body: bytes, position: int) -> RowLayout | None:

@@ -159,6 +159,10 @@ class History:
         """Whether it is known what a table was at an SCN, or that it did not exist."""
         return self.reaches(scn) or _is_before(self._tables.get(name, []), scn)
 
+    def lacks(self, name: TableName, scn: int) -> bool:
+        """Whether it is known that a table did not exist at an SCN."""
+        return self.is_known(name, scn) and self.table(name, scn) is None
+
     def is_charset_known(self, database: str, scn: int) -> bool:
         """Whether a database's default character set at an SCN is known."""
         return self.reaches(scn) or _is_before(self._charsets.get(database, []), scn)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from databus.cli.main import main
 from databus.client.sinks.contract import Change, ChangeOp
 from databus.client.sinks.errors import SinkError, SinkUnavailableError
+from databus.client.sinks.running.feed import SinkState
 from databus.client.sinks.running.plan import make_plan
 from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.sinks.serving.service import served
@@ -253,11 +255,15 @@ def test_a_damaged_file_of_reloads_is_said(stage: Stage, tmp_path: Path) -> None
         process_of(stage, Recorder())
 
 
-def test_the_command_shows_a_reload_to_its_end_and_cancels_one(stage: Stage) -> None:
-    held = threading.Event()
+Databus = Callable[..., tuple[int, str]]
+
+
+@contextmanager
+def commanded(stage: Stage, is_held: threading.Event) -> Iterator[tuple[SinkProcess, Databus]]:
+    """Run a sink that takes no row of a snapshot while it is held, and commands for it."""
 
     def hold(changes: Sequence[Change]) -> None:
-        if held.is_set() and changes[0].op is ChangeOp.SNAPSHOT:
+        if is_held.is_set() and changes[0].op is ChangeOp.SNAPSHOT:
             raise SinkError("the target is away")
 
     recorder = Recorder(fails=hold)
@@ -274,6 +280,13 @@ def test_the_command_shows_a_reload_to_its_end_and_cancels_one(stage: Stage) -> 
 
     with served(process, settings), running(process):
         loaded(process, recorder)
+        yield process, databus
+        is_held.clear()
+
+
+def test_the_command_shows_a_reload_to_its_end_and_cancels_one(stage: Stage) -> None:
+    held = threading.Event()
+    with commanded(stage, held) as (_, databus):
         code, told = databus("reload", "copy", "shop.t1", "--wait")
         assert code == 0, told
         assert told.startswith("copy: the reload of shop.t1 has begun\n")
@@ -288,7 +301,35 @@ def test_the_command_shows_a_reload_to_its_end_and_cancels_one(stage: Stage) -> 
         assert code == 1
         assert "no reload of shop.t1 runs" in told
         assert databus("reload", "copy", "shop.t9")[0] == 1
-        held.clear()
+
+
+def test_who_waits_for_a_reload_is_told_that_it_was_cancelled(stage: Stage) -> None:
+    held = threading.Event()
+    with commanded(stage, held) as (process, databus):
+        held.set()
+        reloads = process.sink("copy").reloads
+
+        def cancel() -> None:
+            wait_until(lambda: reloads.status, PATIENCE_S)
+            reloads.cancel("shop.t1")
+
+        with ThreadPoolExecutor(1) as threads:
+            cancelled = threads.submit(cancel)
+            code, told = databus("reload", "copy", "shop.t1", "--wait")
+            cancelled.result()
+        assert (code, "the reload of shop.t1 was cancelled" in told) == (1, True)
+        assert reloads.ends == {"shop.t1": False}
+
+
+def test_a_reload_of_a_paused_sink_says_that_it_waits(stage: Stage) -> None:
+    with commanded(stage, threading.Event()) as (process, databus):
+        databus("pause", "copy")
+        wait_until(lambda: process.sink("copy").state is SinkState.PAUSED, PATIENCE_S)
+        told = databus("reload", "copy", "shop.t1")[1]
+        assert told.endswith("copy is paused: the reload gets on when it runs again\n")
+        databus("resume", "copy")
+        await_end(process)
+        assert process.sink("copy").reloads.ends == {"shop.t1": True}
 
 
 @pytest.mark.mariadb

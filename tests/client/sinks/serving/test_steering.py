@@ -237,8 +237,9 @@ def test_retry_goes_on_after_an_error_that_has_stopped_a_sink(
         wait_until(lambda: one.show()["state"] == "stopped")
         status, body = one.ask("/health")
         assert (status, json.loads(body)["status"]) == (503, "error")
+        assert one.sink("retry", "a").startswith("stopped, ")  # it fails again
         is_narrow.clear()
-        one.sink("retry", "a")
+        assert one.sink("retry", "a").startswith("running, ")
         wait_until(lambda: len(keys(recorder)) == 1)
         wait_until(lambda: one.ask("/health")[0] == 200)
 

@@ -535,6 +535,36 @@ def test_a_zero_date_in_the_key_is_a_place_to_go_on_after(
     assert [row["n"] for row in found] == [1, 2, 3, 4]
 
 
+def test_a_table_of_a_pattern_that_was_dropped_has_no_rows_and_one_that_is_hidden_stops(
+    database: Database, tmp_path: Path
+) -> None:
+    source, other = f"{database.name}.t", f"{database.name}.other"
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
+    settings = watching(database, tmp_path, "x").only([]).with_found([source, other])
+    with scanning(settings) as scan:
+        assert (scan.is_chunked(source), scan.is_chunked(other)) == (True, False)
+        assert (scan.estimate_rows(other), all_rows(scan.chunks(other, 1))) == (0, [])
+        chunks = scan.chunks(source, 1)
+        next(chunks)
+        database.run("DROP TABLE t")
+        with pytest.raises(SourceUnavailableError, match=f"{source} was dropped just now"):
+            next(chunks)
+    with scanning(settings.only([source])) as scan:
+        assert all_rows(scan.chunks(source, 1)) == []
+        database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (4)")
+        assert all_rows(scan.chunks(source, 1)) == [{"id": 4}]
+    user = "few@'127.0.0.1'"
+    database.run(f"CREATE USER {user}", f"GRANT REPLICATION SLAVE ON *.* TO {user}")
+    try:
+        hidden = settings.model_copy(update={"uri": settings.uri.replace("databus@", "few@")})
+        hidden = hidden.model_copy(update={"password_file": None})
+        refused = pytest.raises(SourceStoppedError, match=r"SELECT command denied")
+        with refused, scanning(hidden.only([source])):
+            pass
+    finally:
+        database.run(f"DROP USER {user}")
+
+
 def test_a_table_that_is_missing_stops_at_open_and_between_chunks(
     database: Database, tmp_path: Path
 ) -> None:

@@ -323,6 +323,14 @@ def test_a_statement_that_is_not_understood_is_passed_once_its_table_is_repaired
     assert [column.name for column in altered.table.columns] == ["a", "c", "e"]
 
 
+def test_a_table_is_none_of_the_watched_ones_before_the_statement_that_makes_it() -> None:
+    tables = tables_with(watched=("d.t", "d.new"))
+    tables.apply(Query("d", "CREATE TABLE new (a INT PRIMARY KEY)"), SCN)
+    assert [table.source for table in tables.tables()] == ["d.t", "d.new"]
+    assert [table.source for table in tables.tables(SCN)] == ["d.t", "d.new"]
+    assert [table.source for table in tables.tables(SCN - 1)] == ["d.t"]
+
+
 def test_what_is_not_understood_of_another_table_matters_when_it_becomes_a_watched_one() -> None:
     tables = tables_with("_t_gho")
     assert tables.apply(Query("d", "ALTER TABLE _t_gho ADD e FROB"), SCN) == []

@@ -43,11 +43,15 @@ _PASSING_LABELS = (
 _REFUSED = frozenset({2, 15, 73, 166, 13297, 10334, 17419, 17420})
 
 
+class CollisionError(SinkRefusedError):
+    """A unique index of the user's own has a value already: maybe of a row of the same flush."""
+
+
 @contextmanager
 def sink_errors(where: str, changes: Sequence[Change] = ()) -> Iterator[None]:
     """Raise what a sink raises for errors of MongoDB; `where` is its address.
 
-    A BulkWriteError has what `items` are of: one change for each, in the same order.
+    Of a bulk write `changes` has one for each operation, in the same order.
     """
     try:
         yield
@@ -82,12 +86,11 @@ def _bulk_error(error: BulkWriteError, changes: Sequence[Change], where: str) ->
     if not failed:  # written, and not yet confirmed by the majority
         (first, *_) = error.details["writeConcernErrors"]
         return SinkUnavailableError(f"{where}: {_said(first)}")
-    # By a unique index of the user's own two rows of a flush may be in each other's way; one by
-    # one, in the order of the log, they need not be.
-    of_rows = [one for one in failed if one["code"] != _DUPLICATE_KEY]
-    first = (of_rows or failed)[0]
-    change = changes[first["index"]] if of_rows else _only(changes)
-    return SinkRefusedError(f"{where}: {_said(first)}", change)
+    first = next((one for one in failed if not _is_race(one)), None)
+    if first is None:
+        return SinkUnavailableError(f"{where}: another process writes the same documents")
+    refused = CollisionError if first["code"] == _DUPLICATE_KEY else SinkRefusedError
+    return refused(f"{where}: {_said(first)}", changes[first["index"]])
 
 
 def _sink_error(error: PyMongoError, changes: Sequence[Change], where: str) -> SinkError:

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from databus.client.sinks.contract import MARKS, Change, ChangeOp, Opening, Position
-from databus.client.sinks.errors import SinkUnavailableError
 from databus.client.sinks.ready.templates import Template
 from databus.conf.extras import how_to_install
 
@@ -23,7 +22,7 @@ except ImportError as error:
     raise ImportError(f"{error}: {how_to_install('mongodb')}") from error
 
 from databus.client.sinks.ready.mongodb.actions import Action, Actions, Namespace, Place
-from databus.client.sinks.ready.mongodb.errors import raced, sink_errors
+from databus.client.sinks.ready.mongodb.errors import CollisionError, raced, sink_errors
 from databus.client.sinks.ready.mongodb.options import MongoOptions, client_of
 from databus.client.sinks.ready.mongodb.positions import Document, StoredPosition
 from databus.client.sinks.ready.mongodb.values import ValueRules
@@ -92,33 +91,48 @@ class MongoSink:
         self._client.close()
 
     def _send(self) -> None:
+        try:
+            self._write_all(makes_room=False)
+        except CollisionError:
+            self._write_all(makes_room=True)
+        self._actions, self._bytes = {}, 0
+
+    def _write_all(self, *, makes_room: bool) -> None:
         if self._stored is None:
-            self._put_all(None)
+            self._put_all(None, makes_room)
         elif self._actions or self._position != self._durable:
             with sink_errors(self._where), self._client.start_session() as session:
                 with session.start_transaction(write_concern=WriteConcern("majority", j=True)):
                     self._stored.move(self._position, session)
-                    self._put_all(session)
+                    self._put_all(session, makes_room)
                 self._stored.moved(self._position)
             self._durable = self._position
-        self._actions, self._bytes = {}, 0
 
-    def _put_all(self, session: ClientSession | None) -> None:
-        # Deletes first: they make room in unique indexes of the user's own.
-        for is_put in (False, True):
+    def _put_all(self, session: ClientSession | None, makes_room: bool) -> None:
+        """Send the actions: deletes first, which make room in unique indexes of the user's own.
+
+        Where that is not enough, as two rows swap a value, all documents are deleted first.
+        """
+        actions = self._actions.items()
+        deletes = [
+            (place, one._replace(document=None))
+            for place, one in actions
+            if makes_room or one.document is None
+        ]
+        puts = [(place, one) for place, one in actions if one.document is not None]
+        for some in (deletes, puts):
             found: defaultdict[Namespace, list[Action]] = defaultdict(list)
-            for place, action in self._actions.items():
-                if (action.document is not None) == is_put:
-                    found[place.namespace].append(action)
-            for namespace, actions in found.items():
-                self._put(namespace, actions, session)
+            for place, action in some:
+                found[place.namespace].append(action)
+            for namespace, of_it in found.items():
+                self._put(namespace, of_it, session)
 
     def _put(
         self, namespace: Namespace, actions: list[Action], session: ClientSession | None
     ) -> None:
-        """Send the actions of a collection: the library makes requests of at most 48 MB of them."""
+        """Send actions of a collection: the library makes requests of at most 48 MB of them."""
         collection = self._collection(namespace)
-        for _ in range(_TRIES):
+        for left in reversed(range(_TRIES)):
             changes = [one.change for one in actions]
             operations = [self._made.operation(one) for one in actions]
             with sink_errors(f"{self._where}/{namespace}", changes):
@@ -126,13 +140,10 @@ class MongoSink:
                     collection.bulk_write(operations, ordered=False, session=session)
                     return
                 except BulkWriteError as error:
-                    again = [] if session else raced(error)
+                    again = raced(error) if left and session is None else []
                     if not again:
                         raise
                     actions = [actions[index] for index in again]
-        raise SinkUnavailableError(
-            f"{self._where}/{namespace}: another process writes the same documents"
-        )
 
     def _empty(self, change: Change) -> None:
         """Delete the documents of a source that are not newer than the TRUNCATE.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,13 @@ from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavail
 from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.mongodb.errors import raced
 from databus.client.sinks.ready.mongodb.sink import MongoSink
+from databus.client.sinks.running.feed import Feed
 from databus.demo.processes import wait_until
 from databus.schemas.errors import SettingsError
+from databus.testing import change, make_window
+from databus.testing.recorder import Recorder
 from tests import PATIENCE_S
+from tests.client.sinks.changes import ListedStream, plan_of, window
 from tests.client.sinks.ready.mongodb.conftest import Target
 from tests.client.sinks.ready.mongodb.mongo_server import PrivateMongo
 from tests.client.sinks.ready.sql.targets import Source
@@ -151,16 +159,43 @@ def test_a_row_that_a_validation_refuses_is_named_and_the_others_are_written(
     assert list(target.documents()) == [1, 3]
 
 
-def test_of_a_unique_index_one_row_alone_is_named_and_a_delete_makes_room(target: Target) -> None:
+def test_a_row_that_a_unique_index_refuses_is_named_and_a_delete_makes_room(
+    target: Target,
+) -> None:
     target.client.shop.t.create_index("v", unique=True)
     target.put(T.insert(1, 1))
     double = T.insert(2, 1, scn=2)
-    for changes, named in (([double], double), ([double, T.insert(3, 3)], None)):
+    for options in ({}, {"exactly_once": True}):
         with pytest.raises(SinkRefusedError, match=r"E11000.*index: v_1") as refused:
-            target.put(*changes)
-        assert refused.value.change is named
+            target.put(T.insert(3, 3), double, **options)
+        assert refused.value.change is double
+        assert target.documents()[1]["v"] == 1
     target.put(T.insert(2, 1, scn=3), T.delete(1, 1, scn=3))
     assert sorted(target.documents()) == [2, 3]
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_two_rows_that_swap_a_unique_value_are_both_written(
+    target: Target, exactly_once: bool
+) -> None:
+    target.client.shop.t.create_index("v", unique=True, sparse=True)
+    first = window(1, ("t", 1), v="a"), window(2, ("t", 2), v="b")
+    swap = make_window(
+        *(
+            change("shop.t", {"id": key, "v": v}, "update", before={"id": key, "v": old})
+            for key, old, v in ((1, "a", "c"), (2, "b", "a"), (1, "c", "b"))
+        ),
+        scn=3,
+    )
+    make = sink_maker("mongodb", {"url": target.server.url, "exactly_once": exactly_once})
+    stream = ListedStream(*first, swap, sources=["shop.t"])
+    feed = Feed(replace(plan_of(Recorder()), make=make), stream)
+    feed.start()
+    try:
+        wait_until(lambda: stream.stored[-1:] == [3], PATIENCE_S, "the swap")
+    finally:
+        feed.stop()
+    assert {key: one["v"] for key, one in target.documents().items()} == {1: "b", 2: "a"}
 
 
 def test_a_view_and_a_name_in_another_case_refuse_the_row(target: Target) -> None:
@@ -316,6 +351,21 @@ def test_wrong_options_are_named(options: dict[str, Any], problem: str) -> None:
         sink_maker("mongodb", options)().close()
     assert "secret@" not in str(refused.value)
     assert "=secret" not in str(refused.value)
+
+
+def test_without_the_library_the_error_names_the_extra() -> None:
+    code = """
+import sys
+sys.modules["pymongo"] = sys.modules["pymongo.client_session"] = None
+from databus.client.sinks.loading import sink_maker
+sink_maker("print", {})
+try:
+    sink_maker("mongodb", {})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.match(r"SettingsError kind = 'mongodb': .*the extra `mongodb` of databus", run.stdout)
 
 
 def test_what_the_url_says_of_writes_counts_and_the_rest_is_safe() -> None:

@@ -1,6 +1,8 @@
 """The position of a sink, a document of its own: it moves in the transaction that writes the rows.
 
-It names the process that writes (`owner`), and the one before it (`replaced`).
+It names the process that writes (`owner`), the one before it (`replaced`), and the `session` of its
+transactions: MongoDB keeps the transaction of a process that was killed for a minute, unless
+somebody ends it.
 """
 
 from __future__ import annotations
@@ -34,17 +36,21 @@ class StoredPosition:
         self._process = _PROCESS
         self._stored: str | None = None
 
-    def take_over(self, opening: Opening) -> Position | None:
-        """Become the owner, and return the position; raise SinkError."""
+    def take_over(self, opening: Opening, session: ClientSession) -> Position | None:
+        """Become the owner, and return the position; raise SinkError.
+
+        `session` is that of the transactions to come.
+        """
         held = self._collection.find_one({"_id": self._id})
         if held is None and opening.position is not None:
             raise self._lost()
         owner: str | None = held["owner"] if held else None
-        if owner != self._process:
-            if held and held["replaced"] == self._process and not opening.takes_over:
+        if held is not None:
+            is_back = owner != self._process and held["replaced"] == self._process
+            if is_back and not opening.takes_over:
                 raise self._replaced_by(owner)
-            held = self._own(owner)
-        self._stored = held["position"] if held else None
+            self._collection.database.client.admin.command("killSessions", [held["session"]])
+        self._stored = self._own(owner, session)["position"]
         return None if self._stored is None else Position.from_json(self._stored)
 
     def move(self, position: Position | None, session: ClientSession) -> None:
@@ -66,10 +72,13 @@ class StoredPosition:
         """Note that the transaction was committed."""
         self._stored = None if position is None else position.to_json()
 
-    def _own(self, owner: str | None) -> Document:
+    def _own(self, owner: str | None, session: ClientSession) -> Document:
         """Write that this process is the owner, unless another one than `owner` is by now."""
         is_new = owner is None
-        change: Document = {"$set": {"owner": self._process, "replaced": owner}}
+        mine: Document = {"owner": self._process, "session": dict(session.session_id)}
+        change: Document = {"$set": mine}
+        if owner != self._process:
+            mine["replaced"] = owner
         if is_new:
             change["$setOnInsert"] = {"position": None}
         try:

@@ -51,6 +51,7 @@ class MongoSink:
         self._actions: dict[Place, Action] = {}  # the last of each document
         self._bytes = 0
         self._stored: StoredPosition | None = None  # with exactly_once
+        self._session: ClientSession | None = None  # the same
         self._durable: Position | None = None
         self._position: Position | None = None  # behind what was written
 
@@ -63,8 +64,9 @@ class MongoSink:
             name, write_concern=WriteConcern("majority", j=True)
         )
         self._stored = StoredPosition(positions, opening)
+        self._session = self._client.start_session()
         with sink_errors(self._where):
-            self._position = self._durable = self._stored.take_over(opening)
+            self._position = self._durable = self._stored.take_over(opening, self._session)
         return self._durable
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -88,6 +90,8 @@ class MongoSink:
 
     def close(self) -> None:
         """Disconnect; what was not flushed is dropped."""
+        if self._session is not None:
+            self._session.end_session()
         self._client.close()
 
     def _send(self) -> None:
@@ -101,11 +105,13 @@ class MongoSink:
         if self._stored is None:
             self._put_all(None, makes_room)
         elif self._actions or self._position != self._durable:
-            with sink_errors(self._where), self._client.start_session() as session:
-                with session.start_transaction(write_concern=WriteConcern("majority", j=True)):
-                    self._stored.move(self._position, session)
-                    self._put_all(session, makes_room)
-                self._stored.moved(self._position)
+            session = self._session
+            assert session is not None
+            safe = WriteConcern("majority", j=True)
+            with sink_errors(self._where), session.start_transaction(write_concern=safe):
+                self._stored.move(self._position, session)
+                self._put_all(session, makes_room)
+            self._stored.moved(self._position)
             self._durable = self._position
 
     def _put_all(self, session: ClientSession | None, makes_room: bool) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
+from pymongo.errors import PyMongoError
 
 from databus.client.sinks.contract import Opening, Position
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
@@ -120,9 +122,33 @@ def test_two_processes_that_open_at_once_have_one_owner(
     late = positions.StoredPosition(target.client.databus.positions, OPENING)
     monkeypatch.setattr(late, "_process", "late:1")
     for owner in (None, "someone who was the owner before"):
-        with pytest.raises(SinkUnavailableError, match="another process opens it just now"):
-            late._own(owner)
+        with (
+            target.client.start_session() as session,
+            pytest.raises(SinkUnavailableError, match="another process opens it just now"),
+        ):
+            late._own(owner, session)
     assert target.client.databus.positions.find_one({"_id": "test/shop"}) == held
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_a_transaction_that_was_left_open_holds_nobody_up(
+    target: Target, sink: MongoSink, other: MongoSink, takes_over: bool
+) -> None:
+    sink.write([ORDERS.insert(1, 1, scn=1)])
+    sink.flush()
+    assert sink._stored is not None
+    assert sink._session is not None
+    sink._session.start_transaction()
+    sink._stored.move(at(2), sink._session)  # and the process is killed
+    begun = time.monotonic()
+    next_one = other if takes_over else target.sink(exactly_once=True)
+    assert next_one.open(KNOWN) == at(1)
+    next_one.write([ORDERS.insert(2, 1, scn=2)])
+    assert next_one.flush() == at(2)
+    assert time.monotonic() - begun < 20  # MongoDB itself ends it after 60 seconds
+    next_one.close()
+    with pytest.raises(PyMongoError):
+        sink._session.commit_transaction()
 
 
 def test_a_position_that_is_lost_stops_the_sink(

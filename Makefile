@@ -38,6 +38,7 @@ test: $(DEV)
 	$(BIN)/python -m tools.fetch_canal
 	$(BIN)/python -m tools.fetch_canal_clients
 	$(BIN)/python -m tools.fetch_archives
+	$(BIN)/python -m tools.fetch_mongodb
 	TMPDIR=$$(tools/folder_for_tests.sh) $(BIN)/python -m pytest $(or $(ARGS),$(AT_ONCE))
 
 test-fast: $(DEV)

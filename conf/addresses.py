@@ -13,6 +13,8 @@ _PORTS = ("port", "monitor_port")
 # A password may have slashes and at-signs in it: it ends before the last at-sign of the word.
 _PASSWORD = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://[^/@:\s]*):\S*@")
 
+_PASSWORD_IN_QUERY = re.compile(r"(?i)([?&]\w*password\w*=)[^&\s'\"]*")
+
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches an address; `localhost` is the only name."""
@@ -31,7 +33,7 @@ def has_password(uri: str) -> bool:
 
 def without_password(text: str) -> str:
     """Return a URI, or a text with URIs, without the passwords in it."""
-    return _PASSWORD.sub(r"\1@", text)
+    return _PASSWORD_IN_QUERY.sub(r"\1", _PASSWORD.sub(r"\1@", text))
 
 
 def check_ports(servers: Mapping[str, Settings | None]) -> None:

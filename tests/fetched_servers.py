@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.mysql_server import mysql_basedir
-from tools import fetch_avro, fetch_canal, fetch_canal_clients, fetch_ptubes
+from tools import fetch_avro, fetch_canal, fetch_canal_clients, fetch_mongodb, fetch_ptubes
 from tools.fetch_archives import KAFKA, OPENSEARCH, REGISTRY
 from tools.fetch_test_servers import MYSQL, NEWER_MARIADB, POSTGRES, ArchivedServer, is_required
 
@@ -72,6 +72,11 @@ def _absent() -> Iterator[tuple[str, str]]:
     if OPENSEARCH.find() is None:
         why = "OpenSearch or a JDK is not there; python -m tools.fetch_archives says why"
         yield "opensearch", why
+    if fetch_mongodb.find() is None:
+        yield (
+            "mongodb",
+            f"{fetch_mongodb.TITLE} is not there; python -m tools.fetch_mongodb says why",
+        )
     if fetch_ptubes.find() is None:
         why = "Ptubes' client or a JDK is not there; python -m tools.fetch_ptubes says why"
         yield "ptubes_sdk", why

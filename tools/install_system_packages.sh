@@ -24,6 +24,8 @@ command -v chromium >/dev/null || packages="$packages chromium fonts-dejavu-core
 command -v java >/dev/null || packages="$packages openjdk-17-jre-headless"
 # redis-tools has the whole server, under another name; redis-server would start a service.
 command -v redis-server >/dev/null || command -v redis-check-rdb >/dev/null || packages="$packages redis-tools"
+# MongoDB's server, which tools/fetch_mongodb.py fetches, needs it.
+ldconfig -p | grep -q 'libcurl\.so\.4 ' || packages="$packages libcurl4"
 [ -n "$packages" ] || exit 0
 
 if ! command -v apt-get >/dev/null; then

@@ -112,6 +112,7 @@ client/sinks/formats: changes as messages of other systems
 client/sinks/rules: what sinks do with changes: order, positions, failures
 client/sinks/ready: the sinks that are there
 client/sinks/ready/clickhouse: the sink of ClickHouse
+client/sinks/ready/mongodb: the sink of MongoDB
 client/sinks/ready/redis: the sink of Redis
 client/sinks/ready/search: the sink of Elasticsearch and OpenSearch
 client/sinks/isolated: sinks whose code runs in a child process, with limits

@@ -33,6 +33,7 @@ BUILT_IN = (
     EntryPoint("elasticsearch", f"{_READY}.search.sink:SearchSink", GROUP),
     EntryPoint("files", f"{_READY}.files:FilesSink", GROUP),
     EntryPoint("kafka", f"{_READY}.kafka:KafkaSink", GROUP),
+    EntryPoint("mongodb", f"{_READY}.mongodb.sink:MongoSink", GROUP),
     EntryPoint("opensearch", f"{_READY}.search.sink:SearchSink", GROUP),
     EntryPoint("print", f"{_READY}.printing:PrintSink", GROUP),
     EntryPoint("sql", f"{_READY}.sql.sink:SqlSink", GROUP),

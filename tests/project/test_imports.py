@@ -21,6 +21,7 @@ MOST_CODE_FILES = 16
 # Of the standard library, too, where one module is the way to what it does.
 HOMES = {
     "avro": ["registry/compatibility.py"],
+    "bson": ["client/sinks/ready/mongodb/*.py"],
     "deltalake": ["client/spark/targets/delta.py"],
     "fastavro": ["client/sinks/formats/debezium/converters.py", "schemas/*.py"],
     "h11": ["client/puller/response_parser.py", "client/puller/transport.py"],
@@ -31,6 +32,7 @@ HOMES = {
         "relay/serving/canal/consuming/zookeeper_*.py",
     ],
     "orjson": ["client/sinks/formats/json_bytes.py"],
+    "pymongo": ["client/sinks/ready/mongodb/*.py"],
     "pymysql": ["relay/sources/mysql/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],
     "pyarrow": [

@@ -14,6 +14,7 @@ from databus.cli.main import main
 from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.clickhouse.sink import ClickHouseSink
 from databus.client.sinks.ready.kafka import KafkaSink
+from databus.client.sinks.ready.mongodb.sink import MongoSink
 from databus.client.sinks.ready.redis.sink import RedisSink
 from databus.client.sinks.ready.search.sink import SearchSink
 from databus.client.sinks.ready.sql.sink import SqlSink
@@ -27,6 +28,7 @@ from tests.client.sinks.changes import ListedStream, plan_of, window
 NOWHERE = "127.0.0.1:1"
 # Each option that names a file, with the others that it needs.
 FILES: list[tuple[str, str, dict[str, Any]]] = [
+    ("mongodb", "password_file", {"url": f"mongodb://copy@{NOWHERE}/"}),
     ("redis", "password_file", {"url": f"redis://{NOWHERE}/0"}),
     ("redis", "ca_file", {"url": f"rediss://{NOWHERE}/0"}),
     ("sql", "password_file", {"url": f"postgresql://copy@{NOWHERE}/x"}),
@@ -39,7 +41,15 @@ FILES: list[tuple[str, str, dict[str, Any]]] = [
     ("clickhouse", "password_file", {"url": f"http://{NOWHERE}", "user": "a"}),
     ("clickhouse", "tls_ca", {"url": f"https://{NOWHERE}"}),
 ]
-CLASSES = (ClickHouseSink, KafkaSink, RedisSink, SearchSink, SqlSink, WebhookSink)
+CLASSES = (
+    ClickHouseSink,
+    KafkaSink,
+    MongoSink,
+    RedisSink,
+    SearchSink,
+    SqlSink,
+    WebhookSink,
+)
 
 
 def test_the_list_of_files_is_whole() -> None:
@@ -127,6 +137,7 @@ def test_after_the_file_is_mended_a_retry_goes_on(tmp_path: Path) -> None:
         ("sql", {"url": "sqlite:///a.db", "exactly_once": 0}, "write true or false"),
         ("kafka", {"brokers": NOWHERE, "id": "a", "tombstones": "off"}, "write true or false"),
         ("redis", {"ttl_s": "60"}, "ttl_s = '60': write a number, without quotes"),
+        ("mongodb", {"exactly_once": "yes"}, "write true or false"),
         ("webhook", {"url": f"http://{NOWHERE}", "batch": True}, "write a number"),
         ("clickhouse", {"mode": "soft_delete"}, "write mirror or append_history"),
         ("clickhouse", {"databse": "shop"}, "databse"),

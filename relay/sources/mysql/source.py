@@ -362,8 +362,8 @@ class MysqlSource(Source):
         self._is_mariadb = is_mariadb = is_mariadb_of(variables)
         self._check_server(variables, catalog)
         fold_case = variables.get("lower_case_table_names", "0") != "0"
-        must_exist = self._history.asked_for
-        files, open_dump = catalog.needed_log_files(), self._open_dump_to_scan(is_mariadb)
+        must_exist, files = self._history.asked_for, catalog.needed_log_files()
+        open_dump = self._open_dump_to_scan(is_mariadb)
         names, more = watched_names(catalog, self._settings, must_exist, fold_case, self._stop_on)
         facts = read_facts(catalog, variables, self._sources)
         filtered = filter_problems(self._sources, facts.filters, fold_case=fold_case)
@@ -371,13 +371,12 @@ class MysqlSource(Source):
         dialect = dialect_of(catalog, self._settings, is_mariadb=is_mariadb)
         succession = self._take_turn(catalog, files, after_scn)
         start, identities = self._start(after_scn, files, is_mariadb)
-        is_first = identities is None  # there is no earlier log to compare with
+        first = self._settings.start if identities is None else None  # no log to compare with
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         rules, settings, epoch = rules_of(variables, dialect), self._settings, self._settings.epoch
         scan = log_scanner(names, rules, epoch, catalog.log_files, open_dump, self._tell_search)
-        first = settings.start if is_first else None
         history = self._history.open(catalog, names, scan, first=first, oldest=files[0])
-        start = self._history.start_of(start, settings.start, catalog) if is_first else start
+        start = self._history.start_of(start, first, catalog)
         tables = self._tables = WatchedTables(
             names,
             rules,
@@ -400,12 +399,12 @@ class MysqlSource(Source):
             dialect,
             epoch=epoch,
             acknowledged=settings.acknowledged_scns,
-            announces_start=is_first and not start.gtids,
+            announces_start=bool(first) and not start.gtids,
             has_gaps=bool(start.gtids),
             identities=identities or Identities(self._same_log.server),
             prepared=PreparedTransactions(in_log),
         )
-        executed = succession.executed_at(self._lineage, after_scn, start, is_first=is_first)
+        executed = succession.executed_at(self._lineage, after_scn, start, is_first=bool(first))
         self._assembler.identities.executed = executed
         self._read_from(start)
 

@@ -61,9 +61,10 @@ def damage_events(path: Path, share: float) -> None:
     One in a frame's header may harm nobody. The file may still be written.
     """
     data = path.read_bytes()
-    at = (
-        data.index(FRAME_MAGIC, max(HEADER_BYTES, int(share * len(data)))) + FRAME_HEADER_BYTES + 20
-    )
+    frame = data.find(FRAME_MAGIC, max(HEADER_BYTES, int(share * len(data))))
+    if frame < 0:  # it has but one yet, or a large one at its end
+        frame = data.rindex(FRAME_MAGIC)
+    at = frame + FRAME_HEADER_BYTES + 20
     with path.open("r+b") as file:
         file.seek(at)
         file.write(bytes([data[at] ^ 1]))

@@ -121,13 +121,13 @@ class HistoryOfServer:
             history.forget_before(BinlogPosition(self.epoch, oldest.number, FIRST_OFFSET).to_scn())
         return history
 
-    def start_of(self, start: Start, setting: str, catalog: ServerCatalog) -> Start:
+    def start_of(self, start: Start, first: str | None, catalog: ServerCatalog) -> Start:
         """Return where a first reading begins: for `latest` where the definitions were read.
 
         So no row is read that comes before them, now or in a second reading.
         """
         begin = self._load().begin_scn
-        if setting != Word.LATEST or begin is None:
+        if first != Word.LATEST or begin is None:
             return start
         place = binlog_position(begin)
         names = {file.number: file.name for file in catalog.log_files()}

@@ -180,7 +180,7 @@ def compare(pair: Altered, early: Keeper, found: Findings) -> None:
         found.rows += len(rows)
         readers = {"late consumer": late}
         if source in told:
-            early.rows[source] = dict(late.rows.get(source, {}))
+            early.read_again(source, late)
         else:
             readers["early consumer"] = early
             found.of_early += 1

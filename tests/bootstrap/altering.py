@@ -59,6 +59,10 @@ class Keeper(Consumer):
             for source, kept in self._kept.items()
         }
 
+    def read_again(self, source: str, other: Keeper) -> None:
+        """Take the rows of a source from one that has read it just now."""
+        self._kept[source] = dict(other._kept.get(source, {}))
+
     def on_data_event(self, event: DataEvent) -> None:
         rows = self._kept.setdefault(event.source, {})
         if event.is_truncate:

@@ -8,7 +8,7 @@ null in either order, as other relays send them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -133,6 +133,12 @@ def _column(schema: WriterSchema, field: Mapping[str, Any]) -> AvroColumn:
         str(meta.get("sqlType", "")),
         meta.get("key"),
     )
+
+
+def key_names(columns: Iterable[AvroColumn]) -> tuple[str, ...]:
+    """Return the columns of the primary key, in its order."""
+    keys = [(one.key, one.name) for one in columns if one.key is not None]
+    return tuple(name for _, name in sorted(keys))
 
 
 def _kind(avro_type: Any) -> tuple[Kind | None, int, int]:

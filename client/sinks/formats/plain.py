@@ -10,11 +10,6 @@ from databus.client.sinks.formats.json_bytes import encoder
 from databus.client.sinks.formats.message import Message
 from databus.schemas.event.json import json_value
 
-# What JSON has no type for is asked about, so that values need not be looked at one by one.
-_encode = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=json_value
-).encode
-
 
 def plain_json(change: Change) -> dict[str, Any]:
     """Return a change as JSON: `op`, `source`, `key`, `before`, `after` and its place."""
@@ -37,14 +32,11 @@ def plain_key(change: Change) -> bytes | None:
     return json_bytes(_row(change.key)) if change.key else None
 
 
-def _text(value: Any) -> str:
-    try:
-        return _encode(value)
-    except ValueError:  # a float that is no number of JSON
-        return _encode(json_value(value))
+def _exact(value: Any) -> str:
+    return json.dumps(json_value(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-_to_bytes = encoder(json_value, _text)
+_to_bytes = encoder(json_value, _exact)
 
 
 def json_bytes(value: Any) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -12,8 +12,15 @@ from pydantic import Field
 
 from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError
+from databus.client.sql.modes import WriteMode
 from databus.conf.model import Settings
-from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
+from databus.schemas.columns.avro_columns import (
+    AvroColumn,
+    Kind,
+    WriterSchema,
+    columns_of,
+    key_names,
+)
 from databus.schemas.table_change import TableChange, change_of, shape_id
 
 log = logging.getLogger(__name__)
@@ -54,6 +61,43 @@ def may_truncate(change: Change, ddl: DdlSettings) -> bool:
             '"apply" to empty its table, too, or "ignore"'
         )
     return ddl.truncate == "apply"
+
+
+def may_make(source: str, table: str, ddl: DdlSettings) -> bool:
+    """Return whether a table that is not there is made; raise SinkError if it stops the sink."""
+    if ddl.create_table == "stop":
+        raise SinkError(
+            f'there is no table {table} for {source}, and ddl.create_table = "stop": create it, '
+            'or set "apply"'
+        )
+    return ddl.create_table == "apply"
+
+
+def check_has_key(source: str, columns: Sequence[AvroColumn], mode: WriteMode) -> None:
+    """Raise SinkError for a source without a key, if the mode has rows by key."""
+    if mode.has_keys and not key_names(columns):
+        raise SinkError(
+            f"{source} has no primary key, and mode = {mode.value!r} has rows by "
+            'key: leave it out, or set mode = "append_history"'
+        )
+
+
+def versions_after(
+    noted: WriterSchema, schema: WriterSchema, versions: Callable[[str], Sequence[WriterSchema]]
+) -> Sequence[WriterSchema]:
+    """Return the versions after the noted one, as far as they are known; the last is `schema`."""
+    known = list(versions(schema.source))
+    texts = [one.text for one in known]
+    if noted.text not in texts or schema.text not in texts:
+        return [schema]
+    passed = known[texts.index(noted.text) + 1 : texts.index(schema.text)]
+    return [*passed, schema]
+
+
+def renamed_since(noted: WriterSchema) -> Mapping[str, str]:
+    """Return the new names of columns that the last change has renamed."""
+    change = change_of(noted.text)
+    return {} if change is None else {old: new for new, old in change.renamed.items()}
 
 
 class PlannedColumn(NamedTuple):

@@ -28,7 +28,7 @@ from databus.client.sinks.formats.choosing import (
 )
 from databus.client.sinks.formats.message import AvroMessage, Message as FormMessage
 from databus.client.sinks.ready.kafka_registry import RegistrySettings, SchemaRegistry
-from databus.client.sinks.ready.templates import NAMES_OF_SOURCES, Template
+from databus.client.sinks.ready.templates import Template
 from databus.conf.extras import how_to_install
 from databus.conf.model import Settings
 from databus.daemon.tokens import private_line
@@ -221,7 +221,7 @@ class KafkaSink:
 
     def _topic_of(self, change: Change) -> str:
         topic = _NOT_IN_A_TOPIC.sub("_", self._topic.fill(change))
-        if self._topic.names <= NAMES_OF_SOURCES:
+        if not self._topic.has_columns:
             self._topics[change.source] = topic
         return topic
 

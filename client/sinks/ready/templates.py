@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import Decimal
 from string import Formatter
 from typing import Any
@@ -11,9 +10,14 @@ from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkRefusedError
 from databus.client.sinks.formats.source_names import split_source
 
+_OF_SOURCE = frozenset({"source", "schema", "table"})  # the names of no column
+
 
 class Template:
-    """A text with names in braces; `{{` is a brace. Immutable."""
+    """A text with names in braces; `{{` is a brace. Immutable.
+
+    `names` are those in braces. With `has_columns` some of them are of columns.
+    """
 
     def __init__(self, text: str) -> None:
         """Raises ValueError for a name with an index, an attribute or a format."""
@@ -22,14 +26,13 @@ class Template:
             if name is not None and (not name or form or conversion or set(name) & set(".[]")):
                 raise ValueError(f"{text!r}: write the names of columns in braces, and only them")
             self._parts.append((literal, name))
+        self.names = frozenset(name for _, name in self._parts if name is not None)
+        self.has_columns = not self.names <= _OF_SOURCE
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names in braces."""
-        return frozenset(name for _, name in self._parts if name is not None)
-
-    def text(self, values: Mapping[str, str]) -> str:
-        """Return the text with these values."""
+    def of_source(self, source: str) -> str:
+        """Return the text for a source, of a template without columns."""
+        database, table = split_source(source)
+        values = {"source": source, "schema": database, "table": table}
         return "".join(a if name is None else a + values[name] for a, name in self._parts)
 
     def fill(self, change: Change) -> str:
@@ -40,7 +43,18 @@ class Template:
         )
 
 
-NAMES_OF_SOURCES = frozenset({"source", "schema", "table"})  # those of no column
+def check_without_columns(text: str) -> str:
+    """Return the text of a template that names no columns; raise ValueError."""
+    if strange := Template(text).names - _OF_SOURCE:
+        raise ValueError(f"{{{min(strange)}}} is none of {{source}}, {{schema}} and {{table}}")
+    return text
+
+
+def part_sources(*templates: Template) -> bool:
+    """Return whether all rows of a source have one place by templates, and no others have it."""
+    names = frozenset[str]().union(*(one.names for one in templates))
+    is_its_own = "source" in names or {"schema", "table"} <= names
+    return names <= _OF_SOURCE and is_its_own
 
 
 def _value(name: str, change: Change) -> str:

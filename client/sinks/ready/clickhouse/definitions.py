@@ -15,7 +15,7 @@ from databus.client.sinks.ready.clickhouse.types import (
 )
 from databus.client.sinks.ready.clickhouse.versions import VERSION_TYPE
 from databus.client.sql.modes import DELETED, ID, INDEX, OP, SCN, TIME, WriteMode
-from databus.schemas.columns.avro_columns import AvroColumn
+from databus.schemas.columns.avro_columns import AvroColumn, key_names
 
 VERSION = "_databus_version"
 # By mode: the columns that the source does not have. Nobody else may name a column so.
@@ -60,12 +60,6 @@ class Shape:
         arguments = f"{VERSION}, {DELETED}" if self.mode.has_keys else ""
         engine = f"ReplacingMergeTree({arguments}) ORDER BY ({key})"
         return f"CREATE TABLE IF NOT EXISTS {place} ({listed}) ENGINE = {engine}"
-
-
-def key_names(columns: Sequence[AvroColumn]) -> tuple[str, ...]:
-    """Return the columns of the primary key, in its order."""
-    keys = [(one.key, one.name) for one in columns if one.key is not None]
-    return tuple(name for _, name in sorted(keys))
 
 
 def nullable_type(text: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from databus.client.sinks.ready.basic_login import basic_login
 from databus.client.sinks.ready.following import DdlSettings
-from databus.client.sinks.ready.templates import Template
+from databus.client.sinks.ready.templates import check_without_columns
 from databus.client.sql.modes import WriteMode
 from databus.conf.model import Settings, SizeBytes
 from databus.conf.server_settings import check_server_urls
@@ -52,9 +52,7 @@ class ClickHouseOptions(Settings):
     @field_validator("table")
     @classmethod
     def _is_a_template(cls, text: str) -> str:
-        if strange := Template(text).names - {"source", "schema", "table"}:
-            raise ValueError(f"{{{min(strange)}}} is none of {{source}}, {{schema}} and {{table}}")
-        return text
+        return check_without_columns(text)
 
     @field_validator("mode")
     @classmethod

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from databus.client.sinks.contract import Opening
 from databus.client.sinks.errors import SinkError
-from databus.client.sinks.formats.source_names import split_source
 from databus.client.sinks.ready.clickhouse.altering import PASSING, Altering
-from databus.client.sinks.ready.clickhouse.definitions import Shape, key_names
+from databus.client.sinks.ready.clickhouse.definitions import Shape
 from databus.client.sinks.ready.clickhouse.existing import Existing, check_fits
 from databus.client.sinks.ready.clickhouse.names import identifier
 from databus.client.sinks.ready.clickhouse.noted import Notes
@@ -17,10 +16,15 @@ from databus.client.sinks.ready.clickhouse.options import ClickHouseOptions
 from databus.client.sinks.ready.clickhouse.row_binary import Encode, encoder, nothing
 from databus.client.sinks.ready.clickhouse.server import Server
 from databus.client.sinks.ready.clickhouse.types import column_type, held_type
-from databus.client.sinks.ready.following import Step
+from databus.client.sinks.ready.following import (
+    Step,
+    check_has_key,
+    may_make,
+    renamed_since,
+    versions_after,
+)
 from databus.client.sinks.ready.templates import Template
 from databus.schemas.columns.avro_columns import AvroColumn, WriterSchema, columns_of
-from databus.schemas.table_change import change_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class Tables:
             self._follow(source, schema)
         elif source not in self._known:
             # A TRUNCATE before all rows.
-            note = self.notes.read(self._name_of(source), source)
+            note = self.notes.read(self._name.of_source(source), source)
             if note is None:
                 return None
             self._follow(source, note.schema)
@@ -82,18 +86,14 @@ class Tables:
 
     def _follow(self, source: str, schema: WriterSchema) -> None:
         """Let the table have the columns of a schema; raise SinkError."""
-        name = self._name_of(source)
+        name = self._name.of_source(source)
         if self._sources.setdefault(name, source) != source:
             raise SinkError(
                 f"{self._sources[name]} and {source} would both be written to the table {name}: "
                 'let `table` have "{schema}_{table}"'
             )
         columns = columns_of(schema)
-        if self._options.mode.has_keys and not key_names(columns):
-            raise SinkError(
-                f"{source} has no primary key, and mode = {self._options.mode.value!r} has rows by "
-                'key: leave it out, or set mode = "append_history"'
-            )
+        check_has_key(source, columns, self._options.mode)
         if taken := {one.name for one in columns} & set(self._shape.extras):
             raise SinkError(
                 f"{source} has a column {min(taken)}, as the sink's own is named: leave it out, or "
@@ -108,7 +108,7 @@ class Tables:
         held = self._existing.columns(name)
         note = self.notes.read(name, source)
         if not held:
-            if not self._may_make(source, name):
+            if not may_make(source, name, self._options.ddl):
                 return None
             self.notes.check_there(name, source)
             self._server.run(self._shape.create(self._server.place(name), columns))
@@ -118,10 +118,10 @@ class Tables:
             self.notes.schema(name, schema)
         elif note.schema.version > schema.version:
             # Rows that come again, or another lane was faster.
-            return self._target(name, columns, _renamed_since(note.schema), is_old=True)
+            return self._target(name, columns, renamed_since(note.schema), is_old=True)
         elif note.schema.text != schema.text:
             was = note.schema
-            for version in self._until(was, schema):
+            for version in versions_after(was, schema, self._versions):
                 self._alter(source, name, was, version)
                 was = version
         return self._target(name, columns, {})
@@ -173,34 +173,6 @@ class Tables:
         self._server.run(f"ALTER TABLE {self._server.place(name)} {commands}")
         return self._existing.columns(name)
 
-    def _until(self, noted: WriterSchema, schema: WriterSchema) -> Sequence[WriterSchema]:
-        """Return the versions after the noted one, as far as they are known; the last is new."""
-        known = list(self._versions(schema.source))
-        texts = [one.text for one in known]
-        if noted.text not in texts or schema.text not in texts:
-            return [schema]
-        passed = known[texts.index(noted.text) + 1 : texts.index(schema.text)]
-        return [*passed, schema]
-
-    def _name_of(self, source: str) -> str:
-        database, table = split_source(source)
-        return self._name.text({"source": source, "schema": database, "table": table})
-
-    def _may_make(self, source: str, name: str) -> bool:
-        switch = self._options.ddl.create_table
-        if switch == "stop":
-            raise SinkError(
-                f'there is no table {name} for {source}, and ddl.create_table = "stop": create it, '
-                'or set "apply"'
-            )
-        return switch == "apply"
-
 
 def _types(columns: Mapping[str, AvroColumn]) -> dict[str, str]:
     return {name: column_type(one) for name, one in columns.items()}
-
-
-def _renamed_since(noted: WriterSchema) -> Mapping[str, str]:
-    """Return the new names of columns that the last change has renamed."""
-    change = change_of(noted.text)
-    return {} if change is None else {old: new for new, old in change.renamed.items()}

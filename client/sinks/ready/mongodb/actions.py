@@ -16,12 +16,11 @@ from databus.client.sinks.contract import Change, ChangeOp, Row
 from databus.client.sinks.errors import SinkRefusedError
 from databus.client.sinks.ready.mongodb.values import ValueRules
 from databus.client.sinks.ready.rows import whole_row
-from databus.client.sinks.ready.templates import Template
+from databus.client.sinks.ready.templates import Template, part_sources
 
 Operation = UpdateOne | DeleteOne
 
 _LARGEST_BYTES = 16 << 20  # of a document
-_OF_SOURCE = frozenset({"source", "schema", "table"})
 # A table of this name would overwrite users and settings of the server.
 _OF_THE_SERVER = frozenset({"admin", "config", "local"})
 _NOT_IN_A_DATABASE = frozenset('/\\. "$*<>:|?\0')
@@ -96,9 +95,7 @@ class Actions:
 
         For a TRUNCATE. Raises SinkRefusedError.
         """
-        names = self.database.names | self.collection.names
-        is_its_own = "source" in names or {"schema", "table"} <= names
-        if not (names <= _OF_SOURCE and is_its_own):
+        if not part_sources(self.database, self.collection):
             raise SinkRefusedError(
                 f"TRUNCATE of {change.source}: `database` and `collection` do not say that one "
                 "collection has the rows of this table and no others",
@@ -160,7 +157,7 @@ class Actions:
     @property
     def _has_columns(self) -> bool:
         templates = (self.database, self.collection, self.id)
-        return any(one is not None and not one.names <= _OF_SOURCE for one in templates)
+        return any(one is not None and one.has_columns for one in templates)
 
 
 def _problem(found: Namespace) -> str:

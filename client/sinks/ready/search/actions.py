@@ -11,12 +11,11 @@ from databus.client.sinks.contract import Change, ChangeOp
 from databus.client.sinks.errors import SinkRefusedError
 from databus.client.sinks.formats.plain import json_bytes
 from databus.client.sinks.ready.rows import key_text, whole_row
-from databus.client.sinks.ready.templates import Template
+from databus.client.sinks.ready.templates import Template, part_sources
 from databus.schemas.event.json import json_value
 
 _NOT_IN_AN_INDEX = re.compile(r'[\\/*?"<>| ,#:]')
 _LONGEST_ID = 512  # bytes; a longer one is refused together with all of its request
-_OF_SOURCE = frozenset({"source", "schema", "table"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +68,7 @@ class Actions:
 
         For a TRUNCATE.
         """
-        names = self.index.names
-        is_its_own = "source" in names or {"schema", "table"} <= names
-        if not (names <= _OF_SOURCE and is_its_own):
+        if not part_sources(self.index):
             raise SinkRefusedError(
                 f"TRUNCATE of {change.source}: `index` does not say that one index has the rows of "
                 "this table and no others",
@@ -82,7 +79,7 @@ class Actions:
     @property
     def _has_columns(self) -> bool:
         templates = (self.index, self.id, self.routing)
-        return any(one is not None and not one.names <= _OF_SOURCE for one in templates)
+        return any(one is not None and one.has_columns for one in templates)
 
     def _place(self, change: Change) -> Place:
         found = key_text(change) if self.id is None else self.id.fill(change)

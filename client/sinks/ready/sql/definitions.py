@@ -37,7 +37,7 @@ from databus.client.sql.modes import (
     WriteMode,
 )
 from databus.client.sql.names import MYSQL, check_length
-from databus.schemas.columns.avro_columns import AvroColumn, Kind
+from databus.schemas.columns.avro_columns import AvroColumn, Kind, key_names
 
 _LENGTH = re.compile(r"(?:var)?(?:char|binary)\w*\s*\((\d+)\)", re.IGNORECASE)
 _LONGEST_KEY = 768  # characters of four bytes in a key of InnoDB
@@ -150,12 +150,6 @@ def definition(
     keys = [*shape.key_extras, *(key_names(columns) if shape.mode.has_keys else ())]
     keys += shape.versions
     return sa.Table(name, sa.MetaData(), *made, sa.PrimaryKeyConstraint(*keys), schema=schema)
-
-
-def key_names(columns: Sequence[AvroColumn]) -> tuple[str, ...]:
-    """Return the columns of the primary key, in its order."""
-    keys = [(one.key, one.name) for one in columns if one.key is not None]
-    return tuple(name for _, name in sorted(keys))
 
 
 def _extra(name: str) -> sa.Column[Any]:

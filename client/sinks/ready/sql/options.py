@@ -12,7 +12,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine import URL, Engine, make_url
 
 from databus.client.sinks.ready.following import DdlSettings
-from databus.client.sinks.ready.templates import Template
+from databus.client.sinks.ready.templates import check_without_columns
 from databus.client.sql.modes import WriteMode
 from databus.conf.model import Settings
 from databus.daemon.tokens import private_line
@@ -95,9 +95,7 @@ class SqlOptions(Settings):
     @field_validator("table")
     @classmethod
     def _is_a_template(cls, text: str) -> str:
-        if strange := Template(text).names - {"source", "schema", "table"}:
-            raise ValueError(f"{{{min(strange)}}} is none of {{source}}, {{schema}} and {{table}}")
-        return text
+        return check_without_columns(text)
 
     def make_engine(self) -> Engine:
         """Return the engine; raise SettingsError for a driver that is not there."""

@@ -18,10 +18,16 @@ from sqlalchemy.engine import Connection
 
 from databus.client.sinks.contract import Opening
 from databus.client.sinks.errors import SinkError
-from databus.client.sinks.formats.source_names import split_source
 from databus.client.sinks.formats.sql_texts import time_text
-from databus.client.sinks.ready.following import PlannedColumn, Step
-from databus.client.sinks.ready.sql.definitions import Shape, definition, key_names
+from databus.client.sinks.ready.following import (
+    PlannedColumn,
+    Step,
+    check_has_key,
+    may_make,
+    renamed_since,
+    versions_after,
+)
+from databus.client.sinks.ready.sql.definitions import Shape, definition
 from databus.client.sinks.ready.sql.existing import (
     check_columns,
     held_columns,
@@ -36,8 +42,7 @@ from databus.client.sql.altering import Altering
 from databus.client.sql.column_types import binary_text, text
 from databus.client.sql.names import MYSQL, in_schema, run
 from databus.client.sql.statements import Statements
-from databus.schemas.columns.avro_columns import AvroColumn, WriterSchema, columns_of
-from databus.schemas.table_change import change_of
+from databus.schemas.columns.avro_columns import AvroColumn, WriterSchema, columns_of, key_names
 
 _NO_NAMES: Mapping[str, str] = {}
 
@@ -106,7 +111,7 @@ class Tables:
         """Return the table of a source; None: there is none, and its rows are left out."""
         if source not in self._known:
             # A TRUNCATE before all rows.
-            noted = self._noted_schema(self._name_of(source), source)
+            noted = self._noted_schema(self._name.of_source(source), source)
             if noted is None:
                 return None
             self.follow(source, noted)
@@ -114,7 +119,7 @@ class Tables:
 
     def unique_keys(self, source: str) -> Sequence[Sequence[str]]:
         """Return the unique keys of a source's table besides the primary key, if it is there."""
-        name, mine = self._name_of(source), self._options.mode.has_keys
+        name, mine = self._name.of_source(source), self._options.mode.has_keys
         if not mine or not self._is_there(name):
             return ()
         noted = self._noted_schema(name, source)
@@ -128,18 +133,14 @@ class Tables:
 
     def follow(self, source: str, schema: WriterSchema) -> None:
         """Let the table have the columns of a schema; raise SinkError, SettingsError."""
-        name = self._name_of(source)
+        name = self._name.of_source(source)
         if self._sources.setdefault(name, source) != source and not self._options.source_column:
             raise SinkError(
                 f"{self._sources[name]} and {source} would both be written to the table {name}: "
                 'let `table` have "{schema}_{table}", or set source_column'
             )
         columns = columns_of(schema)
-        if self._options.mode.has_keys and not key_names(columns):
-            raise SinkError(
-                f"{source} has no primary key, and mode = {self._options.mode.value!r} has rows by "
-                'key: leave it out, or set mode = "append_history"'
-            )
+        check_has_key(source, columns, self._options.mode)
         self._known[source] = self._ready(source, name, schema, columns)
         self._schemas[source] = schema
 
@@ -148,7 +149,7 @@ class Tables:
     ) -> TargetTable | None:
         table = self._definition(name, columns)
         if not self._is_there(name):
-            if not self._may_make(source, name):
+            if not may_make(source, name, self._options.ddl):
                 return None
             self.filled.check_there(name, source)
             table.create(self._connection)
@@ -160,9 +161,9 @@ class Tables:
             self._note(name, schema)
         elif noted.version > schema.version and not self._options.exactly_once:
             # Rows that come again, or another lane was faster.
-            return self._target(source, table, columns, _renamed_since(noted))
+            return self._target(source, table, columns, renamed_since(noted))
         elif noted.text != schema.text:
-            for version in self._until(noted, schema):
+            for version in versions_after(noted, schema, self._versions):
                 self._alter(source, noted, version)
                 noted = version
         return self._target(source, table, columns, left_out=self._left_out(table, columns))
@@ -215,7 +216,7 @@ class Tables:
 
     def _alter(self, source: str, noted: WriterSchema, schema: WriterSchema) -> None:
         """Alter the table from one version of the schema to the next one."""
-        new = self._definition(self._name_of(source), columns_of(schema))
+        new = self._definition(self._name.of_source(source), columns_of(schema))
         was = {one.name: one for one in columns_of(noted)}
         now = {one.name: one for one in columns_of(schema)}
         held = held_columns(self._connection, new)
@@ -236,15 +237,6 @@ class Tables:
         for column in plan.filled:
             self._fill(source, new, now[column.name], column.value)
         self._note(new.name, schema)
-
-    def _until(self, noted: WriterSchema, schema: WriterSchema) -> Sequence[WriterSchema]:
-        """Return the versions after the noted one, as far as they are known; the last is new."""
-        known = list(self._versions(schema.source))
-        texts = [one.text for one in known]
-        if noted.text not in texts or schema.text not in texts:
-            return [schema]
-        passed = known[texts.index(noted.text) + 1 : texts.index(schema.text)]
-        return [*passed, schema]
 
     def _fill(self, source: str, table: sa.Table, column: AvroColumn, value: object) -> None:
         """Give a column that was there the value that the source's rows have in the new one."""
@@ -267,21 +259,8 @@ class Tables:
     def _types(self, table: sa.Table) -> dict[str, str]:
         return {one.name: str(one.type.compile(self._dialect)) for one in table.columns}
 
-    def _name_of(self, source: str) -> str:
-        database, table = split_source(source)
-        return self._name.text({"source": source, "schema": database, "table": table})
-
     def _is_there(self, name: str) -> bool:
         return sa.inspect(self._connection).has_table(name, schema=self._schema)
-
-    def _may_make(self, source: str, name: str) -> bool:
-        switch = self._options.ddl.create_table
-        if switch == "stop":
-            raise SinkError(
-                f'there is no table {name} for {source}, and ddl.create_table = "stop": create it, '
-                'or set "apply"'
-            )
-        return switch == "apply"
 
     def _noted_schema(self, name: str, source: str) -> WriterSchema | None:
         is_it = sa.and_(self._noted.c.name == name, self._noted.c.source == source)
@@ -298,9 +277,3 @@ def _with_text(column: PlannedColumn) -> PlannedColumn:
     """Return a column whose value can be written into a statement: of a TIME its text."""
     is_time = isinstance(column.value, timedelta)
     return column._replace(value=time_text(column.value)) if is_time else column
-
-
-def _renamed_since(noted: WriterSchema) -> Mapping[str, str]:
-    """Return the new names of columns that the last change has renamed."""
-    change = change_of(noted.text)
-    return {} if change is None else {old: new for new, old in change.renamed.items()}

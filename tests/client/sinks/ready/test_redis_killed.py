@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from databus.demo.processes import python_module, wait_until
-from databus.demo.stage import Stage
+from databus.demo.processes import wait_until
 from tests.client.sinks.redis_server import PrivateRedis
-from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, writing
+from tests.client.sinks.serving.test_killed import PATIENCE_S, kill_both, rows, stage, writing
 
 pytestmark = pytest.mark.redis
 
@@ -83,22 +81,6 @@ def streamed(client: Any) -> tuple[Rows, list[str]]:
     return found, ids
 
 
-def kill_again_and_again(
-    made: Stage, rng: random.Random, command: list[str], server: PrivateRedis
-) -> None:
-    sinks = made.child("sinks", command)
-    sinks.start()
-    for _ in range(KILLS):
-        time.sleep(1.0 + rng.random() / 2)
-        if rng.random() < 0.5:
-            sinks.kill()
-            sinks.start()
-        else:
-            server.kill()
-            time.sleep(rng.random() / 2)
-            server.start()
-
-
 def test_after_kills_of_both_the_target_equals_the_source() -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
@@ -111,8 +93,7 @@ def test_after_kills_of_both_the_target_equals_the_source() -> None:
         settings = made.folder / "sink.toml"
         settings.write_text(SINKS.format(url=made.url, redis=server.url))
         with writing(made, rng):
-            command = python_module("databus.cli.main", "sink", "run", "-c", settings)
-            kill_again_and_again(made, rng, command, server)
+            kill_both(made, rng, settings, server, KILLS)
         wanted = rows(session)
         with server.client() as client:
             wait_until(lambda: strings(client) == wanted, PATIENCE_S, "the strings")

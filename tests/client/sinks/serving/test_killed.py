@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -100,6 +100,29 @@ def writing(made: Stage, rng: random.Random) -> Iterator[None]:
     finally:
         is_over.set()
         writer.join()
+
+
+class Server(Protocol):
+    """A server that may be killed."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> object: ...
+
+
+def kill_both(made: Stage, rng: random.Random, file: Path, server: Server, kills: int) -> None:
+    """Run the sinks of a file, and kill them or their target, so many times; they run then."""
+    sinks = made.child("sinks", python_module("databus.cli.main", "sink", "run", "-c", file))
+    sinks.start()
+    for _ in range(kills):
+        time.sleep(1.0 + rng.random() / 2)
+        if rng.random() < 0.5:
+            sinks.kill()
+            sinks.start()
+        else:
+            server.kill()
+            time.sleep(rng.random() / 2)
+            server.start()
 
 
 def rows(session: Session) -> dict[tuple[str, int], dict[str, Any]]:

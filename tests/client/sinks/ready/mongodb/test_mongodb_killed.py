@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from databus.demo.processes import python_module, wait_until
-from databus.demo.stage import Stage
+from databus.demo.processes import wait_until
 from tests.client.sinks.ready.mongodb.mongo_server import PrivateMongo
-from tests.client.sinks.serving.test_killed import PATIENCE_S, rows, stage, writing
+from tests.client.sinks.serving.test_killed import PATIENCE_S, kill_both, rows, stage, writing
 
 pytestmark = pytest.mark.mongodb
 
@@ -75,22 +73,6 @@ def inserted(mongo: PrivateMongo, sink: str) -> list[tuple[str, int, int]]:
     ]
 
 
-def kill_again_and_again(
-    made: Stage, rng: random.Random, command: list[str], mongo: PrivateMongo
-) -> None:
-    sinks = made.child("sinks", command)
-    sinks.start()
-    for _ in range(KILLS):
-        time.sleep(1.0 + rng.random() / 2)
-        if rng.random() < 0.5:
-            sinks.kill()
-            sinks.start()
-        else:
-            mongo.kill()
-            time.sleep(rng.random() / 2)
-            mongo.start()
-
-
 def test_after_kills_of_both_the_documents_equal_the_source_and_an_exact_sink_repeats_nothing(
     new_mongo: Callable[[], PrivateMongo],
 ) -> None:
@@ -105,8 +87,7 @@ def test_after_kills_of_both_the_documents_equal_the_source_and_an_exact_sink_re
         settings = made.folder / "sink.toml"
         settings.write_text(SINKS.format(url=made.url, mongo=mongo.url))
         with writing(made, rng):
-            command = python_module("databus.cli.main", "sink", "run", "-c", settings)
-            kill_again_and_again(made, rng, command, mongo)
+            kill_both(made, rng, settings, mongo, KILLS)
         wanted = rows(session)
         assert len(wanted) > 20
         for name in NAMES:

@@ -32,6 +32,7 @@ COMPILED: Mapping[str, str] = {
     "databus.relay.serving.ptubes.rows._java_hashes": "clients of Ptubes get rows slower",
     "databus.relay.serving.ptubes.rows._row_columns": "clients of Ptubes get rows slower",
     "databus.schemas.event._crc": "events are checked slower",
+    "databus.schemas.event._metadata_reader": "kinds of changes and rows before are read slower",
     "databus.schemas.stream._row_cutter": "clients cut events slower",
     "databus.client.arrow._column_decoder": "columns of Arrow are made slower",
     "databus.client.dispatcher._calls": "callbacks cost more",

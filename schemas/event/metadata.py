@@ -2,10 +2,10 @@
 
 Databus has no such fields; it is what consumers in the manner of Canal, Ptubes
 and Debezium need. The bytes are Avro, the schema is
-`avro/databus.metadata.2.avsc`, and fastavro reads them. Writing happens for
-each event of the relay, so the few bytes of a row's own fields are put
-together here (a test compares them with fastavro's), after the fields of the
-transaction, which fastavro writes once for all its rows.
+`avro/databus.metadata.2.avsc`, and fastavro reads what `_metadata_reader`
+does not. Writing happens for each event of the relay, so the few bytes of a
+row's own fields are put together here (a test compares them with fastavro's),
+after the fields of the transaction, which fastavro writes once for all its rows.
 
 Version 1, without `truncate` and `notes`, is still read: older rings and
 stores hold it. Which version it is, the part's digest says.
@@ -27,6 +27,15 @@ import fastavro
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.event import Event, Part
+
+try:
+    from databus.schemas.event._metadata_reader import read_plain
+except ImportError:  # not built
+
+    def read_plain(data: bytes, ops: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: ARG001
+        """Return None: fastavro reads everything."""
+        return None
+
 
 METADATA_SCHEMA_VERSION = 2  # of what is written
 
@@ -113,6 +122,7 @@ class EventMetadata(NamedTuple):
 # and a union as the branch's index and the value.
 _OP_BYTES = {op: bytes([2 * index]) for index, op in enumerate(Op)}
 _OPS = {op.value: op for op in Op}
+_OPS_IN_ORDER = tuple(Op)
 _NULL = _END = b"\x00"
 _BRANCH = b"\x02"  # the one that is not null
 _SMALL_NUMBERS = [bytes([2 * number]) for number in range(64)]
@@ -139,6 +149,10 @@ def decode_metadata(data: bytes, digest: bytes = METADATA_DIGEST) -> EventMetada
     Raises ProtocolError when `data` is not what `encode_metadata` of that
     version writes, or when the digest is not among METADATA_DIGESTS.
     """
+    if digest == METADATA_DIGEST:
+        plain = read_plain(data, _OPS_IN_ORDER)
+        if plain is not None:
+            return EventMetadata._make(plain)
     version = _BY_DIGEST.get(digest)
     if version is None:
         raise ProtocolError(f"no metadata schema has the digest {digest.hex()}")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event._metadata_reader import read_plain
 from databus.schemas.event.metadata import (
     METADATA_CRC32,
     METADATA_DIGESTS,
@@ -125,6 +126,30 @@ def test_random_bytes_are_metadata_or_a_protocol_error(data: bytes, digest: byte
     except ProtocolError:
         return
     assert metadata.op in Op
+
+
+@given(METADATA, st.data())
+def test_the_compiled_reader_says_what_fastavro_says_of_changed_bytes(
+    metadata: EventMetadata, data: st.DataObject
+) -> None:
+    changed = bytearray(encode_metadata(metadata))
+    for _ in range(data.draw(st.integers(0, 3))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    plain = read_plain(bytes(changed), tuple(Op))
+    if plain is None:
+        return
+    stream = BytesIO(changed)
+    read: Any = fastavro.schemaless_reader(stream, SCHEMA, None)
+    assert stream.tell() == len(changed)
+    assert EventMetadata._make(plain)._asdict() == read
+
+
+@given(METADATA)
+def test_the_compiled_reader_leaves_no_event_without_notes_to_fastavro(
+    metadata: EventMetadata,
+) -> None:
+    plain = read_plain(encode_metadata(metadata), tuple(Op))
+    assert plain == (None if metadata.notes is not None else tuple(metadata))
 
 
 @given(METADATA, st.data())

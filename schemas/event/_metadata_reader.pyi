@@ -1,0 +1,3 @@
+from typing import Any
+
+def read_plain(data: bytes, ops: tuple[Any, ...]) -> tuple[Any, ...] | None: ...

@@ -151,8 +151,9 @@ class RedisTarget:
         with self._redis.client() as client:
             names = list(client.scan_iter("shop.*", count=1000))
             texts = client.mget(names) if names else []
-        rows = dict(zip(names, map(json.loads, texts), strict=True))
-        return Held({_place(name): row for name, row in rows.items()}, None)
+        # The sink may delete a key between the two.
+        held = {name: text for name, text in zip(names, texts, strict=True) if text is not None}
+        return Held({_place(name): json.loads(text) for name, text in held.items()}, None)
 
     @contextmanager
     def away(self, sinks: Child, draw: random.Random) -> Iterator[None]:  # noqa: ARG002

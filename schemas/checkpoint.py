@@ -179,14 +179,28 @@ class Checkpoint:
         if scn < self.window_scn:
             raise CheckpointError(f"window {scn} ends after window {self.window_scn}")
         is_mark = has_rows and ts_ns >= 0
-        return replace(
-            self,
-            window_scn=scn,
-            window_offset=-1,
-            prev_scn=scn,
-            ts_ns=max(ts_ns, self.ts_ns),
-            mark_scn=scn if is_mark else self.mark_scn,
-            mark_ts_ns=ts_ns if is_mark else self.mark_ts_ns,
+        # Hot path: `replace` takes twice as long.
+        return Checkpoint(
+            self.mode,
+            scn,
+            -1,
+            scn,
+            max(ts_ns, self.ts_ns),
+            self.snapshot_source,
+            self.snapshot_offset,
+            self.catchup_source,
+            self.bootstrap_since_scn,
+            self.bootstrap_start_scn,
+            self.bootstrap_target_scn,
+            self.seen_scn,
+            self.snapshot_source_index,
+            self.catchup_source_index,
+            scn if is_mark else self.mark_scn,
+            ts_ns if is_mark else self.mark_ts_ns,
+            self.log_scn,
+            self.log_ts_ns,
+            self.server_info,
+            self.extra,
         )
 
     def start_bootstrap(self, server_info: str = "") -> Checkpoint:

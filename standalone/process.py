@@ -24,6 +24,7 @@ from databus.conf.addresses import EVERYWHERE
 from databus.conf.loading import build_settings
 from databus.conf.settings import BootstrapSettings, HttpSettings, PairSettings, RelaySettings
 from databus.conf.sinks_beside import sinks_beside
+from databus.daemon.garbage import collect_rarely
 from databus.daemon.http.server import BoundedServer, bind, url_of
 from databus.daemon.service import Health, Service
 from databus.daemon.tokens import has_whole_reader
@@ -76,6 +77,8 @@ def run_both(
     _check_kinds(settings)
     http = pair_settings(settings).http
     with ExitStack() as opened:
+        if settings.sinks:
+            collect_rarely()
         sinks = _make_sinks(settings, file)
         opened.callback(sinks.close)
         # Both ports are bound before anything is started: a second copy changes nothing.

@@ -24,6 +24,7 @@ from databus.conf.loading import load_settings
 from databus.conf.sink_settings import SinksSettings
 from databus.conf.sinks_beside import load_sinks
 from databus.daemon.descriptors import raise_limit
+from databus.daemon.garbage import collect_rarely
 from databus.daemon.log_setup import LogFormat, set_up_logs
 
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -59,6 +60,7 @@ def run(config: Path, only: tuple[str, ...], verbose: bool, log_format: LogForma
     settings = load_settings(config, SinksSettings)
     set_up_logs(log_format or settings.log_format, is_verbose=verbose)
     raise_limit()
+    collect_rarely()
     process = SinkProcess(settings, make_plans(settings, config.absolute(), only))
     with _ends_at_a_signal(process), closing(process), served(process, settings):
         is_well = process.run()

@@ -25,10 +25,10 @@ class Commits:
         self._behind: Made | None = None  # of what was passed after it
 
     def yielded(self, made: Made) -> int:
-        """Take note of a window that the application gets; return its number."""
-        if not self._is_automatic:
-            # Made now: it would keep the window's bytes until the window is committed.
-            made = _already(made())
+        """Take note of a window that the application gets; return its number.
+
+        `made` is kept until the window is committed, so it must not hold the window's rows.
+        """
         self._number += 1
         self._yielded.append((self._number, made))
         self._behind = None
@@ -59,7 +59,3 @@ class Commits:
         if found is not None and not self._yielded and self._behind is not None:
             found, self._behind = self._behind, None
         return found
-
-
-def _already(checkpoint: Checkpoint) -> Made:
-    return lambda: checkpoint

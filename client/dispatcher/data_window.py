@@ -99,6 +99,8 @@ class DataWindow:
     @property
     def statements(self) -> tuple[DdlEvent | StatementEvent, ...]:
         """The statements on its sources: DDL, and DML that was logged instead of its rows."""
+        if not self._read.window.statements:  # hot path
+            return ()
         return tuple(told for _, told in statements_of(self._read))
 
     @property

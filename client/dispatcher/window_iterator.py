@@ -202,7 +202,7 @@ class WindowIterator:
         if not item.window.events and not has_unlogged_rows(item):
             return None
         begins, self._begins_bootstrap = self._begins_bootstrap, False
-        number = self._commits.yielded(item.checkpoint)
+        number = self._commits.yielded(item.checkpoint_later())
         return DataWindow(item, begins, self._commit, number)
 
     def _poll(self) -> tuple[bool, DataWindow | None]:

@@ -86,10 +86,13 @@ class DataEvent(EventFields):
                 f"the schema of {self.source} does not say which columns are its key; `wire_key` "
                 "has the key as it was sent"
             )
-        for column in columns:
-            if column not in row:
-                raise RowError(self.source, column, "is of the primary key and was not logged")
-        return {column: row[column] for column in columns} if columns else dict(row)
+        if not columns:
+            return dict(row)
+        try:
+            return {column: row[column] for column in columns}
+        except KeyError as error:
+            problem = "is of the primary key and was not logged"
+            raise RowError(self.source, error.args[0], problem) from None
 
     @property
     def has_primary_key(self) -> bool:

@@ -6,8 +6,10 @@ transaction: it may contain parts of many, and later pages the rest of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from databus.client.machines.position import Position
@@ -38,7 +40,13 @@ class ReadWindow(NamedTuple):
 
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint after this window."""
-        return position_after(self.since, self.window).checkpoint
+        return self.checkpoint_later()()
+
+    def checkpoint_later(self) -> Callable[[], Checkpoint]:
+        """Return what makes the checkpoint after this window, and does not hold its rows."""
+        window, since = self.window, self.since.checkpoint
+        has_rows = bool(window.events)
+        return partial(since.after_window, window.scn, window.timestamp_ns, has_rows=has_rows)
 
     @property
     def size_bytes(self) -> int:
@@ -82,6 +90,11 @@ class BootstrapPage(NamedTuple):
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint after this page."""
         return self.after
+
+    def checkpoint_later(self) -> Callable[[], Checkpoint]:
+        """Return what returns the checkpoint after this page, and does not hold its rows."""
+        checkpoint = self.after
+        return lambda: checkpoint
 
     @property
     def known_scn(self) -> int:

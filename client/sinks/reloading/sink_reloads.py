@@ -93,8 +93,9 @@ class SinkReloads:
 
     def passes(self, window: DataWindow) -> None:
         """Take note of a window that the target is given now."""
-        for one in self._all():
-            one.passes(window)
+        if self._running:  # hot path: there is hardly ever one
+            for one in self._all():
+                one.passes(window)
 
     def _start(self, request: ReloadRequest) -> None:
         found = Reload(request, self._settings, self._rule_of, self._target_of, self._ended)

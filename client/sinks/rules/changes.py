@@ -25,10 +25,13 @@ from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.columns.short_floats import float_columns, shortened
 from databus.schemas.columns.taken_columns import taken_schema
 from databus.schemas.errors import SettingsError
+from databus.schemas.event.metadata import Op
 from databus.schemas.scn import MAX_SCN
 from databus.schemas.table_change import change_of
 
 _EMPTY: Row = {}
+_STATEMENTS = (DdlEvent, StatementEvent)
+_OPS = {op: ChangeOp(op.value) for op in Op}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +82,15 @@ def changes_of(window: DataWindow, rule_of: RuleOf, *, with_statements: bool) ->
     info, is_known = _info(window), _is_known(window)
     found: list[Change] = []
     for told in window.changes if window.statements else window.events:
-        if isinstance(told, DdlEvent | StatementEvent):
+        if isinstance(told, _STATEMENTS):
             if with_statements:
                 found.append(_statement(told, info))
             continue
         rule = rule_of(told.source)
-        changes = list(_split(told, info))
+        changes = _split(told, info)
         if not rule.is_all:
             changes = [one for change in changes for one in _passed(change, told, rule, is_known)]
-        found += map(with_short_floats, changes)
+        found += [with_short_floats(one) for one in changes]
     return found
 
 
@@ -103,9 +106,11 @@ def with_short_floats(change: Change) -> Change:
     return replace(change, key=key or _EMPTY, before=before, after=after)
 
 
-def placed(changes: Sequence[Change], position: Position) -> list[Change]:
-    """Return the changes, the last of them with the position that is reached with it."""
-    return [*changes[:-1], *(replace(one, position=position) for one in changes[-1:])]
+def place_last(changes: Sequence[Change], position: Position) -> None:
+    """Give the last of new changes the position that is reached with it."""
+    if changes:
+        # It is frozen for who gets it, and nobody has it yet. A copy takes as long as all else.
+        object.__setattr__(changes[-1], "position", position)
 
 
 def _info(window: DataWindow) -> TransactionInfo:
@@ -143,24 +148,22 @@ def _statement(told: DdlEvent | StatementEvent, info: TransactionInfo) -> Change
     )
 
 
-def _split(event: DataEvent, info: TransactionInfo) -> Iterator[Change]:
-    """Yield the change of an event, or the two of an update that changes the key."""
-    op = ChangeOp(event.op.value)
+def _split(event: DataEvent, info: TransactionInfo) -> Sequence[Change]:
+    """Return the change of an event, or the two of an update that changes the key."""
+    op = _OPS[event.op]
     source, scn, at_ns, index = event.source, event.scn, event.timestamp_ns, event.index
     if op is ChangeOp.TRUNCATE:
-        yield Change(op, source, _EMPTY, None, None, info, scn, at_ns, index)
-        return
-    key, row, schema = event.key, event.row, event.schema
+        return (Change(op, source, _EMPTY, None, None, info, scn, at_ns, index),)
+    key, schema = event.key, event.schema
+    before: Row | None = None
+    after: Row | None = event.row
     if event.is_delete:
         # Also a deleted row of a snapshot, or of a relay that does not tell kinds of changes.
-        yield Change(
-            ChangeOp.DELETE, source, key, row, None, info, scn, at_ns, index, schema=schema
-        )
-        return
-    before = event.before if op is ChangeOp.UPDATE else None
-    yield from split_move(
-        Change(op, source, key, before, row, info, scn, at_ns, index, schema=schema)
-    )
+        op, before, after = ChangeOp.DELETE, after, None
+    elif op is ChangeOp.UPDATE:
+        before = event.before
+    change = Change(op, source, key, before, after, info, scn, at_ns, index, False, "", schema)
+    return (change,) if before is None else tuple(split_move(change))
 
 
 def _passed(

@@ -19,7 +19,7 @@ from databus.client.dispatcher.data_window import DataWindow, read_of
 from databus.client.events.data_event import StatementEvent
 from databus.client.sinks.contract import Change, Opening, Position, Sink
 from databus.client.sinks.rules.beginnings import beginning, is_new
-from databus.client.sinks.rules.changes import changes_of, placed
+from databus.client.sinks.rules.changes import changes_of, place_last
 from databus.client.sinks.rules.ending import Ending
 from databus.client.sinks.rules.failures import Then
 from databus.client.sinks.rules.orders import Scheduler
@@ -211,12 +211,12 @@ class Session:
         changes = list(
             filter(self._is_new, changes_of(window, rule_of, with_statements=settings.ddl))
         )
-        if window.statements and not settings.ddl:
+        if not settings.ddl and window.statements:
             self._warn_of_unlogged_rows(window)
         position = Position(self._stream.source, read_of(window).checkpoint())
         place = Place(position, window.committer(), window.timestamp_ns)
         if len(self.lanes) == 1:
-            changes = placed(changes, position)
+            place_last(changes, position)
         self._watch.passes(window)
         if self._give(changes, place, read_of(window).size_bytes) is None:
             self.done([self._take_room(place, 0, 0)])
@@ -336,10 +336,7 @@ class Session:
     def done(self, numbers: Sequence[int]) -> None:
         """Take note that entries are durable, and store what may be stored."""
         with self._storing:  # in the order in which positions are given
-            place = None
-            for number in numbers:
-                place = self._ring.done(number) or place
-            self._store_locked(place, must_store=False)
+            self._store_locked(self._ring.done(numbers), must_store=False)
 
     def failing(self, trouble: Trouble) -> None:
         """Take note of a failure."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from databus.client.sinks.rules.commit_ring import MAX_BYTES, CommitRing
@@ -47,12 +48,14 @@ class SharedRing(Generic[Place]):
             self._check()
             return self._ring.begin(position, size, size_bytes)
 
-    def done(self, number: int) -> Place | None:
-        """Take note that an entry is durable; return the position to store, if there is one."""
+    def done(self, numbers: Iterable[int]) -> Place | None:
+        """Take note that entries are durable; return the position to store, if there is one."""
+        found = None
         with self._changed:
-            found = self._ring.done(number)
+            for number in numbers:
+                found = self._ring.done(number) or found
             self._changed.notify_all()
-            return found
+        return found
 
     def is_passed(self, number: int) -> bool:
         """Whether an entry and all before it are done."""

@@ -29,7 +29,7 @@ from databus.client.sinks.contract import (
     TransactionInfo,
 )
 from databus.client.sinks.loading import sink_maker
-from databus.client.sinks.rules.changes import placed, with_short_floats
+from databus.client.sinks.rules.changes import place_last, with_short_floats
 from databus.client.sinks.rules.moves import split_move
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
 from databus.client.spark.consuming.apply import schemas_of
@@ -171,9 +171,9 @@ def _changes(rows: list[dict[str, Any]], sources: _Sources) -> list[Change]:
     info = TransactionInfo(first["scn"], at_ns, first["gtid"], len(rows), phase)
     whole = (with_short_floats(_change(row, info, sources)) for row in rows)
     found = [one for change in whole for one in split_move(change)]
-    if not is_live:
-        return found
-    return placed(found, Position(first["physical_source"], Checkpoint.at(info.scn)))
+    if is_live:
+        place_last(found, Position(first["physical_source"], Checkpoint.at(info.scn)))
+    return found
 
 
 def _change(row: Mapping[str, Any], info: TransactionInfo, sources: _Sources) -> Change:

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.events.row_condition import row_condition
 from databus.client.sinks.contract import Change, Position
-from databus.client.sinks.rules.changes import TableRule, changes_of, placed
+from databus.client.sinks.rules.changes import TableRule, changes_of, place_last
 from databus.client.sinks.rules.masks import make_mask
 from databus.relay.sources.masks import MaskKey
 from databus.schemas.checkpoint import Checkpoint
@@ -70,8 +70,10 @@ def test_a_change_of_the_key_is_a_delete_and_an_insert_with_ids_of_their_own() -
 def test_the_last_change_of_a_transaction_has_its_position() -> None:
     position = Position("shop", Checkpoint.at(40))
     window = make_window(change("shop.t", FULL), change("shop.t", {**FULL, "id": 2}), scn=40)
-    assert [one.position for one in placed(passed(window), position)] == [None, position]
-    assert placed([], position) == []
+    changes = passed(window)
+    place_last(changes, position)
+    assert [one.position for one in changes] == [None, position]
+    place_last([], position)
 
 
 @pytest.mark.parametrize(

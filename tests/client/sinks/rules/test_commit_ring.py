@@ -100,7 +100,7 @@ def test_a_full_ring_lets_who_begins_wait() -> None:
     thread = threading.Thread(target=begin)
     thread.start()
     assert not begun.wait(0.1)
-    assert ring.done(first) == 1
+    assert ring.done([first]) == 1
     assert begun.wait(PATIENCE_S)
     thread.join()
 

@@ -47,6 +47,9 @@ class ChangeOp(StrEnum):
     STATEMENT = "statement"  # DML that the source has logged instead of its rows; the same
 
 
+# Extra key of a checkpoint: at this SCN a sink begins that has written nothing yet.
+_BEGINS_AT = "sink_begins_at"
+
 MARKS = frozenset({ChangeOp.TRUNCATE, ChangeOp.DDL, ChangeOp.STATEMENT})
 
 
@@ -80,6 +83,17 @@ class Position:
             raise CheckpointError(f"{text[:200]!r} is no position of a sink: {error!r}") from error
 
 
+def as_beginning(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint at which a sink begins that has written nothing yet."""
+    return checkpoint.with_extra(**{_BEGINS_AT: checkpoint.window_scn})
+
+
+def is_beginning(checkpoint: Checkpoint) -> bool:
+    """Whether a sink that has written nothing yet begins here. No later checkpoint says so."""
+    is_there = checkpoint.extra.get(_BEGINS_AT) == checkpoint.window_scn
+    return is_there and not checkpoint.is_bootstrap
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """What a sink is opened for."""
@@ -95,6 +109,11 @@ class Opening:
     versions: Callable[[str], Sequence[WriterSchema]] = field(
         default=lambda _source: (), repr=False, compare=False
     )
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing was written as this sink yet: the target need not know it."""
+        return self.position is None or is_beginning(self.position.checkpoint)
 
 
 @dataclass(frozen=True, slots=True)

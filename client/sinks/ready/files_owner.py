@@ -99,7 +99,7 @@ class FolderOwner:
         names = self._store.names(FOLDER)
         mine = {"sink": opening.sink, "source": opening.physical_source}
         if SINK.rpartition("/")[2] not in names:
-            if opening.position is not None and not newest(list(names)):
+            if not opening.is_first and not newest(list(names)):
                 raise self._lost()
             self._store.write(SINK, [json.dumps(mine).encode()])
             return

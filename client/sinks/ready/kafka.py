@@ -152,10 +152,9 @@ class KafkaSink:
 
     def write(self, changes: Sequence[Change]) -> None:
         """Send the changes within a transaction; raise SinkRefusedError, SinkUnavailableError."""
-        producer = self._opened()
         try:
             if not self._is_in_transaction:
-                producer.begin_transaction()
+                self._opened().begin_transaction()
                 self._is_in_transaction = True
             for change in changes:
                 self._write(change)
@@ -166,18 +165,18 @@ class KafkaSink:
         """Commit the transaction, with the position in it."""
         if not self._is_in_transaction:
             return self._position
-        options, producer, position = self._options, self._opened(), self._position
+        options, position = self._options, self._position
         try:
             if position is not None:
                 self._send(
                     options.position_topic, self._id.encode(), position.to_json().encode(), 0
                 )
-            left = producer.flush(options.timeout_s)
+            left = self._opened().flush(options.timeout_s)
             if (failure := undelivered_error(self._undelivered)) is not None:
                 raise failure
             if left:
                 raise SinkUnavailableError(self._said_text(f"{left} messages were not taken"))
-            producer.commit_transaction(options.timeout_s)
+            self._opened().commit_transaction(options.timeout_s)
         except (KafkaException, SystemError) as error:
             # A fatal error is raised while the library calls back, and then comes as a SystemError.
             cause = error if isinstance(error, KafkaException) else error.__cause__
@@ -199,9 +198,9 @@ class KafkaSink:
             if self._is_in_transaction:
                 producer.abort_transaction(_ABORT_S)
         producer.purge()
-        with suppress(KafkaException, SystemError):
-            producer.close()  # at once: nothing is left to be sent
         self._is_in_transaction = False
+        # It ends with its last reference: `close` would wait for brokers that do not answer. An
+        # error that somebody keeps has the frames it came through, so none of them has it either.
 
     def _write(self, change: Change) -> None:
         message = self._format(change, time.time_ns() // 1_000_000)
@@ -248,11 +247,11 @@ class KafkaSink:
         headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
         """Give a message to the library; wait while its queue is full."""
-        producer, deadline = self._opened(), time.monotonic() + self._options.timeout_s
+        deadline = time.monotonic() + self._options.timeout_s
         told = partial(self._delivered, change)
         while True:
             try:
-                producer.produce(
+                self._opened().produce(
                     topic,
                     value,
                     key,
@@ -262,7 +261,7 @@ class KafkaSink:
                 )
                 return
             except BufferError:
-                producer.poll(0.1)
+                self._opened().poll(0.1)
                 if time.monotonic() > deadline:
                     text = self._said_text("the queue is full")
                     raise SinkUnavailableError(text) from None

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
@@ -20,11 +20,13 @@ from databus.client.machines.backoff import BackOff
 from databus.client.sinks.contract import Abortable, Change, Opening, Position, Sink, TellsWaits
 from databus.client.sinks.errors import SinkError, SinkRefusedError
 from databus.client.sinks.rules.compaction import compacted
-from databus.client.sinks.rules.failures import Failures, Then
+from databus.client.sinks.rules.failures import Failures, Then, Verdict
 from databus.client.sinks.rules.flushing import FlushRule
 from databus.client.sinks.running.plan import SinkPlan
 
 log = logging.getLogger(__name__)
+
+SLOW_CALL_S = 30.0  # a call that takes longer is shown
 
 Clock = Callable[[], float]
 
@@ -105,6 +107,7 @@ class Lane:
         waits = BackOff(given.back_off, Random())
         self._failures = Failures(plan.failure_rules, given.fast_retries, waits)
         self._sink: Sink | None = None
+        self._called_s: float | None = None  # when it was called, while it has not returned
         self._opening: Sink | None = None
         self._opened = threading.Event()
         self.own: Position | None = None  # the target's, when the lane began
@@ -136,8 +139,13 @@ class Lane:
     @property
     def waiting(self) -> str:
         """Why its sink waits within a call; "" = it does not."""
-        sink = self._sink
-        return sink.waiting if isinstance(sink, TellsWaits) else ""
+        sink, since_s = self._sink, self._called_s
+        if isinstance(sink, TellsWaits) and sink.waiting:
+            return sink.waiting
+        for_s = 0.0 if since_s is None else self._clock() - since_s
+        if for_s < SLOW_CALL_S:
+            return ""
+        return f"the target has not answered for {for_s:.0f} s: a call of the sink does not return"
 
     def put(self, piece: Piece) -> None:
         """Give changes to write."""
@@ -233,8 +241,7 @@ class Lane:
             except _GoneBackError:
                 return
             except BaseException as error:  # sys.exit() would only end this thread
-                self._close()
-                self._settle(error)
+                self._fail(error)
                 if self._stopping:
                     return
             else:
@@ -265,8 +272,9 @@ class Lane:
     def _write(self, changes: Sequence[Change]) -> Position | None:
         assert self._sink is not None
         self._owner.coming(changes)
-        self._sink.write(changes)
-        durable = self._sink.flush()
+        with self._calling():
+            self._sink.write(changes)
+            durable = self._sink.flush()
         self._failures.reset()
         self._owner.wrote(changes)
         return durable
@@ -280,11 +288,10 @@ class Lane:
                 f"written reaches {reached and reached.scn}"
             )
 
-    def _pass(self, count: int, *, is_written: bool = True) -> None:
-        """Take note that the oldest pieces are durable, or were set aside."""
+    def _pass(self, count: int) -> None:
+        """Take note that the oldest pieces are durable."""
         done, self._pieces = self._pieces[:count], self._pieces[count:]
-        if is_written:  # else the target does not have the position
-            self.reached = _reached(done) or self.reached
+        self.reached = _reached(done) or self.reached
         self._owner.done([piece.number for piece in done])
 
     def _drop_first(self) -> None:
@@ -298,8 +305,10 @@ class Lane:
         if self._sink is not None:
             return
         sink = self._opening = self._plan.make()
+        opening = replace(self._owner.opening(), takes_over=self._takes_over)
         try:
-            own = sink.open(replace(self._owner.opening(), takes_over=self._takes_over))
+            with self._calling():
+                own = sink.open(opening)
         except BaseException:
             with contextlib.suppress(Exception):
                 sink.close()
@@ -324,12 +333,17 @@ class Lane:
             self._owner.go_back(own)
             raise _GoneBackError
 
-    def _settle(self, error: BaseException) -> None:
-        """Do what follows a failure: wait, set a row aside, look for it, or wait for a person."""
-        verdict = self._failures.failed(error)
-        trouble = self._trouble(error)
+    def _fail(self, error: BaseException) -> None:
+        """Close the sink, and do what follows a failure."""
+        verdict, trouble = self._failures.failed(error), self._trouble(error)
         if verdict.wait_s is not None:
-            self._show(trouble)
+            self._show(trouble)  # before the sink is closed, which may take long
+        self._close()
+        self._settle(verdict, trouble)
+
+    def _settle(self, verdict: Verdict, trouble: Trouble) -> None:
+        """Wait, set a row aside, look for it, or wait for a person."""
+        if verdict.wait_s is not None:
             self._wait(verdict.wait_s)
         elif verdict.then is Then.STOP or not self._pieces:
             self._show(replace(trouble, is_final=True))
@@ -362,8 +376,11 @@ class Lane:
         for piece in self._pieces:
             if any(one is change for one in piece.changes):
                 piece.changes = _without(piece.changes, change)
-        while self._pieces and not self._pieces[0].changes:
-            self._pass(1, is_written=False)
+        # The target gets nothing of a piece without changes, and so not its position.
+        empty = [piece.number for piece in self._pieces if not piece.changes]
+        self._pieces = [piece for piece in self._pieces if piece.changes]
+        if empty:
+            self._owner.done(empty)
 
     def _trouble(self, error: BaseException) -> Trouble:
         rows = sum(len(piece.changes) for piece in self._pieces)
@@ -399,11 +416,21 @@ class Lane:
         """End a wait: the sink was paused and goes on."""
         self._woken.set()
 
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Note the time of a call of the sink while it has not returned."""
+        self._called_s = self._clock()
+        try:
+            yield
+        finally:
+            self._called_s = None
+
     def _close(self) -> None:
         sink, self._sink = self._sink, None
         if sink is not None:
             try:
-                sink.close()
+                with self._calling():
+                    sink.close()
             except BaseException as error:
                 log.warning("%s: closing the sink failed: %s", self._plan.name, error)
 

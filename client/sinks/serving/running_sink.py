@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from databus.client.client import DatabusClient
-from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.contract import Change, Position, as_beginning
 from databus.client.sinks.errors import UnknownSinkError
 from databus.client.sinks.reloading.requests import ReloadFile
 from databus.client.sinks.reloading.sink_reloads import SinkReloads
@@ -339,6 +339,8 @@ class RunningSink:
         stream = ClientStream(self._client, self._store, physical, names, physical)
         self._store.expect(physical, names)
         if begin is not None:
+            if stream.load() is None:
+                begin = Position(physical, as_beginning(begin.checkpoint))
             stream.begin_at(begin)
         feed = Feed(self.plan, stream, time.monotonic, self._on_alert)
         feed.on_window = self.reloads.passes

@@ -36,7 +36,7 @@ class ClickHouseSink:
     def open(self, opening: Opening) -> Position | None:
         """Make the table of notes, or find it. The target keeps no position."""
         self._tables = Tables(self._options, self._server, opening)
-        self._tables.notes.begin(is_first=opening.position is None)
+        self._tables.notes.begin(is_first=opening.is_first)
         return None
 
     def write(self, changes: Sequence[Change]) -> None:

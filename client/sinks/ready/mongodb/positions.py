@@ -42,7 +42,7 @@ class StoredPosition:
         `session` is that of the transactions to come.
         """
         held = self._collection.find_one({"_id": self._id})
-        if held is None and opening.position is not None:
+        if held is None and not opening.is_first:
             raise self._lost()
         owner: str | None = held["owner"] if held else None
         if held is not None:

@@ -153,7 +153,7 @@ class RedisSink:
         """Take over from an earlier process, and return the position that Redis has."""
         self._sink = opening.sink
         self._state = f"{self._options.prefix}:{opening.sink}:{opening.physical_source}"
-        has_position = "known" if opening.position is not None else ""
+        has_position = "" if opening.is_first else "known"
         takes_over = "again" if opening.takes_over else ""
         with sink_errors(self._options.url):
             if self._client.info("server").get("redis_mode") == "cluster":

@@ -38,7 +38,7 @@ class StoredPosition:
 
     def __init__(self, options: SqlOptions, opening: Opening) -> None:
         self._sink, self._source = opening.sink, opening.physical_source
-        self._passed = opening.position
+        self._is_first = opening.is_first
         self._owner, self._versions = options._owner, options._versions
         self._table = in_schema(_POSITIONS, options.target_schema)
         self._is_mine = sa.and_(
@@ -70,7 +70,7 @@ class StoredPosition:
 
     def _begin(self, connection: Connection) -> None:
         """Make the row; raise SinkError if it must have been there."""
-        if self._passed is not None or self._source in self._versions:
+        if not self._is_first or self._source in self._versions:
             raise SinkError(
                 f"{self._table.fullname} has no row of the sink {self._sink} over {self._source}, "
                 "which has been there: the database has lost it, or is another one. Begin anew "

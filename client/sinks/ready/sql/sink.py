@@ -61,7 +61,7 @@ class SqlSink:
                 self._stored = StoredPosition(self._options, opening)
                 own = self._stored.read(connection)
             self._tables = Tables(self._options, connection, opening)
-            self._tables.begin(is_first=own is None and opening.position is None)
+            self._tables.begin(is_first=own is None and opening.is_first)
             return own
 
     def write(self, changes: Sequence[Change]) -> None:

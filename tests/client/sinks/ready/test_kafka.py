@@ -19,6 +19,7 @@ from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.kafka import KafkaSink
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
+from tests.client.shop import wait_until
 from tests.client.sinks.changes import made
 from tests.client.sinks.kafka_broker import PrivateKafka
 
@@ -308,3 +309,23 @@ def test_a_broker_that_dies_is_waited_for(new_kafka: Callable[[], PrivateKafka])
             assert again.open(Opening("test", "shop")) == at(1)
             put(again, insert(2))
         assert scns(broker, "orders", 2) == [1, 2]
+
+
+def library_threads() -> int:
+    names = (one / "comm" for one in Path("/proc/self/task").iterdir())
+    return sum(one.read_text().startswith("rdk:") for one in names)
+
+
+def test_a_sink_is_closed_while_its_broker_hangs_and_leaves_no_thread(
+    kafka: PrivateKafka, open_sink: Any
+) -> None:
+    before = library_threads()
+    sink, _ = open_sink(timeout_s=5)
+    put(sink, insert(1))
+    with kafka.hanging():
+        with pytest.raises(SinkUnavailableError) as kept:
+            put(sink, insert(2))
+        assert library_threads() > before
+        sink.close()
+        wait_until(lambda: library_threads() == before)
+        assert kept.value.__traceback__ is not None, "who keeps the error keeps no connection"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.rules.alerts import Alert
 from databus.client.sinks.running.feed import Feed, SinkState
+from databus.client.sinks.running.lane import SLOW_CALL_S
 from databus.client.sinks.running.plan import SinkPlan
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ScnNotFoundError
@@ -339,6 +341,54 @@ def test_the_position_in_the_target_wins() -> None:
         wait_until(lambda: stream.stored[-1:] == [5])
     assert stream.begun_at == [3]
     assert keys(recorder) == [4, 5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("then", ["dead-letter", "skip"])
+def test_whichever_rows_are_refused_all_others_are_written_once_and_the_sink_goes_on(
+    seed: int, then: str, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+    bad = {scn * 10 + at for scn in range(1, 30) for at in range(3) if draw.random() < 0.3}
+
+    def refuse(changes: Sequence[Change]) -> None:
+        found = next((one for one in changes if one.key["id"] in bad), None)
+        if found is not None:  # some targets name the row
+            raise SinkRefusedError("no", found if draw.random() < 0.5 else None)
+
+    recorder = Recorder(keeps_position=True, fails=refuse)
+    rows = [[("t", scn * 10 + at) for at in range(draw.randint(1, 3))] for scn in range(1, 30)]
+    stream = ListedStream(*(window(scn, *listed) for scn, listed in enumerate(rows, 1)))
+    rule = {"refused": {"retries": 0, "then": then}, "dead_letters": tmp_path / "letters.jsonl"}
+    flush = {"rows": draw.randint(1, 12), "seconds": 0.01}
+    with running(plan_of(recorder, failures=rule, flush=flush), stream) as feed:
+        wait_until(lambda: stream.stored[-1:] == [29])
+        assert feed.state is SinkState.RUNNING
+    given = [key for listed in rows for _, key in listed]
+    assert keys(recorder) == [key for key in given if key not in bad]
+    aside = feed.status.dead_letters + feed.status.skipped
+    assert aside == sum(key in bad for key in given)
+
+
+def test_a_call_that_does_not_return_is_shown() -> None:
+    asleep, clock = threading.Event(), FakeClock()
+
+    def hang(_changes: Sequence[Change]) -> None:
+        asleep.wait(PATIENCE_S)
+
+    recorder = Recorder(fails=hang)
+    stream = ListedStream(window(1, ("t", 1)))
+    plan = plan_of(recorder, flush={"rows": 1, "seconds": 0})
+    with running(plan, stream, clock=clock) as feed:
+        wait_until(lambda: feed.status.held_rows == 1)
+        threading.Event().wait(0.2)
+        assert feed.state is SinkState.RUNNING
+        clock.now_s += SLOW_CALL_S
+        wait_until(lambda: feed.state is SinkState.FAILING)
+        assert "has not answered for 30 s" in feed.status.problem
+        asleep.set()
+        wait_until(lambda: feed.state is SinkState.RUNNING)
+        wait_until(lambda: stream.stored == [1])
 
 
 class LostAnswer:

@@ -17,7 +17,7 @@ import pytest
 from databus.client.sinks.running.feed import SinkState
 from databus.client.sinks.running.plan import make_plan
 from databus.client.sinks.serving.discovery import RelayLook
-from databus.client.sinks.serving.process import SinkProcess
+from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.sinks.serving.service import health_of
 from databus.client.sinks.serving.views import FeedView, problems_of, sinks_view
 from databus.conf.loading import build_settings
@@ -216,3 +216,44 @@ def test_a_sink_that_is_refused_by_the_bootstrap_server_says_why_and_what_to_do(
     assert f"it does not keep all of {place[1]}.orders, {place[1]}.pets" in feed.problem
     assert "or of the pair with the table in its settings" in feed.problem
     assert not health.is_ok
+
+
+def held(target: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(target, timeout=30)) as session:
+        has = "SELECT 1 FROM sqlite_master WHERE name = 't0'"
+        if not session.execute(has).fetchall():
+            return []
+        return session.execute("SELECT id, name FROM t0 ORDER BY id").fetchall()
+
+
+def test_a_new_sink_whose_target_keeps_its_position_begins_with_a_table_that_the_pair_lacks(
+    place: Place, tmp_path: Path
+) -> None:
+    execute, schema, _ = place
+    target = tmp_path / "target.db"
+    options = {"url": f"sqlite:///{target}", "table": "{table}", "exactly_once": True}
+
+    with beside_pair(place, tmp_path) as node:
+        make_table(node, place, "t0")
+        execute("INSERT INTO t0 VALUES (1, 'a')")
+        raw = {
+            "data_dir": tmp_path / "sinks",
+            "relays": [node.url],
+            "bootstrap_servers": [node.bootstrap_url],
+            "back_off": {"first_s": 0.05, "max_s": 0.2},
+            "sinks": [
+                {"name": "a", "kind": "sql", "sources": [f"{schema}.t0"], "options": options}
+            ],
+        }
+        settings = build_settings(raw, SinksSettings)
+        process = SinkProcess(settings, make_plans(settings))
+        with running(process):
+            wait_until(lambda: held(target) == [(1, "a")], PATIENCE_S)
+            assert shown_problem(process) == ""
+        execute("INSERT INTO t0 VALUES (2, 'b')")
+        with running(SinkProcess(settings, make_plans(settings))):
+            wait_until(lambda: held(target) == [(1, "a"), (2, "b")], PATIENCE_S)
+        target.unlink()
+        process = SinkProcess(settings, make_plans(settings))
+        with running(process):
+            wait_until(lambda: "has lost it" in shown_problem(process), PATIENCE_S)

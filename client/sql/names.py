@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import URL, Connection
 
 from databus.schemas.errors import SettingsError
 
 # MySQL and MariaDB, under the two names that SQLAlchemy has for them.
 MYSQL = ("mysql", "mariadb")
+_KNOWN = (*MYSQL, "postgresql", "sqlite")
+
+
+def check_database(url: URL) -> None:
+    """Raise SettingsError for a database that may not store each value unchanged."""
+    if (name := url.get_backend_name()) not in _KNOWN:
+        raise SettingsError(
+            f"{url.render_as_string()}: tables can be kept in PostgreSQL, MariaDB, MySQL and "
+            f"SQLite, and not in {name}"
+        )
 
 
 def run(connection: Connection, statement: str) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import (
     DataError,
@@ -17,31 +15,45 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
-# The errors that a value causes, and not the state of the database.
-REFUSALS = (DataError, IntegrityError)
+from databus.client.sql.statements import SqlRow
 
 
 def first_refused(
-    connection: Connection, statement: sa.Executable, lines: Sequence[Mapping[str, Any]]
-) -> int:
-    """Return the index of the first line that the database refuses after the lines before it.
+    connection: Connection, write: Callable[[Sequence[SqlRow]], object], rows: Sequence[SqlRow]
+) -> tuple[int, DBAPIError | None]:
+    """Return the index of the first row that is refused after the rows before it, and the refusal.
 
-    A binary search that always runs all lines before, as two lines may be wrong only
-    together.
+    A binary search that always writes all rows before, as two rows may be wrong only
+    together. None = alone, after them, it is not refused.
     """
-    first, end = 0, len(lines)
+    first, end = 0, len(rows)
     while end - first > 1:
         middle = (first + end) // 2
-        part = connection.begin_nested()
-        try:
-            connection.execute(statement, lines[:middle])
-        except REFUSALS:
+        if _refused(connection, write, [rows[:middle]]):
             end = middle
         else:
             first = middle
-        finally:
-            part.rollback()
-    return first
+    # In a statement of its own: the database's message counts no other rows.
+    return first, _refused(connection, write, [rows[:first], rows[first : first + 1]])
+
+
+def _refused(
+    connection: Connection,
+    write: Callable[[Sequence[SqlRow]], object],
+    parts: Sequence[Sequence[SqlRow]],
+) -> DBAPIError | None:
+    """Write rows and take them back; return the refusal, if there is one."""
+    savepoint = connection.begin_nested()
+    try:
+        for part in parts:
+            write(part)
+    except DBAPIError as error:
+        if not is_refusal(error):
+            raise
+        return error
+    finally:
+        savepoint.rollback()
+    return None
 
 
 def guilty_column(names: Sequence[str], problem: str) -> str:
@@ -64,14 +76,22 @@ _AWAY_CODES = frozenset(
     | {3572, 4031}
     | set(range(2000, 3000))
 )
-# … which its driver does not count among errors of data: a CHECK, no default, too large a packet.
-_REFUSED_CODES = frozenset({1118, 1153, 1265, 1292, 1364, 1411, 1644, 1690, 3819, 4025})
+# … which its driver does not count among errors of data: too large a packet, numbers, dates.
+_REFUSED_CODES = frozenset({1118, 1153, 1265, 1292, 1411, 1644, 1690})
+# … of constraints: no default, a CHECK.
+_CONSTRAINT_CODES = frozenset({1364, 3819, 4025})
 _SQLITE_AWAY = re.compile(r"locked|busy|disk|unable to open|readonly", re.IGNORECASE)
 
 
 def is_refusal(error: DBAPIError) -> bool:
     """Return whether a value is at fault: the same again does not help."""
-    return isinstance(error, REFUSALS) or _code(error) in _REFUSED_CODES
+    is_of_value = isinstance(error, DataError) or _code(error) in _REFUSED_CODES
+    return is_of_value or is_of_constraint(error)
+
+
+def is_of_constraint(error: DBAPIError) -> bool:
+    """Return whether a table's constraint refuses a value."""
+    return isinstance(error, IntegrityError) or _code(error) in _CONSTRAINT_CODES
 
 
 def is_away(error: DBAPIError) -> bool:

@@ -1,4 +1,4 @@
-"""A table of any database that SQLAlchemy supports.
+"""A table of PostgreSQL, MariaDB, MySQL or SQLite.
 
 One batch is one transaction. It first updates the table's row in
 `databus_targets`, which locks out other writers of the table. Then it reads the
@@ -17,7 +17,7 @@ New columns are added before the transaction: an ALTER commits in MySQL.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,7 +45,9 @@ from databus.client.spark.targets.target import (
     no_table,
 )
 from databus.client.sql.altering import Altering, comment_of, has_mark, marked, swap
-from databus.client.sql.names import MYSQL, quoted, quoted_text, run
+from databus.client.sql.existing import held_columns, required_columns
+from databus.client.sql.names import MYSQL, check_database, quoted, quoted_text, run
+from databus.client.sql.statements import Statements
 
 _FETCHED = 10_000
 
@@ -71,14 +73,17 @@ class SqlTarget(Target):
         engine_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._url, _, self.table = uri.rpartition("#")
+        url = make_url(self._url)
+        check_database(url)
         # Errors and logs show the URI, so it has no password.
-        shown = f"{make_url(self._url).render_as_string(hide_password=True)}#{self.table}"
+        shown = f"{url.render_as_string(hide_password=True)}#{self.table}"
         super().__init__(shown, keys, source_column)
         self._key_length = key_length
         self._partitions = partitions
         self._engine_options = dict(engine_options or {})
         self._engine: Engine = sa.create_engine(self._url, **self._engine_options)
         self._is_ready = False
+        self._required: Collection[str] | None = None
         self._targets, self._entries = own_tables()
 
     @property
@@ -114,8 +119,7 @@ class SqlTarget(Target):
             commit_log = self._commit_log(connection)
 
             def commit(after: CommitLog) -> tuple[int, int]:
-                table = self._table_of(schema)
-                counts = Batch(table, changes, schema, connection, uri=self.uri).run()
+                counts = self._batch(connection, changes, schema).run()
                 self._write(connection, after.changed_since(commit_log))
                 return counts
 
@@ -128,7 +132,7 @@ class SqlTarget(Target):
             self._lock(connection, schema)
             commit_log = self._commit_log(connection)
             takes_new = commit_log.takes_new(request.physical_source, request.scn)
-            batch = Batch(self._table_of(schema), changes, schema, connection, takes_new, self.uri)
+            batch = self._batch(connection, changes, schema, takes_new=takes_new)
             return Put(*batch.run(), took_new_rows=takes_new)
 
     def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
@@ -245,6 +249,12 @@ class SqlTarget(Target):
         """Close all connections."""
         self._engine.dispose()
 
+    def _batch(
+        self, connection: Connection, changes: Changes, schema: pa.Schema, takes_new: bool = True
+    ) -> Batch:
+        table = self._table_of(schema)
+        return Batch(table, changes, schema, connection, takes_new, self.uri, self._required)
+
     def _known_schema(self) -> pa.Schema:
         schema = self.schema()
         if schema is None:
@@ -271,15 +281,15 @@ class SqlTarget(Target):
         table = self._table_of(schema, changes.keys)
         table.create(self._engine, checkfirst=True)
         self._add_columns(table)
+        with self._engine.connect() as connection:
+            self._required = required_columns(connection, table, changes.keys)
         self._add_target_row(changes.keys, schema)
         self._is_ready = True
         return schema
 
     def _add_columns(self, table: sa.Table) -> None:
-        # Names from an empty result: SQLAlchemy's inspection reads MySQL's "``" as two characters.
-        nothing = sa.select(sa.text("*")).select_from(table).where(sa.false())
         with self._engine.connect() as connection:
-            held = set(connection.execute(nothing).keys())
+            held = set(held_columns(connection, table))
         for column in table.columns:
             if column.name not in held:
                 dialect = self._engine.dialect
@@ -353,14 +363,9 @@ class SqlTarget(Target):
 
     def _write(self, connection: Connection, changed: Mapping[str, int]) -> None:
         """Write entries of the commit log."""
-        entries = self._entries
-        rows = [
-            {"target": self.table, "name": name, "value": value} for name, value in changed.items()
-        ]
-        mine = entries.c.target == self.table
-        # Delete and insert: the databases have no common upsert.
-        connection.execute(entries.delete().where(mine, entries.c.name.in_(list(changed))))
-        connection.execute(entries.insert(), rows)
+        rows = [(self.table, name, value) for name, value in changed.items()]
+        names = self._entries.columns.keys()
+        Statements(connection, self._entries).upsert(names, names[:2], rows)
 
     def _inspected_keys(self) -> list[str]:
         try:
@@ -398,8 +403,8 @@ def _selected(
         query = query.where(condition)
     # A cursor of the server: the table need not fit into memory.
     result = connection.execution_options(stream_results=True).execute(query)
-    for part in result.mappings().partitions(_FETCHED):
-        yield from arrow_of([dict(row) for row in part], schema).combine_chunks().to_batches()
+    for part in result.partitions(_FETCHED):
+        yield from arrow_of(part, schema).combine_chunks().to_batches()
 
 
 def _read_parts(

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes, Mark
 from databus.client.spark.targets.merge_plan import decide
 from databus.client.spark.targets.sql_values import mark_refused, refusal
-from databus.client.sql.refusals import REFUSALS, first_refused
+from databus.client.sql.refusals import first_refused, is_refusal
+from databus.client.sql.statements import SqlRow, Statements
+from databus.client.sql.values import to_driver
 
-# The most parameters of a statement: below SQLite's limit of 32,766, the lowest of all databases.
-_VALUES = 30_000
-
-Values = dict[str, sa.BindParameter[Any]]
+_Write = Callable[[Sequence[SqlRow]], object]
 
 
 class Batch:
-    """One batch inside its transaction."""
+    """One batch inside its transaction.
+
+    `required`: the columns that an upsert must have; None = an upsert may do something else than
+    an UPDATE (`existing.required_columns`).
+    """
 
     def __init__(
         self,
@@ -32,60 +38,59 @@ class Batch:
         connection: Connection,
         takes_new: bool = True,
         uri: str = "",
+        required: Collection[str] | None = None,
     ) -> None:
         self._uri = uri
         self._changes = changes.in_types_of(schema)
         self._table = table
         self._connection = connection
         self._takes_new = takes_new
-        self._is_key: Values = {
-            name: sa.bindparam(f"_key_{n}") for n, name in enumerate(changes.keys)
-        }
-        self._of_key = sa.and_(
-            *(table.c[name] == parameter for name, parameter in self._is_key.items())
-        )
+        self._statements = Statements(connection, table, is_typed=True)
+        names = set(changes.schema.names)
+        self._may_upsert = required is not None and names.issuperset(required)
 
     def run(self) -> tuple[int, int]:
         """Apply the changes; return how many rows were written and removed."""
         decision = decide(self._held(), self._changes, takes_new=self._takes_new)
         written = decision.replaces | decision.inserts | decision.touches
-        names = self._changes.schema.names
-        values: Values = {name: sa.bindparam(f"_{name}") for name in names}
-        proof: Values = {AS_OF: values[AS_OF]}
-        update = self._table.update().where(self._of_key)
-        self._run(self._table.delete().where(self._of_key), decision.removes, [])
-        self._run(update.values(proof), decision.touches, [AS_OF])
-        self._run(update.values(values), decision.replaces, names)
+        keys, names = self._changes.keys, self._changes.schema.names
+        statements = self._statements
+        self._run(partial(statements.delete, keys), decision.removes, keys, ())
+        self._run(self._touch, decision.touches, (AS_OF, *keys), (AS_OF,))
+        self._run(self._replace, decision.replaces, names, names)
         # After the updates: the rows they wrote are newer than a truncate, or proven as of a
         # snapshot's end. Before the inserts, which a mark must not remove.
         removed = sum(self._remove_covered(mark) for mark in self._changes.marks)
-        self._run(self._table.insert().values(values), decision.inserts, names)
+        self._run(partial(statements.insert, names), decision.inserts, names, names)
         return int(written.sum()), removed + int(decision.removes.sum())
 
     def _held(self) -> pa.Table:
         """Return key, SCN and as-of SCN of the table's rows whose keys have changes."""
-        keys = self._changes.keys
-        rows = self._changes.rows
+        keys, rows = self._changes.keys, self._changes.rows
         names = [*keys, SCN, AS_OF]
-        schema = pa.schema([rows.schema.field(name) for name in names])
-        columns = [self._table.c[name] for name in names]
-        asked = _values(rows.select(keys))
-        size = max(1, _VALUES // len(keys) // 4)
-        found: list[dict[str, Any]] = []
-        for start in range(0, len(asked), size):
-            part = asked[start : start + size]
-            query = sa.select(*columns).where(self._is_one_of(part))
-            found += [dict(zip(names, row, strict=True)) for row in self._connection.execute(query)]
-        return arrow_of(found, schema)
+        types = [self._table.c[name].type for name in names]
+        asked = self._rows(rows, keys)
+        found = list(self._statements.select(names, keys, asked, types=types))
+        return arrow_of(found, pa.schema([rows.schema.field(name) for name in names]))
 
-    def _is_one_of(self, asked: Sequence[Mapping[str, Any]]) -> sa.ColumnElement[bool]:
-        columns = [self._table.c[name] for name in self._changes.keys]
-        if len(columns) == 1:
-            (column,) = columns
-            return column.in_([row[column.name] for row in asked])
-        return sa.tuple_(*columns).in_(
-            [tuple(row[column.name] for column in columns) for row in asked]
-        )
+    def _touch(self, rows: Sequence[SqlRow]) -> None:
+        """Set the as-of SCN, which is the first value of each row, by the key behind it."""
+        keys: dict[Any, list[SqlRow]] = {}
+        for as_of, *key in rows:
+            keys.setdefault(as_of, []).append(tuple(key))
+        for as_of, group in keys.items():
+            self._statements.set_rows((AS_OF,), (as_of,), self._changes.keys, group)
+
+    def _replace(self, rows: Sequence[SqlRow]) -> None:
+        """Write rows over those that are there; other columns keep their values."""
+        keys, names = self._changes.keys, self._changes.schema.names
+        if self._may_upsert:
+            self._statements.upsert(names, keys, rows)
+            return
+        others = [name for name in names if name not in keys]
+        # There are two columns at least: both SCNs.
+        in_order = itemgetter(*map(names.index, [*others, *keys]))
+        self._statements.update(others, keys, list(map(in_order, rows)))
 
     def _remove_covered(self, mark: Mark) -> int:
         """Remove the rows that a truncate or the end of a snapshot removes."""
@@ -103,40 +108,62 @@ class Batch:
             conditions.append(sa.not_(self._is_one_of(kept)))
         try:
             return self._connection.execute(self._table.delete().where(*conditions)).rowcount
-        except REFUSALS as error:
+        except DBAPIError as error:
+            if not is_refusal(error):
+                raise
             raise mark_refused(self._uri, mark.scn, error) from error
 
-    def _run(self, statement: sa.Executable, mask: Any, names: Sequence[str]) -> None:
-        """Run a statement for each selected change, with its key and the columns `names`."""
-        rows = _values(self._changes.rows.filter(pa.array(mask)))
-        is_insert = isinstance(statement, sa.Insert)
-        keys = {} if is_insert else {of.key: name for name, of in self._is_key.items()}
-        parameters = {**keys, **{f"_{name}": name for name in names}}
-        lines = [{given: row[name] for given, name in parameters.items()} for row in rows]
-        if not lines:
+    def _is_one_of(self, keys: pa.Table) -> sa.ColumnElement[bool]:
+        columns: list[sa.Column[Any]] = [self._table.c[name] for name in keys.column_names]
+        lists = [column.to_pylist() for column in keys.columns]
+        if len(columns) == 1:
+            return columns[0].in_(lists[0])
+        return sa.tuple_(*columns).in_(list(zip(*lists, strict=True)))
+
+    def _run(self, write: _Write, mask: Any, names: Sequence[str], blamed: Sequence[str]) -> None:
+        """Write the columns `names` of the selected changes; a refusal is of those `blamed`."""
+        changes = self._changes.rows.filter(pa.array(mask))
+        if not changes.num_rows:
             return
-        # A savepoint, so that after a failure the transaction can still search for the line.
+        rows = self._rows(changes, names)
+        # A savepoint, so that after a failure the transaction can still search for the row.
         part = self._connection.begin_nested()
         try:
-            self._connection.execute(statement, lines)
-        except REFUSALS as error:
+            write(rows)
+        except DBAPIError as error:
+            if not is_refusal(error):
+                raise
             part.rollback()
-            row = rows[first_refused(self._connection, statement, lines)]
-            raise refusal(self._uri, names, row, self._changes.keys, error) from error
+            at, alone = first_refused(self._connection, write, rows)
+            (row,) = _values(changes.slice(at, 1)).to_pylist()
+            raise refusal(self._uri, blamed, row, self._changes.keys, alone or error) from error
         part.commit()
 
+    def _rows(self, changes: pa.Table, names: Sequence[str]) -> list[SqlRow]:
+        """Return columns of changes as rows for the driver."""
+        columns = []
+        for name, column in zip(names, _values(changes.select(names)).columns, strict=True):
+            convert = to_driver(self._table.c[name].type, self._connection.dialect)
+            values = column.to_pylist()
+            columns.append(values if convert is None else list(map(convert, values)))
+        return list(zip(*columns, strict=True))
 
-def _values(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows for SQLAlchemy; timestamps are in UTC, without a zone."""
-    plain = pa.schema([(field.name, _without_zone(field.type)) for field in rows.schema])
-    values: list[dict[str, Any]] = rows.cast(plain).to_pylist()
-    return values
+
+def _values(rows: pa.Table) -> pa.Table:
+    """Return rows as a database has them: timestamps are in UTC, without a zone."""
+    return rows.cast(_plain(rows.schema))
 
 
-def arrow_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return rows from SQLAlchemy as an Arrow table."""
-    plain = pa.schema([(field.name, _without_zone(field.type)) for field in schema])
-    return pa.Table.from_pylist(rows, plain).cast(schema)
+def arrow_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
+    """Return rows from SQLAlchemy, which have the columns of the schema, as an Arrow table."""
+    plain = _plain(schema)
+    columns = list(zip(*rows, strict=True)) or [()] * len(plain)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, plain, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=plain).cast(schema)
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([(field.name, _without_zone(field.type)) for field in schema])
 
 
 def _without_zone(kind: pa.DataType) -> pa.DataType:

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError
 
 from databus.client.spark.targets.changes import DELETE, SCN, Changes
-from databus.client.sql.refusals import guilty_column, said
+from databus.client.sql.refusals import guilty_column, is_of_constraint, said
 from databus.schemas.errors import RowError
 
 _REMEDY = (
@@ -80,7 +80,7 @@ def refusal(
 ) -> RowError:
     """Return the error for a row that a database refused when it wrote the columns `names`."""
     problem = said(error)
-    remedy = _CONSTRAINT if isinstance(error, IntegrityError) else _REMEDY
+    remedy = _CONSTRAINT if is_of_constraint(error) else _REMEDY
     return refused(uri, guilty_column(names, problem), row, keys, problem, remedy)
 
 

@@ -14,7 +14,6 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeEngine
 
 from databus.client.sinks.contract import Change, ChangeOp
-from databus.client.sinks.ready.sql.values import moment_text
 from databus.client.sql.column_types import (
     binary_text,
     data,
@@ -37,6 +36,7 @@ from databus.client.sql.modes import (
     WriteMode,
 )
 from databus.client.sql.names import MYSQL, check_length
+from databus.client.sql.values import Convert
 from databus.schemas.columns.avro_columns import AvroColumn, Kind, key_names
 
 _LENGTH = re.compile(r"(?:var)?(?:char|binary)\w*\s*\((\d+)\)", re.IGNORECASE)
@@ -58,7 +58,7 @@ class Shape:
 
     mode: WriteMode
     source_column: str = ""
-    has_text_moments: bool = False  # as SQLite has
+    to_moment: Convert | None = None  # of the driver
 
     @property
     def key_extras(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class Shape:
     def time(self, change: Change) -> Any:
         """Return the time of its commit, in UTC."""
         at = datetime.fromtimestamp(change.timestamp_ns / 1e9, UTC).replace(tzinfo=None)
-        return moment_text(at) if self.has_text_moments else at
+        return at if self.to_moment is None else self.to_moment(at)
 
     @property
     def marked(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What the database says of a table that is there."""
+"""Tables of the sink's own, and checks of a table that somebody else has made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.schema import CreateTable
 
 from databus.client.sinks.errors import SinkError
-from databus.client.sql.unprepared import unprepared
+from databus.client.sql.existing import unique_keys
 
 _MAKING = 0x64617461627573  # the key of a lock
 
@@ -21,50 +21,6 @@ def make_once(connection: Connection, table: sa.Table) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
     connection.execute(CreateTable(table, if_not_exists=True))
     connection.commit()
-
-
-def held_columns(connection: Connection, table: sa.Table) -> list[str]:
-    """Return the names of a table's columns."""
-    # From an empty result: SQLAlchemy's inspection reads MySQL's "``" as two characters.
-    nothing = sa.select(sa.text("*")).select_from(table).where(sa.false())
-    with unprepared(connection):
-        return list(connection.execute(nothing).keys())
-
-
-def primary_key(connection: Connection, name: str, schema: str | None) -> tuple[str, ...]:
-    """Return the columns of a table's primary key."""
-    found = sa.inspect(connection).get_pk_constraint(name, schema=schema)
-    return tuple(found["constrained_columns"])
-
-
-def unique_keys(
-    connection: Connection, name: str, schema: str | None, key: Sequence[str]
-) -> tuple[tuple[str, ...], ...]:
-    """Return the columns of each unique key of a table, but for `key`."""
-    indexed = _sqlite_indexes if connection.dialect.name == "sqlite" else _indexes
-    listed = [*indexed(connection, name, schema), primary_key(connection, name, schema)]
-    found = {tuple(one) for one in listed if one}
-    return tuple(sorted(one for one in found if set(one) != set(key)))
-
-
-def _indexes(connection: Connection, name: str, schema: str | None) -> list[Sequence[str]]:
-    look = sa.inspect(connection)
-    found: list[Sequence[str]] = [
-        one["column_names"] for one in look.get_unique_constraints(name, schema=schema)
-    ]
-    indexes = (one for one in look.get_indexes(name, schema=schema) if one["unique"])
-    return found + [tuple(str(column) for column in one["column_names"]) for one in indexes]
-
-
-def _sqlite_indexes(connection: Connection, name: str, schema: str | None) -> list[Sequence[str]]:
-    # SQLAlchemy reads the text of CREATE TABLE, and misses `status VARCHAR(20) UNIQUE`.
-    listed = 'SELECT name FROM pragma_index_list(?, ?) WHERE "unique"'
-    named = "SELECT name FROM pragma_index_info(?, ?)"
-    place = schema or "main"
-    return [
-        tuple(str(row[0]) for row in connection.exec_driver_sql(named, (index, place)))
-        for (index,) in connection.exec_driver_sql(listed, (name, place)).all()
-    ]
 
 
 def check_columns(

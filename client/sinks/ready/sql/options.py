@@ -14,6 +14,7 @@ from sqlalchemy.engine import URL, Engine, make_url
 from databus.client.sinks.ready.following import DdlSettings
 from databus.client.sinks.ready.templates import check_without_columns
 from databus.client.sql.modes import WriteMode
+from databus.client.sql.names import check_database
 from databus.conf.model import Settings
 from databus.daemon.tokens import private_line
 from databus.schemas.errors import SettingsError
@@ -100,6 +101,7 @@ class SqlOptions(Settings):
     def make_engine(self) -> Engine:
         """Return the engine; raise SettingsError for a driver that is not there."""
         url = self._with_password(make_url(self.url))
+        check_database(url)
         settings: dict[str, Any] = {"poolclass": sa.NullPool}
         if url.get_backend_name() != "sqlite":
             # Rows are named by keys: no gaps between them need to be locked.

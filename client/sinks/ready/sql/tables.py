@@ -28,20 +28,17 @@ from databus.client.sinks.ready.following import (
     versions_after,
 )
 from databus.client.sinks.ready.sql.definitions import Shape, definition
-from databus.client.sinks.ready.sql.existing import (
-    check_columns,
-    held_columns,
-    make_once,
-    unique_keys,
-)
+from databus.client.sinks.ready.sql.existing import check_columns, make_once
 from databus.client.sinks.ready.sql.filled import FilledTables, filled_by_column
 from databus.client.sinks.ready.sql.options import SqlOptions
-from databus.client.sinks.ready.sql.values import Convert, checked_columns, converters
+from databus.client.sinks.ready.sql.values import checked_columns, converters
 from databus.client.sinks.ready.templates import Template
 from databus.client.sql.altering import Altering
-from databus.client.sql.column_types import binary_text, text
+from databus.client.sql.column_types import binary_text, moment, text
+from databus.client.sql.existing import held_columns, unique_keys
 from databus.client.sql.names import MYSQL, in_schema, run
 from databus.client.sql.statements import Statements
+from databus.client.sql.values import Convert, to_driver
 from databus.schemas.columns.avro_columns import AvroColumn, WriterSchema, columns_of, key_names
 
 _NO_NAMES: Mapping[str, str] = {}
@@ -84,7 +81,8 @@ class Tables:
         self._versions = opening.versions
         self._dialect = connection.dialect
         self._name = Template(options.table)
-        self._shape = Shape(options.mode, options.source_column, self._dialect.name == "sqlite")
+        to_moment = to_driver(moment(), self._dialect)
+        self._shape = Shape(options.mode, options.source_column, to_moment)
         self._schema = options.target_schema or None
         self._noted = in_schema(_TABLES, options.target_schema)
         self.filled = FilledTables(

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.types import TypeEngine
 
 from databus.client.sinks.formats.sql_texts import time_text
+from databus.client.sql.column_types import DecimalAsText, moment
 from databus.client.sql.names import MYSQL
+from databus.client.sql.values import Convert, to_driver
 from databus.schemas.columns.any_text import any_text
 from databus.schemas.columns.avro_columns import AvroColumn, Kind
-
-Convert = Callable[[Any], Any]  # of a value that is not NULL; raises ValueError
 
 
 def converters(columns: Sequence[AvroColumn], dialect: sa.Dialect) -> list[Convert | None]:
     """Return what converts the values of each column; None = they are taken as they are."""
-    chosen = _OF_SQLITE if dialect.name == "sqlite" else _OF_OTHERS
-    if dialect.name in MYSQL:
-        chosen = _OF_MYSQL
+    chosen = _OF_MYSQL if dialect.name in MYSQL else _OF_OTHERS
+    if dialect.name == "sqlite":
+        chosen = _OF_SQLITE | {
+            kind: to_driver(of_column, dialect) for kind, of_column in _TYPES_OF_SQLITE.items()
+        }
     return [chosen.get(column.kind) for column in columns]
 
 
@@ -53,20 +56,6 @@ def check_number(value: float | None, dialect: sa.Dialect) -> None:
         raise ValueError("SQLite would store NaN as NULL")
 
 
-def _decimal_text(value: Decimal) -> str:
-    return f"{value:f}"
-
-
-def moment_text(value: datetime) -> str:
-    """Return a moment as SQLite's tables have it."""
-    # UTC, without a zone and with all digits, as SQLAlchemy writes it.
-    return value.replace(tzinfo=None).isoformat(" ", timespec="microseconds")
-
-
-def _date_text(value: date) -> str:
-    return value.isoformat()
-
-
 def _span(value: timedelta) -> str:
     return time_text(value)
 
@@ -76,17 +65,20 @@ def _any(value: Any) -> Any:
 
 
 # The driver of MySQL writes a negative timedelta wrongly.
-_OF_MYSQL: dict[Kind, Convert] = {
+_OF_MYSQL: dict[Kind, Convert | None] = {
     Kind.TIME: _span,
     Kind.ANY: any_text,
 }
-_OF_OTHERS: dict[Kind, Convert] = {Kind.ANY: any_text}
-_OF_SQLITE: dict[Kind, Convert] = {
+_OF_OTHERS: dict[Kind, Convert | None] = {Kind.ANY: any_text}
+_OF_SQLITE: dict[Kind, Convert | None] = {
     Kind.TIME: _span,
-    Kind.DECIMAL: _decimal_text,
-    Kind.WIDE_DECIMAL: _decimal_text,
-    Kind.DATE: _date_text,
-    Kind.DATETIME: moment_text,
-    Kind.TIMESTAMP: moment_text,
     Kind.ANY: _any,
+}
+# … which has them as texts.
+_TYPES_OF_SQLITE: dict[Kind, TypeEngine[Any]] = {
+    Kind.DECIMAL: DecimalAsText(),
+    Kind.WIDE_DECIMAL: DecimalAsText(),
+    Kind.DATE: sa.Date(),
+    Kind.DATETIME: moment(),
+    Kind.TIMESTAMP: moment(),
 }

@@ -13,10 +13,11 @@ from databus.client.sinks.contract import Change, ChangeOp, Row
 from databus.client.sinks.errors import SinkRefusedError
 from databus.client.sinks.ready.net_changes import net_changes
 from databus.client.sinks.ready.sql.tables import TargetTable
-from databus.client.sinks.ready.sql.values import Convert, are_finite, check_number, has_nul
+from databus.client.sinks.ready.sql.values import are_finite, check_number, has_nul
 from databus.client.sinks.ready.sql.versions import Key, newer_than, versions_of
 from databus.client.sql.modes import INDEX, SCN, TO, WriteMode
 from databus.client.sql.statements import SqlRow, Statements
+from databus.client.sql.values import Convert
 
 log = logging.getLogger(__name__)
 

@@ -214,6 +214,7 @@ def test_no_message_has_the_password(target: Target, tmp_path: Any) -> None:
     [
         ({"url": "nowhere"}, "write DATABASE://USER@HOST/NAME"),
         ({"url": "postgresql://h"}, "it names no database"),
+        ({"url": "mssql://h/x"}, "and not in mssql"),
         ({"table": "{id}"}, r"\{id\} is none of"),
         ({"mode": "scd3"}, "mode"),
         ({"ddl": {"narrow_column": "apply"}}, "narrow_column"),

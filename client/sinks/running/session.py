@@ -193,6 +193,7 @@ class Session:
                 if self._is_over:
                     self._has_finished.wait(2 * _JOIN_S)  # nothing is committed after the last one
                     return
+                self._ending.check_page(window, time.time_ns())
                 is_past = self._ending.is_past(window)
                 if not is_past:
                     with self._giving:

@@ -47,8 +47,10 @@ class ChangeOp(StrEnum):
     STATEMENT = "statement"  # DML that the source has logged instead of its rows; the same
 
 
-# Extra key of a checkpoint: at this SCN a sink begins that has written nothing yet.
+# Extra keys of a checkpoint: at this SCN a sink begins that has written nothing yet; a digest of
+# the position that its target had.
 _BEGINS_AT = "sink_begins_at"
+OWN_KEY = "sink_own"
 
 MARKS = frozenset({ChangeOp.TRUNCATE, ChangeOp.DDL, ChangeOp.STATEMENT})
 
@@ -114,6 +116,11 @@ class Opening:
     def is_first(self) -> bool:
         """Whether nothing was written as this sink yet: the target need not know it."""
         return self.position is None or is_beginning(self.position.checkpoint)
+
+    @property
+    def had_own(self) -> bool:
+        """Whether the target had a position of its own when databus's was stored."""
+        return self.position is not None and OWN_KEY in self.position.checkpoint.extra
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,12 @@ class KafkaSink:
             own = read_position(self._client, options.position_topic, self._id, options.timeout_s)
         except KafkaException as error:
             raise self._error(error) from error
+        if own is None and opening.had_own:
+            raise SinkError(
+                f"topic {options.position_topic} of {options.brokers} has no position of "
+                f"{self._id}, which has been there: the brokers have lost it, or are others. Begin "
+                "anew with another name of the sink, another `id`, and a bootstrap"
+            )
         self._position = own
         return own
 
@@ -177,12 +183,10 @@ class KafkaSink:
             if left:
                 raise SinkUnavailableError(self._said_text(f"{left} messages were not taken"))
             self._opened().commit_transaction(options.timeout_s)
-        except (KafkaException, SystemError) as error:
-            # A fatal error is raised while the library calls back, and then comes as a SystemError.
-            cause = error if isinstance(error, KafkaException) else error.__cause__
-            if not isinstance(cause, KafkaException):
-                raise
-            raise self._error(cause) from error
+        except KafkaException as error:
+            raise self._error(error) from error
+        except SystemError as error:
+            raise self._fatal(error) from error
         self._is_in_transaction = False
         return position
 
@@ -291,6 +295,22 @@ class KafkaSink:
                 self._producer.poll(0)  # what the connection said meanwhile
         where = f"topic {topic}" if topic else self._said_text(self._options.brokers)
         return undelivered_error(self._undelivered) or sink_error(error.args[0], where, change)
+
+    def _fatal(self, error: SystemError) -> SinkError:
+        """Return what is raised for a fatal error, which comes as a SystemError.
+
+        It is raised while the library calls back, and is the cause, or is lost. Then the library
+        says it again when it is asked for something.
+        """
+        cause = error.__cause__
+        if not isinstance(cause, KafkaException):
+            try:
+                self._opened().abort_transaction(_ABORT_S)
+            except KafkaException as told:
+                cause = told
+            else:
+                return SinkUnavailableError(self._said_text("the transaction failed"))
+        return self._error(cause)
 
     def _said_text(self, problem: str) -> str:
         said = self._said

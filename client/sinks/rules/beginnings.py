@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
-from databus.client.sinks.contract import Change, Position
+from databus.client.sinks.contract import OWN_KEY, Change, Position
 from databus.schemas.checkpoint import Checkpoint
 
-# Extra keys of a checkpoint.
-_OWN = "sink_own"  # a digest of the target's own position
+# Extra key of a checkpoint.
 _KNOWN = "sink_known"  # {"scn": SCN, "sources": [names]}
 _DIGITS = 16
 
@@ -27,7 +26,7 @@ def beginning(stored: Position | None, own: Position | None) -> Position | None:
     """Return the position to begin at; `own` is the target's, None if it keeps none."""
     if own is None or stored is None:
         return own or stored
-    if stored.checkpoint.extra.get(_OWN) != _digest(own):
+    if stored.checkpoint.extra.get(OWN_KEY) != _digest(own):
         return own  # the target has come further, or was put back
     # The target may be on a way back itself: on this one, or on an earlier one.
     is_other_way = stored.checkpoint.extra.get(_KNOWN) != own.checkpoint.extra.get(_KNOWN)
@@ -37,7 +36,7 @@ def beginning(stored: Position | None, own: Position | None) -> Position | None:
 
 def with_own(checkpoint: Checkpoint, own: Position | None) -> Checkpoint:
     """Return a checkpoint to store, with what identifies the target's position at this time."""
-    return checkpoint if own is None else checkpoint.with_extra(**{_OWN: _digest(own)})
+    return checkpoint if own is None else checkpoint.with_extra(**{OWN_KEY: _digest(own)})
 
 
 def with_known(checkpoint: Checkpoint, scn: int, sources: Sequence[str]) -> Checkpoint:

@@ -17,6 +17,7 @@ from databus.client.sinks.contract import Change, Opening, Position, Transaction
 from databus.client.sinks.errors import SinkError, SinkRefusedError, SinkUnavailableError
 from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.ready.kafka import KafkaSink
+from databus.client.sinks.rules.beginnings import with_own
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SettingsError
 from tests.client.shop import wait_until
@@ -329,3 +330,21 @@ def test_a_sink_is_closed_while_its_broker_hangs_and_leaves_no_thread(
         sink.close()
         wait_until(lambda: library_threads() == before)
         assert kept.value.__traceback__ is not None, "who keeps the error keeps no connection"
+
+
+def test_a_sink_whose_position_the_brokers_have_lost_does_not_go_on(
+    kafka: PrivateKafka, name: str
+) -> None:
+    given = {"brokers": kafka.brokers, "id": name, "topic": name, "timeout_s": 10}
+    sink = KafkaSink(KafkaSink.Options.model_validate(given))
+    with closing(sink), pytest.raises(SinkError, match="which has been there"):
+        sink.open(Opening("test", "shop", Position("shop", with_own(Checkpoint.at(7), at(7)))))
+
+
+def test_a_sink_that_has_passed_what_it_does_not_take_needs_no_position_in_kafka(
+    kafka: PrivateKafka, name: str
+) -> None:
+    given = {"brokers": kafka.brokers, "id": name, "topic": name, "timeout_s": 10}
+    sink = KafkaSink(KafkaSink.Options.model_validate(given))
+    with closing(sink):
+        assert sink.open(Opening("test", "shop", at(7))) is None

@@ -1,7 +1,11 @@
-"""A sink, and the library alone that writes the same bytes to the same server."""
+"""A sink, and the library alone that writes the same bytes to the same server.
+
+pyarrow has no writer of JSON, so orjson makes the lines for it. Files are synced by both.
+"""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
 import pyarrow as pa
 from confluent_kafka import Producer
 from pyarrow import fs, parquet
@@ -18,7 +23,7 @@ from benchmarks.sink_speed.sql_writers import by_hand
 from databus.client.sinks.contract import Change, Opening, Sink
 from databus.client.sinks.formats.choosing import DebeziumSettings, chosen_format
 from databus.client.sinks.formats.message import Message
-from databus.client.sinks.formats.plain import json_bytes, json_line
+from databus.client.sinks.formats.plain import json_bytes, plain_json
 from databus.client.sinks.loading import sink_maker
 from databus.demo.private_mariadb import PrivateMariaDB
 from tests.client.sinks.kafka_broker import PrivateKafka
@@ -126,19 +131,29 @@ def _files(form: str) -> Iterator[Pair]:
     with tempfile.TemporaryDirectory(prefix="databus-speed-") as folder:
         local, number = fs.LocalFileSystem(), iter(range(1 << 30))
 
-        def lines(texts: list[Any]) -> None:
-            for flush in parts(texts, FLUSH):
-                with local.open_output_stream(f"{folder}/{next(number)}.jsonl") as stream:
-                    stream.write(b"".join(flush))
+        @contextmanager
+        def durable() -> Iterator[Any]:
+            path = Path(folder) / f"{next(number)}.{form}"
+            with local.open_output_stream(str(path)) as stream:
+                yield stream
+            for one in (path, path.parent):
+                fd = os.open(one, os.O_RDONLY)
+                os.fsync(fd)
+                os.close(fd)
+
+        def lines(objects: list[Any]) -> None:
+            for flush in parts(objects, FLUSH):
+                with durable() as stream:
+                    stream.write(b"\n".join(map(orjson.dumps, flush)))
 
         def tables(rows: list[Any]) -> None:
             for flush in parts(rows, FLUSH):
-                with local.open_output_stream(f"{folder}/{next(number)}.parquet") as stream:
+                with durable() as stream:
                     parquet.write_table(pa.Table.from_pylist(flush), stream, compression="zstd")
 
         def prepare(changes: list[Change]) -> list[Any]:
             if form == "json":
-                return [json_line(one) for one in changes]
+                return [plain_json(one) for one in changes]
             meta = {"op": "update", "scn": 1, "index": 0, "time": 1, "gtid": None}
             return [{**(one.after or {}), "_databus": meta} for one in changes]
 

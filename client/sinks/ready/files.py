@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import quote
@@ -29,12 +28,13 @@ from databus.client.sinks.ready.manifest import (
     Entry,
     name_of,
     newest,
-    read_paths,
+    read_folders,
     read_position,
 )
 from databus.conf.model import Settings
 from databus.relay.log.archive.store import ArchiveStore
 
+_MOST_ANNOUNCED = 1000
 _HOUR_NS = 3600 * 10**9
 _SUFFIXES = {"json": "jsonl", "parquet": "parquet"}
 
@@ -42,6 +42,11 @@ _SUFFIXES = {"json": "jsonl", "parquet": "parquet"}
 class _Place(NamedTuple):
     source: str
     hour: str
+
+    @property
+    def folder(self) -> str:
+        # A name may have slashes, and must not lead out of the folder.
+        return f"source={quote(self.source, safe='')}/hour={self.hour}"
 
 
 class FilesSink:
@@ -73,6 +78,7 @@ class FilesSink:
         self._held: list[Change] = []
         self._number = 0  # of the newest entry
         self._position: Position | None = None
+        self._announced: set[str] = set()  # folders that `next` names
 
     def open(self, opening: Opening) -> Position | None:
         """Take the folder, return the position of the manifest, and remove unfinished files."""
@@ -83,9 +89,10 @@ class FilesSink:
             path = f"{FOLDER}/{name_of(self._number)}"
             self._position = read_position(self._store.read(path), path)
         if NEXT in names:
-            for path in read_paths(self._store.read(f"{FOLDER}/{NEXT}")):
-                if path.rpartition("/")[2].partition(".")[0] > f"{self._number:020}":
-                    self._store.delete(path)
+            for folder in read_folders(self._store.read(f"{FOLDER}/{NEXT}")):
+                for name in self._store.names(folder):
+                    if name.partition(".")[0] > f"{self._number:020}":
+                        self._store.delete(f"{folder}/{name}")
         return self._position
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -100,11 +107,8 @@ class FilesSink:
         number = self._number + 1
         positions = [one.position for one in self._held if one.position is not None]
         position = positions[-1] if positions else self._position
-        groups: dict[_Place, list[Change]] = {}
-        for change in self._held:
-            groups.setdefault(_place(change), []).append(change)
-        paths = [self._path(place, number) for place in groups]
-        self._store.write(f"{FOLDER}/{NEXT}", [json.dumps(paths).encode()])
+        groups = _by_place(self._held)
+        self._announce({place.folder for place in groups})
         files = tuple(self._write(place, held, number) for place, held in groups.items())
         entry = Entry(number, files, position)
         self._owner.check()
@@ -118,29 +122,34 @@ class FilesSink:
         self._owner.release()
         self._store.close()
 
+    def _announce(self, folders: set[str]) -> None:
+        """Write which folders get files, if that is not known: hardly ever within an hour."""
+        if folders <= self._announced:
+            return
+        if len(self._announced) < _MOST_ANNOUNCED:  # else those of earlier hours are forgotten
+            folders |= self._announced
+        self._store.write(f"{FOLDER}/{NEXT}", [json.dumps(sorted(folders)).encode()])
+        self._announced = folders
+
     def _write(self, place: _Place, changes: list[Change], number: int) -> DataFile:
         if self._format == "parquet":
             data = parquet_bytes(changes)
         else:
             data = b"".join(map(json_line, changes))
-        path = self._path(place, number)
+        path = f"{place.folder}/{number:020}.{_SUFFIXES[self._format]}"
         self._store.write(path, [data])
         scns = [one.scn for one in changes]
         return DataFile(
             path, place.source, place.hour, min(scns), max(scns), len(changes), len(data)
         )
 
-    def _path(self, place: _Place, number: int) -> str:
-        # A name may have slashes, and must not lead out of the folder.
-        source = quote(place.source, safe="")
-        name = f"{number:020}.{_SUFFIXES[self._format]}"
-        return f"source={source}/hour={place.hour}/{name}"
+
+def _by_place(changes: Sequence[Change]) -> dict[_Place, list[Change]]:
+    groups: dict[tuple[str, int], list[Change]] = {}
+    for one in changes:
+        groups.setdefault((one.source, one.timestamp_ns // _HOUR_NS), []).append(one)
+    return {_Place(source, _hour(number)): held for (source, number), held in groups.items()}
 
 
-def _place(change: Change) -> _Place:
-    return _Place(change.source, _hour(change.timestamp_ns // _HOUR_NS))
-
-
-@lru_cache(maxsize=100)
 def _hour(number: int) -> str:
     return f"{datetime.fromtimestamp(number * 3600, UTC):%Y-%m-%dT%H}"

@@ -8,12 +8,12 @@ nulls is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from databus.client.sinks.contract import Change
+from databus.client.sinks.contract import Change, Row
 from databus.client.sinks.errors import SinkRefusedError
 from databus.schemas.columns.avro_columns import AvroColumn, Kind, columns_of
 
@@ -42,7 +42,7 @@ def _table(changes: Sequence[Change]) -> pa.Table:
     rows = [_row(one) for one in changes]
     types = _types(changes)
     columns = {}
-    for name in dict.fromkeys([*types, *(name for row in rows for name in row)]):
+    for name in _names(types, rows):
         values = [row.get(name) for row in rows]
         known = next((value for value in values if value is not None), None)
         kind = types.get(name) or (None if known is None else _type(known))
@@ -56,7 +56,7 @@ def _described(changes: Sequence[Change]) -> pa.Array:
     import pyarrow as pa
 
     described = {
-        "op": pa.array([one.op.value for one in changes], pa.string()),
+        "op": pa.array([one.op for one in changes], pa.string()),
         "scn": pa.array([one.scn for one in changes], pa.int64()),
         "index": pa.array([one.index for one in changes], pa.int32()),
         "time": pa.array(
@@ -97,14 +97,25 @@ def _array(name: str, values: list[Any], kind: pa.DataType, changes: Sequence[Ch
     import pyarrow as pa
 
     try:
-        return pa.array(values if kind != pa.int64() else map(_stored, values), kind)
+        if kind == pa.int64() and any(isinstance(one, timedelta) for one in values):
+            values = list(map(_stored, values))
+        return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         problem = f"{changes[0].source}.{name}: no {kind}: {error}"
         raise SinkRefusedError(problem, changes[0] if len(changes) == 1 else None) from error
 
 
-def _row(change: Change) -> dict[str, Any]:
-    return dict(change.after if change.after is not None else change.before or {})
+def _row(change: Change) -> Row:
+    return change.after if change.after is not None else change.before or {}
+
+
+def _names(types: Iterable[str], rows: Iterable[Row]) -> Iterable[str]:
+    """Return the columns of the schemas, and others that rows have."""
+    known = dict.fromkeys(types)
+    for row in rows:
+        if not row.keys() <= known.keys():
+            known |= dict.fromkeys(row)
+    return known
 
 
 def _stored(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 `_manifest/00000000000000000007.json` is the seventh entry. It is written after its files, in one
 step, and is what makes them count: who reads the files reads the manifest first. `_manifest/next`
-names the files of the entry that is being written, so that those of one that was never finished are
+names the folders that files are written into, so that those of an entry that was never finished are
 found again.
 """
 
@@ -79,9 +79,9 @@ def read_position(text: bytes, path: str) -> Position | None:
         raise SinkError(f"{path} is no entry of a manifest: {error!r}") from error
 
 
-def read_paths(text: bytes) -> list[str]:
-    """Return the paths that `next` names; none if it was cut off: then no file was begun."""
+def read_folders(text: bytes) -> list[str]:
+    """Return the folders that `next` names; none if it was cut off: then no file was begun."""
     try:
-        return [str(path) for path in json.loads(text)]
+        return [str(folder) for folder in json.loads(text)]
     except (ValueError, TypeError):
         return []

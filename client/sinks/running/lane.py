@@ -140,11 +140,10 @@ class Lane:
     def waiting(self) -> str:
         """Why its sink waits within a call; "" = it does not."""
         sink, since_s = self._sink, self._called_s
-        if isinstance(sink, TellsWaits) and sink.waiting:
-            return sink.waiting
+        told = sink.waiting if isinstance(sink, TellsWaits) else ""
         for_s = 0.0 if since_s is None else self._clock() - since_s
-        if for_s < SLOW_CALL_S:
-            return ""
+        if told or for_s < SLOW_CALL_S:
+            return told
         return f"the target has not answered for {for_s:.0f} s: a call of the sink does not return"
 
     def put(self, piece: Piece) -> None:

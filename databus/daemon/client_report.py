@@ -64,6 +64,15 @@ class RegistrationReport(ApiModel):
     problem: str = Field(default="", max_length=MAX_TEXT)
 
 
+class SinkReport(ApiModel):
+    """The sink that a client writes to."""
+
+    kind: str = Field(max_length=200, description="`kafka`, `sql`, … or `module:Class`")
+    state: str = Field(max_length=50)
+    skipped: int = Field(ge=0, description="Rows that were skipped since its start")
+    dead_letters: int | None = Field(ge=0, description="In its file; None = it cannot be read")
+
+
 class ClientReport(ApiModel):
     """A client process, with all its registrations."""
 
@@ -86,6 +95,7 @@ class ClientReport(ApiModel):
         description="Why the list of servers of its coordinator is not known now, or may be old",
     )
     registrations: list[RegistrationReport] = Field(max_length=100)
+    sink: SinkReport | None = None
     waits_for: list[WaitsFor] = Field(
         default=[],
         max_length=MAX_WAITED_FOR,

@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from databus.daemon.client_report import SinkReport
 from databus.relay.admin.models import DrainView, Problem
 from databus.relay.admin.trouble import Trouble
 from databus.schemas.errors import DatabusError
@@ -120,6 +121,31 @@ def test_what_a_consumer_says_of_itself_is_shown(browser: Browser, fake: FakeRel
         page.get_by_role("button", name="ledger").press("Enter")
         expect(page.get_by_role("heading", name="Registration orders")).to_be_visible()
         assert "Rows90,210" in line(page, "ledger").replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("dead_letters", "words"),
+    [
+        (0, "sink kafka · 10.0.3.17"),
+        (1, "sink kafka · 1 dead letter · 10.0.3.17"),
+        (None, "sink kafka · dead letters unknown · 10.0.3.17"),
+    ],
+)
+def test_a_sink_says_its_kind_and_its_dead_letters(
+    browser: Browser, fake: FakeRelay, dead_letters: int | None, words: str
+) -> None:
+    report = fake.clients[0].report
+    assert report is not None
+    sink = SinkReport(kind="kafka", state="running", skipped=2, dead_letters=dead_letters)
+    report = report.model_copy(update={"sink": sink})
+    fake.clients = [make_client("sink topics", report=report)]
+    with visiting(browser, fake.url) as visit:
+        page = visit.page
+        expect(page.locator(".client .place")).to_contain_text(words)
+        page.get_by_role("button", name="sink topics").press("Enter")
+        shown = line(page, "sink topics").replace(" ", "")
+        assert "Sinkkafka,running" in shown
+        assert "Rowsskipped2" in shown
 
 
 @pytest.mark.parametrize(

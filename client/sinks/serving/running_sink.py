@@ -30,7 +30,7 @@ from databus.client.sinks.serving.reporting import with_sink
 from databus.client.sinks.serving.sink_settings import client_settings
 from databus.conf.named_places import Word, parse_place
 from databus.conf.sink_settings import SinksSettings
-from databus.daemon.client_report import ClientReport
+from databus.daemon.client_report import ClientReport, SinkReport
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, NoAnswerError
 
@@ -176,7 +176,14 @@ class RunningSink:
         return next((one.session for one in self.feeds if source in one.sources), None)
 
     def _told(self, report: ClientReport) -> ClientReport:
-        return with_sink(report, self.state, self.status, self.problem)
+        statuses = self.status
+        sink = SinkReport(
+            kind=self.plan.settings.kind[:200],
+            state=self.state,
+            skipped=sum(one.skipped for one in statuses),
+            dead_letters=self.dead_letters.now(),
+        )
+        return with_sink(report, sink, statuses, self.problem)
 
     def _own(self, physical: str) -> Position | None:
         with self._lock:

@@ -36,7 +36,16 @@ function factsOf(id, client) {
   ];
   const report = client.report;
   if (report) facts.push(["Version", report.version], ["Its own API", report.url || "none"]);
+  if (report?.sink) facts.push(...sinkFacts(report.sink));
   return facts;
+}
+
+function sinkFacts({ kind, state, skipped, deadLetters }) {
+  return [
+    ["Sink", `${kind}, ${state}`],
+    ["Rows skipped", count(skipped)],
+    ["Dead letters", deadLetters === null ? "unknown" : count(deadLetters)],
+  ];
 }
 
 function placeWords({ positions }) {

@@ -97,7 +97,7 @@ function makeClient({ id }) {
       shown = client;
       set(line, "data-state", client.state);
       say(name, client.name || client.id);
-      say(place, `${client.address} · ${client.sources.join(", ") || "no source"}`);
+      say(place, placeWords(client));
       state.update(client.state, clientWords(client));
       updateDistances(client.positions.map((position) => ({ client, position, isOneOfMany: client.positions.length > 1 })));
       updateRate(rateWords(client));
@@ -119,6 +119,18 @@ function makeLines(parent) {
     say(first, above);
     say(second, below);
   };
+}
+
+function placeWords(client) {
+  const place = `${client.address} · ${client.sources.join(", ") || "no source"}`;
+  const sink = client.report?.sink;
+  return sink ? `sink ${sink.kind} · ${lettersWords(sink)}${place}` : place;
+}
+
+/** Dead letters are no trouble of the sink, but rows that somebody has to look at. */
+function lettersWords({ deadLetters }) {
+  if (deadLetters === null) return "dead letters unknown · ";
+  return deadLetters ? `${plural(deadLetters, "dead letter")} · ` : "";
 }
 
 function lagWords(client) {

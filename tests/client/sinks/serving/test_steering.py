@@ -281,9 +281,13 @@ def test_the_relay_is_told_that_a_sink_was_stopped_and_that_it_is_paused(
         wait_until(lambda: [found["state"] for found in reported()] == ["suspended"])
         (found,) = reported()
         assert "stopped: shop.orders at" in found["registrations"][0]["problem"]
+        assert found["sink"] == {
+            "kind": "recorder", "state": "stopped", "skipped": 0, "deadLetters": 0,
+        }  # fmt: skip
         one.sink("skip", "a", "--yes")
         wait_until(lambda: [found["state"] for found in reported()] == ["running"])
         assert reported()[0]["registrations"][0]["problem"] == ""
+        assert reported()[0]["sink"]["skipped"] == 1
         one.sink("pause", "a")
         wait_until(lambda: [found["state"] for found in reported()] == ["paused"])
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from benchmarks.shared.report import Figure, at_least, publish
 from benchmarks.sink_speed.pairs import PAIRS, Write
 from benchmarks.sink_speed.rows import changes
+from databus.daemon.garbage import collect_rarely
 
 ROWS, SHORT_ROWS = 20_000, 5_000
 TURNS, SHORT_TURNS = 5, 2
@@ -54,6 +55,7 @@ def figures(short: bool = False) -> list[Figure]:
 @click.option("--turns", default=TURNS, show_default=True, help="Turns of each.")
 def main(names: tuple[str, ...], rows: int, turns: int) -> None:
     """Measure the pairs NAMES, or all."""
+    collect_rarely()  # as the process of sinks does
     found: list[Figure] = []
     for name in names or PAIRS:
         with Console(stderr=True).status(name):

@@ -49,6 +49,9 @@ _NOT_IN_A_TOPIC = re.compile(r"[^A-Za-z0-9._-]")
 _ABORT_S = 2.0
 
 
+_Headers = list[tuple[str, str | bytes | None]]
+
+
 class _Framed(NamedTuple):
     key: bytes | None
     value: bytes | None
@@ -213,10 +216,10 @@ class KafkaSink:
             return
         topic = self._topics.get(change.source) or self._topic_of(change)
         framed = self._framed(topic, message, change)
-        key, value = framed.key, framed.value
+        key, value, more = framed
         if key is not None and self._key is not None:
             key = self._key.fill(change).encode()
-        headers = [*framed.headers.items(), *_headers(change)]
+        headers: _Headers = [*more.items(), *_headers(change)]
         self._send(topic, key, value, change=change, headers=headers)
         is_gone = change.op is ChangeOp.DELETE and value is not None
         if is_gone and self._options.tombstones and key is not None:
@@ -248,25 +251,21 @@ class KafkaSink:
         value: bytes | None,
         partition: int = -1,
         change: Change | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: _Headers | None = None,
     ) -> None:
         """Give a message to the library; wait while its queue is full."""
-        deadline = time.monotonic() + self._options.timeout_s
         told = partial(self._delivered, change)
+        until_s: float | None = None
         while True:
             try:
                 self._opened().produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    on_delivery=told,
-                    headers=list(headers),
+                    topic, value, key, partition, on_delivery=told, headers=headers
                 )
                 return
             except BufferError:
+                until_s = until_s or time.monotonic() + self._options.timeout_s
                 self._opened().poll(0.1)
-                if time.monotonic() > deadline:
+                if time.monotonic() > until_s:
                     text = self._said_text("the queue is full")
                     raise SinkUnavailableError(text) from None
             except KafkaException as error:
@@ -355,14 +354,16 @@ def _producer_settings(
         "partitioner": "murmur2_random",  # as Java's producers: equal keys, equal partitions
         "topic.metadata.propagation.max.ms": timeout_ms // 3,
         "transaction.timeout.ms": timeout_ms,
+        # A commit says that all were taken; to be told of each takes as long as to give it.
+        "delivery.report.only.error": True,
         **client,
         "transactional.id": transactional_id,
         "enable.idempotence": True,
     }
 
 
-def _headers(change: Change) -> list[tuple[str, bytes]]:
-    found = [
+def _headers(change: Change) -> _Headers:
+    found: _Headers = [
         ("databus-scn", str(change.scn).encode()),
         ("databus-id", change.id.encode()),
         ("databus-source", change.source.encode()),

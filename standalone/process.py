@@ -19,12 +19,12 @@ from databus.bootstrap.seeder.job import SeedingThread
 from databus.bootstrap.service import make_service as make_pair_service
 from databus.client.sinks.isolated.secret_variables import secret_variables
 from databus.client.sinks.running.feed import SinkState
+from databus.client.sinks.serving.garbage import collect_rarely
 from databus.client.sinks.serving.process import make_plans
 from databus.conf.addresses import EVERYWHERE
 from databus.conf.loading import build_settings
 from databus.conf.settings import BootstrapSettings, HttpSettings, PairSettings, RelaySettings
 from databus.conf.sinks_beside import sinks_beside
-from databus.daemon.garbage import collect_rarely
 from databus.daemon.http.server import BoundedServer, bind, url_of
 from databus.daemon.service import Health, Service
 from databus.daemon.tokens import has_whole_reader

@@ -12,7 +12,7 @@ from rich.console import Console
 from benchmarks.shared.report import Figure, at_least, publish
 from benchmarks.sink_speed.pairs import PAIRS, Write
 from benchmarks.sink_speed.rows import changes
-from databus.daemon.garbage import collect_rarely
+from databus.client.sinks.serving.garbage import collect_rarely
 
 ROWS, SHORT_ROWS = 20_000, 5_000
 TURNS, SHORT_TURNS = 5, 2

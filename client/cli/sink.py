@@ -17,6 +17,7 @@ from databus.client.cli.sink_letters import replay_dead_letters
 from databus.client.cli.sink_reload import reload
 from databus.client.cli.sink_steering import list_, pause, resume, retry, show, skip
 from databus.client.cli.sink_transfer import export, import_
+from databus.client.sinks.serving.garbage import collect_rarely
 from databus.client.sinks.serving.positions import NAME, StoredPosition, read_positions
 from databus.client.sinks.serving.process import SinkProcess, make_plans
 from databus.client.sinks.serving.service import served
@@ -24,7 +25,6 @@ from databus.conf.loading import load_settings
 from databus.conf.sink_settings import SinksSettings
 from databus.conf.sinks_beside import load_sinks
 from databus.daemon.descriptors import raise_limit
-from databus.daemon.garbage import collect_rarely
 from databus.daemon.log_setup import LogFormat, set_up_logs
 
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")

@@ -305,8 +305,8 @@ class KafkaSink:
         if not isinstance(cause, KafkaException):
             try:
                 self._opened().abort_transaction(_ABORT_S)
-            except KafkaException as told:
-                cause = told
+            except KafkaException as found:
+                cause = found
             else:
                 return SinkUnavailableError(self._said_text("the transaction failed"))
         return self._error(cause)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from databus.daemon.garbage import collect_rarely
+from databus.client.sinks.serving.garbage import collect_rarely
 
 
 class Node:

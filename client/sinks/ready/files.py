@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -64,6 +64,14 @@ class FilesSink:
                 return folder
             base = info.context["folder"] if info.context else Path.cwd()
             return (Path(base) / folder).absolute().as_uri()
+
+        @property
+        def own_places(self) -> frozenset[str]:
+            """The folder: its manifest is that of one sink."""
+            parts = urlsplit(self.folder)
+            if parts.scheme != "file":
+                return frozenset({f"folder {self.folder.rstrip('/')}"})
+            return frozenset({f"folder {Path(unquote(parts.path)).resolve()}"})
 
     def __init__(self, options: Options) -> None:
         """Raises SettingsError for a URI of no known kind, and without pyarrow."""

@@ -35,6 +35,12 @@ class SkipBody(ApiModel):
     id: str = Field(min_length=1, max_length=500)
 
 
+class FindBody(ApiModel):
+    """Where to look for the row that fails."""
+
+    physical_source: str = Field(max_length=300)
+
+
 class ReloadBody(ApiModel):
     """Which rows to write again."""
 
@@ -71,6 +77,14 @@ def endpoints(process: SinkProcess) -> list[Endpoint]:
     async def skip(call: Call) -> Skipped:
         return _skipped(process, call.path["name"], call.body)
 
+    async def find_row(call: Call) -> SinkView:
+        sink = process.sink(call.path["name"])
+        try:
+            sink.find_row(call.body.physical_source)
+        except SinkError as error:
+            raise ControlRefusedError(str(error)) from error
+        return sink_view(sink)
+
     acts = (
         ("pause", "Read and write nothing more, also after a restart", process.pause),
         ("resume", "Go on after a pause", process.resume),
@@ -91,6 +105,12 @@ def endpoints(process: SinkProcess) -> list[Endpoint]:
             *("POST", f"{_ONE}/skip", "Drop the row that fails, and no other", Skipped, skip),
             role=Role.ADMIN,
             body=SkipBody,
+            errors=_REFUSED,
+        ),
+        Endpoint(
+            *("POST", f"{_ONE}/find-row", "Look for the row that fails", SinkView, find_row),
+            role=Role.ADMIN,
+            body=FindBody,
             errors=_REFUSED,
         ),
         *_reload_endpoints(process),

@@ -73,7 +73,7 @@ def _is_around(outer: tuple[Any, ...], places: list[tuple[Any, ...]]) -> bool:
 def _explain(problem: Any, model: type[BaseModel]) -> str:
     key = ".".join(str(part) for part in problem["loc"] if part not in _FORMS)
     if problem["type"] == "missing":
-        return f"{key} is missing"
+        return f"{_in_toml(key, problem['loc'], model)} is missing"
     if problem["type"] == "extra_forbidden":
         return f"{key} is not a setting{_hint(problem['loc'], model)}"
     rule = _rule(problem)
@@ -89,6 +89,17 @@ def _rule(problem: Any) -> str:
     if problem["type"] == "tuple_type":
         return 'give a list, as in ["…"]'
     return str(problem["msg"]).removeprefix("Value error, ")
+
+
+def _in_toml(key: str, place: tuple[Any, ...], model: type[BaseModel]) -> str:
+    """Return a key as it is written: a list of tables as `[[sinks]]`."""
+    *outer, name = place
+    fields = [
+        one.model_fields[name] for one in _models_at(outer, model) if name in one.model_fields
+    ]
+    elements = [part for field in fields for part in get_args(field.annotation)[:1]]
+    is_tables = any(isinstance(one, type) and issubclass(one, BaseModel) for one in elements)
+    return f"[[{key}]]" if is_tables and not any(isinstance(one, int) for one in outer) else key
 
 
 def _hint(place: tuple[Any, ...], model: type[BaseModel]) -> str:

@@ -58,7 +58,10 @@ def kind_of(file: Path) -> str:
         return "bootstrap" if "relays" in keys else "relay"
     if "sinks" in keys:
         return "sink"
-    return "client" if keys & {"relays", "coordinator"} else "relay"
+    # What it has to have is missing: so it is of the kind that knows most of the other keys.
+    reads = bool(keys & {"relays", "coordinator"})
+    kinds = ("client", "sink", "bootstrap", "relay") if reads else ("relay", "sink", "client")
+    return min(kinds, key=lambda kind: len(keys - PAGES[kind][0].model_fields.keys()))
 
 
 def settings_in_words(kind: str, word: str = "") -> str:

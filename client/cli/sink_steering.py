@@ -20,6 +20,7 @@ from databus.client.sinks.serving.service import address_of
 from databus.client.sinks.serving.views import (
     FailureView,
     IsolationView,
+    RowView,
     SinksView,
     SinkView,
     problems_of,
@@ -38,6 +39,7 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON."
 name_argument = click.argument("name")
 _UNKNOWN = "unknown"
 _TRY_S, _LOOK_S = 3.0, 0.1  # how long `retry` waits for what comes of it
+_FIND_S = 15.0  # how long `skip` waits for the row that fails to be found
 
 
 class Access(NamedTuple):
@@ -194,18 +196,16 @@ def retry(name: str, config: Path, token_file: Path | None, tls_ca: Path | None)
 def skip(name: str, config: Path, yes: bool, token_file: Path | None, tls_ca: Path | None) -> None:
     """Drop the row that sink NAME fails with, after a yes, and no other row.
 
-    The target never gets it, unless it changes again.
+    The target never gets it, unless it changes again. If it is not known which row
+    that is, it is looked for first: the rows are written one by one.
 
     Example: `databus sink skip archive -c sink.toml`
     """
     process = running_process(config, Access(token_file, tls_ca))
     physical, failure = _failing(process.read(SinkView, process.get_json(path_of(name))))
-    if failure.row is None:
-        raise SettingsError(
-            f"{name}: which row fails is not known: {failure.problem}. It is found by writing the "
-            "rows one by one, where failures.refused or .other is not `stop`"
-        )
     row = failure.row
+    if row is None:
+        failure, row = _found(process, name, physical, failure)
     click.echo(f"{name} fails with {row.op} {row.source} {json.dumps(row.key)} ({row.id}):")
     click.echo(failure.problem)
     if not yes:
@@ -213,6 +213,30 @@ def skip(name: str, config: Path, yes: bool, token_file: Path | None, tls_ca: Pa
     body = {"physicalSource": physical, "id": row.id}
     gone = process.read(Skipped, process.post_json(path_of(name, "skip"), body)).row
     click.echo(f"skipped {gone.op} {gone.source} {json.dumps(gone.key)} ({gone.id})")
+
+
+def _found(
+    process: ApiClient, name: str, physical: str, failure: FailureView
+) -> tuple[FailureView, RowView]:
+    """Have the row looked for that fails; return it, or raise SettingsError if that takes long."""
+    click.echo(f"{name} fails with one of {failure.rows} rows: {failure.problem}")
+    click.echo("Which one is not known: the rows are written one by one now.")
+    process.post_json(path_of(name, "find-row"), {"physicalSource": physical})
+    end_s = time.monotonic() + _FIND_S
+    while time.monotonic() < end_s:
+        time.sleep(_LOOK_S)
+        sink = process.read(SinkView, process.get_json(path_of(name)))
+        failing = {one.physical_source: one.failure for one in sink.physical_sources}
+        now = failing.get(physical)
+        if now is None:
+            raise SettingsError(f"{name}: no row fails any more; it is {sink.state}")
+        # Until it is final the target may only have been busy, and the row would be a good one.
+        if now.row is not None and now.is_final:
+            return now, now.row
+    raise SettingsError(
+        f"{name}: the row is not found yet, and nothing is skipped. It is looked for: call `skip` "
+        f"again when `databus sink show {name}` has a row that fails"
+    )
 
 
 def _failures(sink: SinkView) -> list[object]:
@@ -283,7 +307,7 @@ def _failure_lines(failure: FailureView) -> Iterator[str]:
     yield f"    fails       {failure.problem} ({failure.attempts} tries; it {again})"
     row = failure.row
     if row is None:
-        yield f"    row         one of {failure.rows}; which one is not known"
+        yield f"    row         one of {failure.rows}; which one is not known, `skip` looks for it"
     else:
         yield f"    row         {row.op} {row.source} {json.dumps(row.key)} ({row.id})"
 

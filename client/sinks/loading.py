@@ -67,8 +67,23 @@ def sink_maker(kind: str, options: Mapping[str, Any], file: Path | None = None) 
 
 def says(make: Callable[[], Sink], name: str) -> bool:
     """Return what a sink says of itself: its options, which may know better, or its class."""
-    places = (*getattr(make, "args", ()), getattr(make, "func", make))
+    places = (*_options(make), getattr(make, "func", make))
     return bool(next((getattr(one, name) for one in places if hasattr(one, name)), False))
+
+
+def has_option(make: Callable[[], Sink], name: str) -> bool:
+    """Return whether a sink has an option, whether or not it was given."""
+    return any(name in type(one).model_fields for one in _options(make))
+
+
+def own_places(make: Callable[[], Sink]) -> frozenset[str]:
+    """Return where no other sink of a file may write, in words: its options may say it."""
+    found: list[object] = [getattr(one, "own_places", None) for one in _options(make)]
+    return frozenset().union(*(one for one in found if isinstance(one, frozenset)))
+
+
+def _options(make: Callable[[], Sink]) -> list[Settings]:
+    return [one for one in getattr(make, "args", ()) if isinstance(one, Settings)]
 
 
 def _load(kind: str) -> Any:

@@ -214,7 +214,7 @@ def test_paths_stay_as_they_are_without_a_file() -> None:
     [
         (b"data_dir = ", r"relay\.toml: Invalid value"),
         (b"\xff\xfe", r"relay\.toml: .*can't decode"),
-        (b"", r"relay\.toml: data_dir is missing; physical_sources is missing"),
+        (b"", r"relay\.toml: data_dir is missing; \[\[physical_sources\]\] is missing"),
         (None, r"No such file or directory.*relay\.toml"),
     ],
 )

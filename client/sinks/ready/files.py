@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -69,6 +69,14 @@ class FilesSink:
                 return folder
             base = info.context["folder"] if info.context else Path.cwd()
             return (Path(base) / folder).absolute().as_uri()
+
+        @property
+        def own_places(self) -> frozenset[str]:
+            """The folder: its manifest is that of one sink."""
+            parts = urlsplit(self.folder)
+            if parts.scheme != "file":
+                return frozenset({f"folder {self.folder.rstrip('/')}"})
+            return frozenset({f"folder {Path(unquote(parts.path)).resolve()}"})
 
     def __init__(self, options: Options) -> None:
         """Raises SettingsError for a URI of no known kind, and without pyarrow."""

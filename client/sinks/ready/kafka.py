@@ -7,7 +7,6 @@ from there.
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from databus.client.sinks.formats.choosing import (
     needs_registry,
 )
 from databus.client.sinks.formats.message import AvroMessage, Message as FormMessage
+from databus.client.sinks.ready.kafka_log import LibraryLog
 from databus.client.sinks.ready.kafka_registry import RegistrySettings, SchemaRegistry
 from databus.client.sinks.ready.templates import Template
 from databus.conf.extras import how_to_install
@@ -42,8 +42,7 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: {how_to_install('kafka')}") from error
 
-log = logging.getLogger(__name__)
-
+_LIBRARY_LOG = LibraryLog()  # of all producers and consumers of this process: they say the same
 _OWN = frozenset({"bootstrap.servers", "transactional.id", "enable.idempotence", "sasl.password"})
 _NOT_IN_A_TOPIC = re.compile(r"[^A-Za-z0-9._-]")
 _ABORT_S = 2.0
@@ -99,6 +98,12 @@ class KafkaSink:
         password_file: Path | None = Field(
             default=None, description="File with sasl.password; only its user may read it"
         )
+
+        @property
+        def own_places(self) -> frozenset[str]:
+            """The id, at each broker: who opens a sink with it ends what another one has open."""
+            brokers = (one.strip() for one in self.brokers.split(","))
+            return frozenset(f"id {self.id} at {broker}" for broker in brokers if broker)
 
         @field_validator("topic", "key")
         @classmethod
@@ -323,7 +328,7 @@ def _client(options: KafkaSink.Options, on_error: object) -> dict[str, object]:
         **options.client,
         "bootstrap.servers": options.brokers,
         "error_cb": on_error,
-        "logger": log,
+        "logger": _LIBRARY_LOG,
     }
     if options.password_file is not None:
         found["sasl.password"] = private_line("password_file", options.password_file)

@@ -13,6 +13,7 @@ class Alert:
     is_well: bool
     for_s: float
     problem: str = ""
+    source: str = ""  # the physical source: a sink may be well in one, and fail in another
 
 
 class Alerts:

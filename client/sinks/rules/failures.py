@@ -86,6 +86,13 @@ class Failures:
         self._waits.reset()
 
 
+def is_of_a_row(error: BaseException | None) -> bool:
+    """Return whether another row may be written where this error came."""
+    if error is None or isinstance(error, SettingsError):
+        return False
+    return kind_of(error) is not FailureKind.UNAVAILABLE
+
+
 def kind_of(error: BaseException) -> FailureKind:
     """Return the kind of an error."""
     if isinstance(error, SinkUnavailableError) or is_transient(error):

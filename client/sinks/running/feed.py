@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from databus.client.dispatcher.data_window import DataWindow
 from databus.client.sinks.contract import Change, Position
 from databus.client.sinks.errors import SinkError
 from databus.client.sinks.rules.alerts import Alert, Alerts
-from databus.client.sinks.rules.failures import Then
+from databus.client.sinks.rules.failures import Then, is_of_a_row
 from databus.client.sinks.rules.rate import Rate
 from databus.client.sinks.running.dead_letters import DeadLetters
 from databus.client.sinks.running.lane import Clock, Lane, Trouble
@@ -23,6 +23,7 @@ from databus.client.sinks.running.reading_trouble import ReadingTrouble
 from databus.client.sinks.running.session import Ended, Session
 from databus.client.sinks.running.stream import SinkStream
 from databus.daemon.faults import is_transient
+from databus.daemon.log_setup import about
 from databus.schemas.errors import DatabusError
 
 log = logging.getLogger(__name__)
@@ -176,6 +177,24 @@ class Feed:
         failing = (one.lane for one in troubles if one.change is not None and one.change.id == id)
         return session.lanes[next(failing, troubles[0].lane)].skip_row(id)
 
+    def find_row(self) -> None:
+        """Write the rows one by one to find the one that fails, if it is not known; drop none.
+
+        Raises SinkError if nothing fails, or no row is to blame.
+        """
+        with self._lock:
+            troubles = list(self._troubles.values())
+        session = self._session
+        if not troubles or session is None:
+            raise SinkError(f"{self._plan.name}: no row fails")
+        if any(one.change is not None for one in troubles):
+            return
+        for one in troubles:
+            if is_of_a_row(one.error) and one.rows:
+                session.lanes[one.lane].find_row()
+                return
+        raise SinkError(f"{self._plan.name}: no row is to blame: {troubles[0].problem}")
+
     @property
     def state(self) -> SinkState:
         """Its state."""
@@ -317,7 +336,7 @@ class Feed:
             alert = self._alerts.due(now_s)
         if alert is not None:
             with suppress(Exception):
-                self._on_alert(self._plan.name, alert)
+                self._on_alert(self._plan.name, replace(alert, source=self._stream.source))
 
     def _lanes(self) -> Sequence[Lane]:
         session = self._session
@@ -400,7 +419,12 @@ def describe(trouble: Trouble) -> str:
 
 
 def _log_alert(name: str, alert: Alert) -> None:
+    # One that an application registers has the name of the sink for the physical source.
+    where = f" in {alert.source}" if alert.source != name else ""
+    about_it = about(physical_source=alert.source)
     if alert.is_well:
-        log.warning("sink %s is well again after %.0f s", name, alert.for_s)
+        text = "sink %s%s is well again after %.0f s"
+        log.warning(text, name, where, alert.for_s, extra=about_it)
     else:
-        log.error("ALERT: sink %s has failed for %.0f s: %s", name, alert.for_s, alert.problem)
+        text = "ALERT: sink %s%s has failed for %.0f s: %s"
+        log.error(text, name, where, alert.for_s, alert.problem, extra=about_it)

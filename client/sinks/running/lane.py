@@ -174,6 +174,11 @@ class Lane:
         self.retry()
         return shown.change
 
+    def find_row(self) -> None:
+        """Write the rows one by one from now on, until all are written; drop none."""
+        self._is_alone = True
+        self.retry()
+
     def stop(self) -> None:
         """Ask the thread to end, after a last attempt to write what it holds."""
         self._stopping = self._must_finish = True

@@ -11,7 +11,7 @@ from databus.client.dead_letters import DeadLetterFile
 from databus.client.events.row_condition import row_condition
 from databus.client.sinks.contract import HasUniqueKeys, Sink
 from databus.client.sinks.isolated.maker import IsolatedMaker
-from databus.client.sinks.loading import says
+from databus.client.sinks.loading import has_option, says
 from databus.client.sinks.rules.changes import TableRule
 from databus.client.sinks.rules.failures import FailureKind, FailureRule, Then
 from databus.client.sinks.rules.masks import keeps_keys_apart, leaves_text, make_mask
@@ -21,6 +21,7 @@ from databus.relay.sources.masks import MaskKey
 from databus.schemas.errors import SettingsError
 
 _ALL = TableRule()
+_CHOICE = "exactly_once"  # the option of sinks that keep their position only if they should
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,12 @@ class SinkPlan:
     def check_lanes(self) -> None:
         """Raise SettingsError if a sink that keeps its position has several lanes."""
         if self.settings.lanes > 1:
+            # Of isolated code only its class knows the options, and the settings what was given.
+            may_choose = has_option(self.make, _CHOICE) or _CHOICE in self.settings.options
+            advice = f", or set options.{_CHOICE} = false" if may_choose else ""
             raise SettingsError(
-                f"sink {self.name}: {self.settings.kind} has at most 1 lanes, as it keeps its "
-                "position; kind = 'sql' has more with exactly_once = false"
+                f"lanes = {self.settings.lanes}: {self.settings.kind} has one lane, because its "
+                f"target keeps one position: set lanes = 1{advice}"
             )
 
     @cached_property
@@ -95,7 +99,7 @@ def make_plan(
     path = settings.failures.dead_letters or dead_letters
     kinds = (settings.failures.unavailable, settings.failures.refused, settings.failures.other)
     if path is None and any(one.then == "dead-letter" for one in kinds):
-        raise SettingsError(f"sink {settings.name}: name a file with failures.dead_letters")
+        raise SettingsError("name a file with failures.dead_letters")
     plan = SinkPlan(settings, make, rule_of, None if path is None else DeadLetterFile(path))
     # Code that is isolated is looked at later: when it is opened, or by `config check`.
     if plan.isolated is None and says(make, "keeps_position"):

@@ -41,7 +41,11 @@ class RegisteredSinks:
         settings = build_settings(raw, SinkSettings, "register_sink")
         maker = _maker(make, settings)
         stream = ClientStream(self._client, self._store, name, sources)
-        feed = Feed(make_plan(settings, maker), stream)
+        try:
+            plan = make_plan(settings, maker)
+        except SettingsError as error:
+            raise SettingsError(f"register_sink: sink {name}: {error}") from error
+        feed = Feed(plan, stream)
         with self._lock:
             if name in self._feeds:
                 raise SettingsError(f"register_sink: there is a sink {name!r} already")

@@ -35,6 +35,12 @@ class SkipBody(ApiModel):
     id: str = Field(min_length=1, max_length=500)
 
 
+class FindBody(ApiModel):
+    """Where to look for the row that fails."""
+
+    physical_source: str = Field(max_length=300)
+
+
 class ReloadBody(ApiModel):
     """Which rows to write again."""
 
@@ -68,9 +74,6 @@ def endpoints(process: SinkProcess) -> list[Endpoint]:
 
         return answer
 
-    async def skip(call: Call) -> Skipped:
-        return _skipped(process, call.path["name"], call.body)
-
     acts = (
         ("pause", "Read and write nothing more, also after a restart", process.pause),
         ("resume", "Go on after a pause", process.resume),
@@ -87,15 +90,38 @@ def endpoints(process: SinkProcess) -> list[Endpoint]:
             )
             for name, text, do in acts
         ),
+        *_row_endpoints(process),
+        *_reload_endpoints(process),
+    ]
+    return with_document(found, TITLE, DESCRIPTION)
+
+
+def _row_endpoints(process: SinkProcess) -> list[Endpoint]:
+    async def skip(call: Call) -> Skipped:
+        return _skipped(process, call.path["name"], call.body)
+
+    async def find_row(call: Call) -> SinkView:
+        sink = process.sink(call.path["name"])
+        try:
+            sink.find_row(call.body.physical_source)
+        except SinkError as error:
+            raise ControlRefusedError(str(error)) from error
+        return sink_view(sink)
+
+    return [
         Endpoint(
             *("POST", f"{_ONE}/skip", "Drop the row that fails, and no other", Skipped, skip),
             role=Role.ADMIN,
             body=SkipBody,
             errors=_REFUSED,
         ),
-        *_reload_endpoints(process),
+        Endpoint(
+            *("POST", f"{_ONE}/find-row", "Look for the row that fails", SinkView, find_row),
+            role=Role.ADMIN,
+            body=FindBody,
+            errors=_REFUSED,
+        ),
     ]
-    return with_document(found, TITLE, DESCRIPTION)
 
 
 def _reload_endpoints(process: SinkProcess) -> list[Endpoint]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from databus.client.sinks.errors import UnknownSinkError
 from databus.client.sinks.isolated.maker import IsolatedMaker
 from databus.client.sinks.isolated.secret_variables import secret_variables
-from databus.client.sinks.loading import MakeSink, sink_maker
+from databus.client.sinks.loading import MakeSink, own_places, sink_maker
 from databus.client.sinks.reloading.requests import ReloadFile
 from databus.client.sinks.running.feed import STOP_S, OnAlert, SinkState
 from databus.client.sinks.running.plan import SinkPlan, make_plan
@@ -165,6 +165,18 @@ def make_plans(
             plan = make_plan(sink, make, letters)
         except SettingsError as error:
             raise SettingsError(f"sink {sink.name}: {error}") from error
-        if not only or sink.name in only:
-            plans.append(plan)
-    return plans
+        plans.append(plan)
+    _check_places(plans)
+    return [plan for plan in plans if not only or plan.name in only]
+
+
+def _check_places(plans: Sequence[SinkPlan]) -> None:
+    """Raise SettingsError if two sinks write where only one may."""
+    owners: dict[str, str] = {}
+    for plan in plans:
+        for place in sorted(own_places(plan.make)):
+            other = owners.setdefault(place, plan.name)
+            if other != plan.name:
+                raise SettingsError(
+                    f"sinks {other} and {plan.name} have the same {place}: each needs its own"
+                )

@@ -166,11 +166,21 @@ class RunningSink:
 
         Raises UnknownSinkError, and SinkError if this row does not fail.
         """
+        return self._feed(physical).skip_row(id)
+
+    def find_row(self, physical: str) -> None:
+        """Look for the row that fails; as `Feed.find_row` does it.
+
+        Raises UnknownSinkError, and SinkError if no row is to blame.
+        """
+        self._feed(physical).find_row()
+
+    def _feed(self, physical: str) -> Feed:
         with self._lock:
             feed = self._feeds.get(physical)
         if feed is None:
             raise UnknownSinkError(f"{self.plan.name} reads no physical source {physical}")
-        return feed.skip_row(id)
+        return feed
 
     def _target_of(self, source: str) -> Session | None:
         return next((one.session for one in self.feeds if source in one.sources), None)

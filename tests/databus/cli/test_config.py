@@ -191,6 +191,10 @@ def test_the_kind_of_settings_is_seen_by_their_keys(tmp_path: Path) -> None:
         ("physical_sources = []\nrelays = []", "bootstrap"),
         ("relays = []", "client"),
         ("relays = []\n[[sinks]]", "sink"),
+        ('data_dir = "x"\nrelays = []', "sink"),
+        ('data_dir = "x"\ncoordinator = "x"\n[http]', "sink"),
+        ('data_dir = "x"\ncoordinator = "x"\nschema_dir = "x"', "relay"),
+        ('coordinator = "x"\ncheckpoint_dir = "x"', "client"),
         ("", "relay"),
     ):
         file.write_text(text)
@@ -218,6 +222,94 @@ def test_config_check_knows_the_options_of_a_sink(tmp_path: Path, sink: str, pro
     result = databus("config", "check", file)
     assert result.exit_code == 1
     assert problem in result.output
+
+
+def test_a_file_of_sinks_without_any_is_told_that_they_are_missing(tmp_path: Path) -> None:
+    file = tmp_path / "sink.toml"
+    for text in (
+        'data_dir = "x"\nrelays = ["http://127.0.0.1:1"]\n',
+        f'data_dir = "x"\ncoordinator = "file:{tmp_path}"\n',
+        'data_dir = "x"\nrelays = ["http://127.0.0.1:1"]\n[[sink]]\nname = "a"\n',
+    ):
+        file.write_text(text)
+        for words in (("config", "check", file), ("sink", "list", "-c", file)):
+            result = databus(*words)
+            assert result.exit_code == 1
+            assert "sink.toml: [[sinks]] is missing" in result.output
+            assert "data_dir is not a setting" not in result.output
+
+
+TWO = """
+data_dir = "x"
+relays = ["http://127.0.0.1:1"]
+[[sinks]]
+name = "a"
+sources = ["shop.*"]
+{one}
+[[sinks]]
+name = "b"
+sources = ["hr.*"]
+{other}
+"""
+KAFKA = 'kind = "kafka"\noptions = {{ brokers = "{}", id = "{}" }}'
+
+
+def files(folder: object) -> str:
+    return f'kind = "files"\noptions = {{ folder = "{folder}" }}'
+
+
+def test_two_sinks_that_would_write_to_one_place_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "archive")
+    file = tmp_path / "sink.toml"
+    for one, other, place in (
+        (files("archive"), files("archive"), f"folder {tmp_path}/archive"),
+        (files("archive"), files(tmp_path / "x" / ".." / "archive"), f"folder {tmp_path}/archive"),
+        (files("archive"), files("link/"), f"folder {tmp_path}/archive"),
+        (files(f"file://{tmp_path}/archive"), files("link"), f"folder {tmp_path}/archive"),
+        (KAFKA.format("k1:1,k2:1", "x"), KAFKA.format("k2:1", "x"), "id x at k2:1"),
+    ):
+        file.write_text(TWO.format(one=one, other=other))
+        for words in (("config", "check", file), ("sink", "run", "-c", file)):
+            result = databus(*words)
+            assert result.exit_code == 1
+            assert f"sinks a and b have the same {place}: each needs its own" in result.output
+
+
+def test_two_sinks_of_one_kind_have_places_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "sink.toml"
+    for one, other in (
+        (files("archive"), files("archive2")),
+        (KAFKA.format("k1:1", "x"), KAFKA.format("k1:1", "y")),
+        (KAFKA.format("k1:1", "x"), KAFKA.format("k2:1", "x")),
+        (files("archive"), KAFKA.format("k1:1", "x")),
+    ):
+        file.write_text(TWO.format(one=one, other=other))
+        assert databus("config", "check", file).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (files("archive"), ""),
+        ('kind = "sql"\noptions = { url = "sqlite:///x.db" }', "options.exactly_once = false"),
+        (
+            'kind = "mongodb"\noptions = { url = "mongodb://h", exactly_once = true }',
+            "options.exactly_once = false",
+        ),
+    ],
+)
+def test_too_many_lanes_are_refused_with_advice_for_this_kind(
+    tmp_path: Path, kind: str, advice: str
+) -> None:
+    file = tmp_path / "sink.toml"
+    head = 'data_dir = "x"\nrelays = ["http://127.0.0.1:1"]\n[[sinks]]\nname = "a"\n'
+    file.write_text(f'{head}sources = ["shop.*"]\norder = "row"\nlanes = 2\n{kind}\n')
+    said = databus("config", "check", file).output
+    name = kind.split('"')[1]
+    assert f"{file}: sink a: lanes = 2: {name} has one lane, because" in said
+    assert said.count("sink a") == 1
+    assert ("exactly_once" in said, advice in said) == (bool(advice), True)
 
 
 def test_config_reference_of_one_kind_is_for_the_terminal() -> None:

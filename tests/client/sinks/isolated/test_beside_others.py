@@ -343,7 +343,7 @@ def test_config_check_loads_the_class_in_a_process_and_a_run_does_not(tmp_path: 
         (f'kind = "{ILL}:IllSink"\noptions = {{ harm = "nothing" }}', ""),
         ('kind = "no.such:Sink"', "sink a: kind = 'no.such:Sink': No module named 'no'"),
         ('kind = "tests.client.sinks.isolated.bad_import:Sink"', "this module is broken"),
-        (f'kind = "{ILL}:Telling"\norder = "row"\nlanes = 2', "has at most 1 lanes"),
+        (f'kind = "{ILL}:Telling"\norder = "row"\nlanes = 2', "has one lane"),
         (f'kind = "{ILL}:IllSink"\nlimits = {{ memory_bytes = "1MiB" }}', "sinks.0.limits.memory"),
         ('kind = "no.such:Sink"\nisolate = false', "sink a: kind = 'no.such:Sink': No module"),
     ):
@@ -363,4 +363,4 @@ def test_two_lanes_of_a_sink_that_keeps_its_position_are_refused_when_it_is_open
         wait_until(lambda: one.state is SinkState.STOPPED, PATIENCE_S)
         (feed,) = one.status
         assert feed.trouble is not None
-        assert "Telling has at most 1 lanes" in feed.trouble.problem
+        assert "Telling has one lane" in feed.trouble.problem

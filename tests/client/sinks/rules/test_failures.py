@@ -16,10 +16,12 @@ from databus.client.sinks.rules.failures import (
     Failures,
     Then,
     Verdict,
+    is_of_a_row,
     kind_of,
 )
 from databus.client.sinks.rules.flushing import FlushRule
 from databus.conf.settings import BackOffSettings
+from databus.schemas.errors import SettingsError
 
 EVERY_5_S = BackOffSettings(first_s=5, factor=1, max_s=5, jitter=0)
 FOR_EVER = FailureRule(None, Then.STOP)
@@ -69,6 +71,13 @@ def test_a_target_that_says_when_to_come_again_is_not_asked_before() -> None:
 )
 def test_each_error_is_of_a_kind(error: Exception, kind: FailureKind) -> None:
     assert kind_of(error) is kind
+
+
+def test_a_row_is_to_blame_for_what_another_row_may_not_meet() -> None:
+    assert is_of_a_row(SinkRefusedError("no"))
+    assert is_of_a_row(ValueError("a defect"))
+    for error in (SinkUnavailableError("down"), OSError(28, "no space"), SettingsError("x"), None):
+        assert not is_of_a_row(error)
 
 
 def test_an_alert_comes_after_half_a_minute_then_hourly_and_once_when_all_is_well() -> None:

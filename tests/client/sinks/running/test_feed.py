@@ -231,6 +231,36 @@ def test_an_alert_is_raised_after_a_while_and_one_when_all_is_well() -> None:
         failing.is_on = False
         wait_until(lambda: len(told) == 3)
     assert [one.is_well for one in told] == [False, False, True]
+    assert {one.source for one in told} == {"shop"}
+
+
+def test_the_log_says_in_which_physical_source_a_sink_is_well_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failing = Failing(lambda: SinkUnavailableError("away"))
+    alerts = {"alert_after_s": 0}
+    ill = plan_of(Recorder(fails=failing), flush={"rows": 1, "seconds": 0}, failures=alerts)
+    hanging = plan_of(
+        Recorder(fails=Failing(lambda: SinkUnavailableError("hangs"))),
+        flush={"rows": 1, "seconds": 0},
+        failures=alerts,
+    )
+    other = ListedStream(window(1, ("t", 1)))
+    other.source = "stock"
+
+    def said(text: str) -> list[str]:
+        found = (one.getMessage() for one in caplog.records)
+        return [one for one in found if text in one]
+
+    with running(ill, ListedStream(window(1, ("t", 1)))), running(hanging, other):
+        wait_until(lambda: len(said("ALERT")) == 2)
+        failing.is_on = False
+        wait_until(lambda: said("well again"))
+    assert all(one.startswith("sink test in shop is well again") for one in said("well again"))
+    assert {one.split(" has failed")[0] for one in said("ALERT")} == {
+        "ALERT: sink test in shop",
+        "ALERT: sink test in stock",
+    }
 
 
 def test_a_paused_sink_writes_nothing_until_it_goes_on() -> None:

@@ -264,9 +264,13 @@ def test_a_wrong_option_of_a_registered_sink_is_named() -> None:
         lambda: client.register_sink(
             Recorder().sink, "a", tables=[{"sources": ["a"], "where": "b("}]
         ),
+        lambda: client.register_sink(
+            "sql", "a", name="copy", order="row", lanes=2, options={"url": "sqlite:///x.db"}
+        ),
     ]
+    lanes = "^register_sink: sink copy: lanes = 2: sql has one lane"
     for call, text in zip(
-        wrong, ("printt", "lanes = 2", "order = 'roww'", "where|b\\("), strict=True
+        wrong, ("printt", "lanes = 2", "order = 'roww'", "where|b\\(", lanes), strict=True
     ):
         with pytest.raises(SettingsError, match=text):
             call()

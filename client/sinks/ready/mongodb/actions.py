@@ -95,13 +95,25 @@ class Actions:
 
         For a TRUNCATE. Raises SinkRefusedError.
         """
-        if not part_sources(self.database, self.collection):
+        if not self.has_collection_per_source:
             raise SinkRefusedError(
                 f"TRUNCATE of {change.source}: `database` and `collection` do not say that one "
                 "collection has the rows of this table and no others",
                 change,
             )
         return self._namespace(change)
+
+    @property
+    def has_collection_per_source(self) -> bool:
+        """Whether one collection has all rows of a source, and no others."""
+        return part_sources(self.database, self.collection)
+
+    def namespace_of(self, source: str) -> Namespace | None:
+        """Return where all rows of a source are; None if that depends on them, or cannot be."""
+        if self.database.has_columns or self.collection.has_columns:
+            return None
+        found = Namespace(self.database.of_source(source), self.collection.of_source(source))
+        return None if _problem(found) else found
 
     def _actions(self, change: Change) -> Iterator[tuple[Place, Action]]:
         if change.after is None:

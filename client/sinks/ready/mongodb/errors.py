@@ -63,19 +63,19 @@ def sink_errors(where: str, changes: Sequence[Change] = ()) -> Iterator[None]:
         raise _sink_error(error, changes, where) from error
 
 
-def raced(error: BulkWriteError) -> list[int]:
-    """Return which operations inserted an `_id` that another process inserted at that moment.
-
-    Empty if anything else has failed, too.
-    """
-    failed = error.details["writeErrors"]
-    if error.details["writeConcernErrors"] or not all(map(_is_race, failed)):
-        return []
-    return [one["index"] for one in failed]
+def is_race(failed: Mapping[str, Any]) -> bool:
+    """Return whether an operation inserted an `_id` that another process inserted just then."""
+    return _is_duplicate(failed) and failed.get("keyPattern") == {"_id": 1}
 
 
-def _is_race(failed: Mapping[str, Any]) -> bool:
-    return failed["code"] == _DUPLICATE_KEY and failed.get("keyPattern") == {"_id": 1}
+def is_collision(failed: Mapping[str, Any]) -> bool:
+    """Return whether an operation failed for a unique index of the user's own."""
+    return _is_duplicate(failed) and not is_race(failed)
+
+
+def _is_duplicate(failed: Mapping[str, Any]) -> bool:
+    found: bool = failed["code"] == _DUPLICATE_KEY
+    return found
 
 
 def _bulk_error(error: BulkWriteError, changes: Sequence[Change], where: str) -> SinkError:
@@ -86,10 +86,10 @@ def _bulk_error(error: BulkWriteError, changes: Sequence[Change], where: str) ->
     if not failed:  # written, and not yet confirmed by the majority
         (first, *_) = error.details["writeConcernErrors"]
         return SinkUnavailableError(f"{where}: {_said(first)}")
-    first = next((one for one in failed if not _is_race(one)), None)
+    first = next((one for one in failed if not is_race(one)), None)
     if first is None:
         return SinkUnavailableError(f"{where}: another process writes the same documents")
-    refused = CollisionError if first["code"] == _DUPLICATE_KEY else SinkRefusedError
+    refused = CollisionError if is_collision(first) else SinkRefusedError
     return refused(f"{where}: {_said(first)}", changes[first["index"]])
 
 

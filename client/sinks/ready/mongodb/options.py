@@ -54,7 +54,7 @@ class MongoOptions(Settings):
     )
     positions: str = Field(
         default="databus.positions",
-        description="DATABASE.COLLECTION with the positions of `exactly_once`",
+        description="DATABASE.COLLECTION of what the sink keeps for itself",
     )
     password_file: Path | None = Field(
         default=None, description="File with the password; only its user may read it"

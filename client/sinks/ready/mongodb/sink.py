@@ -1,11 +1,13 @@
 """The sink `mongodb`: each row is a document, in a collection for each table.
 
 At least once, and harmless: a document has the SCN of its change, and the server itself leaves one
-that is newer as it is. With `exactly_once` a flush is one transaction with the position in it.
+that is newer as it is. Without a position in MongoDB a document of the sink tells that it is the
+MongoDB that was left. With `exactly_once` a flush is one transaction with the position in it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -14,6 +16,7 @@ from databus.client.sinks.ready.templates import Template
 from databus.conf.extras import how_to_install
 
 try:
+    from pymongo import ReadPreference
     from pymongo.client_session import ClientSession
     from pymongo.collection import Collection
     from pymongo.errors import BulkWriteError
@@ -22,10 +25,14 @@ except ImportError as error:
     raise ImportError(f"{error}: {how_to_install('mongodb')}") from error
 
 from databus.client.sinks.ready.mongodb.actions import Action, Actions, Namespace, Place
-from databus.client.sinks.ready.mongodb.errors import CollisionError, raced, sink_errors
+from databus.client.sinks.ready.mongodb.collisions import Failed, Repeats
+from databus.client.sinks.ready.mongodb.errors import CollisionError, is_race, sink_errors
+from databus.client.sinks.ready.mongodb.identity import Identity
 from databus.client.sinks.ready.mongodb.options import MongoOptions, client_of
 from databus.client.sinks.ready.mongodb.positions import Document, StoredPosition
 from databus.client.sinks.ready.mongodb.values import ValueRules
+
+log = logging.getLogger(__name__)
 
 _SEND_BYTES = 16 << 20  # of actions, which are sent earlier then
 _TRIES = 10  # of an insert that another process makes at the same time
@@ -52,22 +59,47 @@ class MongoSink:
         self._bytes = 0
         self._stored: StoredPosition | None = None  # with exactly_once
         self._session: ClientSession | None = None  # the same
+        self._identity: Identity | None = None  # without it
+        self._repeats: Repeats | None = None  # the same
+        self._written: set[Namespace] = set()  # have got documents since the last flush
+        self._has_sent = False  # anything since then
         self._durable: Position | None = None
         self._position: Position | None = None  # behind what was written
 
     def open(self, opening: Opening) -> Position | None:
-        """Take over from an earlier process, and return the position, if MongoDB has it."""
-        if not self._options.exactly_once:
-            return None
+        """Take over from an earlier process, and return the position, if MongoDB has it.
+
+        Without one it is made sure that this is the MongoDB that the sink left.
+        """
         database, _, name = self._options.positions.partition(".")
         positions = self._client[database].get_collection(
-            name, write_concern=WriteConcern("majority", j=True)
+            name,
+            write_concern=WriteConcern("majority", j=True),
+            read_preference=ReadPreference.PRIMARY,
         )
+        if not self._options.exactly_once:
+            identity = Identity(positions, opening)
+            with sink_errors(f"{self._where}/{self._options.positions}"):
+                identity.prove(is_first=opening.position is None)
+            self._identity, self._repeats = identity, Repeats(opening, self._options.scn_field)
+            return None
         self._stored = StoredPosition(positions, opening)
         self._session = self._client.start_session()
         with sink_errors(self._where):
             self._position = self._durable = self._stored.take_over(opening, self._session)
         return self._durable
+
+    def unique_keys(self, source: str) -> Sequence[Sequence[str]]:
+        """Return the fields of the unique indexes for rows of a source; raise SinkError.
+
+        Of a collection whose name has columns of the row nothing is known.
+        """
+        namespace = self._made.namespace_of(source)
+        if namespace is None:
+            return ()
+        with sink_errors(f"{self._where}/{namespace}"):
+            indexes = self._collection(namespace).list_indexes()
+            return tuple(tuple(one["key"]) for one in indexes if one.get("unique"))
 
     def write(self, changes: Sequence[Change]) -> None:
         """Collect actions; raise SinkRefusedError for a row of which there are none."""
@@ -86,6 +118,10 @@ class MongoSink:
     def flush(self) -> Position | None:
         """Send what was collected, and store the position with it if it is kept there."""
         self._send()
+        if self._identity is not None and self._has_sent:
+            with sink_errors(f"{self._where}/{self._options.positions}"):
+                self._identity.note(self._written)
+            self._written, self._has_sent = set(), False
         return self._durable
 
     def close(self) -> None:
@@ -99,6 +135,9 @@ class MongoSink:
             self._write_all(makes_room=False)
         except CollisionError:
             self._write_all(makes_room=True)
+        puts = (at for at, one in self._actions.items() if one.document is not None)
+        self._written.update(at.namespace for at in puts)
+        self._has_sent = self._has_sent or bool(self._actions)
         self._actions, self._bytes = {}, 0
 
     def _write_all(self, *, makes_room: bool) -> None:
@@ -146,10 +185,54 @@ class MongoSink:
                     collection.bulk_write(operations, ordered=False, session=session)
                     return
                 except BulkWriteError as error:
-                    again = raced(error) if left and session is None else []
+                    # A transaction has ended with its first error.
+                    again = self._again(namespace, actions, error) if left and not session else []
                     if not again:
                         raise
-                    actions = [actions[index] for index in again]
+                    actions = again
+
+    def _again(
+        self, namespace: Namespace, actions: Sequence[Action], error: BulkWriteError
+    ) -> list[Action]:
+        """Return what is to be done instead of the actions that failed; empty if any was refused.
+
+        An `_id` that another process inserted just then is tried again. A change that is out of
+        date only deletes.
+        """
+        found: list[Action] = []
+        own = self._scns(namespace)
+        for failed in error.details["writeErrors"]:
+            action = actions[failed["index"]]
+            if is_race(failed):
+                found.append(action)
+            elif self._is_outdated(namespace, action, failed, own):
+                log.info(
+                    "%s: the change of %s with SCN %d comes again, and a newer document of another "
+                    "row has its unique value: %s is put with its next change",
+                    self._where, action.id, action.change.scn, action.id,
+                )  # fmt: skip
+                found.append(action._replace(document=None))
+            else:
+                return []
+        return [] if error.details["writeConcernErrors"] else found
+
+    def _is_outdated(
+        self, namespace: Namespace, action: Action, failed: Failed, own: dict[bytes, int]
+    ) -> bool:
+        """Return whether a unique index refuses a change that was written before."""
+        # Nothing orders rows of several sources, so no lane says which of them comes first.
+        if self._repeats is None or not self._made.has_collection_per_source:
+            return False
+        collection = self._collection(namespace)
+        return self._repeats.is_outdated(collection, action, failed, own)
+
+    def _scns(self, namespace: Namespace) -> dict[bytes, int]:
+        """Return the SCN of each document of a collection that is written now, by its place."""
+        return {
+            place.id: one.change.scn
+            for place, one in self._actions.items()
+            if place.namespace == namespace
+        }
 
     def _empty(self, change: Change) -> None:
         """Delete the documents of a source that are not newer than the TRUNCATE.
@@ -162,6 +245,7 @@ class MongoSink:
         with sink_errors(f"{self._where}/{namespace}"):
             older = {self._options.scn_field: {"$lte": change.scn}}
             self._collection(namespace).delete_many(older)
+        self._has_sent = True
 
     def _collection(self, namespace: Namespace) -> Collection[Document]:
         return self._client[namespace.database][namespace.collection]

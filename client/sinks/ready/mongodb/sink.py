@@ -80,7 +80,7 @@ class MongoSink:
         if not self._options.exactly_once:
             identity = Identity(positions, opening)
             with sink_errors(f"{self._where}/{self._options.positions}"):
-                identity.prove(is_first=opening.position is None)
+                identity.prove(is_first=opening.is_first)
             self._identity, self._repeats = identity, Repeats(opening, self._options.scn_field)
             return None
         self._stored = StoredPosition(positions, opening)

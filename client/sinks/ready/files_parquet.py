@@ -42,7 +42,7 @@ def _table(changes: Sequence[Change]) -> pa.Table:
     rows = [_row(one) for one in changes]
     types = _types(changes)
     columns = {}
-    for name in _names(types, rows):
+    for name in _names(types, changes):
         values = [row.get(name) for row in rows]
         known = next((value for value in values if value is not None), None)
         kind = types.get(name) or (None if known is None else _type(known))
@@ -109,13 +109,13 @@ def _row(change: Change) -> Row:
     return change.after if change.after is not None else change.before or {}
 
 
-def _names(types: Iterable[str], rows: Iterable[Row]) -> Iterable[str]:
-    """Return the columns of the schemas, and others that rows have."""
-    known = dict.fromkeys(types)
-    for row in rows:
-        if not row.keys() <= known.keys():
-            known |= dict.fromkeys(row)
-    return known
+def _names(types: Iterable[str], changes: Iterable[Change]) -> Iterable[str]:
+    """Return the columns of the schemas, and those of rows without one."""
+    found = dict.fromkeys(types)
+    for one in changes:
+        if one.schema is None:
+            found |= dict.fromkeys(_row(one))
+    return found
 
 
 def _stored(value: Any) -> Any:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -25,7 +24,7 @@ from databus.client.sinks.formats.choosing import (
     chosen_format,
     needs_registry,
 )
-from databus.client.sinks.formats.message import AvroMessage, Message as FormMessage
+from databus.client.sinks.formats.message import AvroMessage
 from databus.client.sinks.ready.kafka_log import LibraryLog
 from databus.client.sinks.ready.kafka_registry import RegistrySettings, SchemaRegistry
 from databus.client.sinks.ready.templates import Template
@@ -49,12 +48,6 @@ _ABORT_S = 2.0
 
 
 _Headers = list[tuple[str, str | bytes | None]]
-
-
-class _Framed(NamedTuple):
-    key: bytes | None
-    value: bytes | None
-    headers: Mapping[str, bytes]
 
 
 class KafkaSink:
@@ -170,8 +163,9 @@ class KafkaSink:
             if not self._is_in_transaction:
                 self._opened().begin_transaction()
                 self._is_in_transaction = True
+            now_ms = time.time_ns() // 1_000_000
             for change in changes:
-                self._write(change)
+                self._write(change, now_ms)
         except KafkaException as error:
             raise self._error(error) from error
 
@@ -214,14 +208,19 @@ class KafkaSink:
         # It ends with its last reference: `close` would wait for brokers that do not answer. An
         # error that somebody keeps has the frames it came through, so none of them has it either.
 
-    def _write(self, change: Change) -> None:
-        message = self._format(change, time.time_ns() // 1_000_000)
+    def _write(self, change: Change, now_ms: int) -> None:
+        message = self._format(change, now_ms)
         self._position = change.position or self._position
         if message is None:
             return
         topic = self._topics.get(change.source) or self._topic_of(change)
-        framed = self._framed(topic, message, change)
-        key, value, more = framed
+        key: bytes | None
+        value: bytes | None
+        more: Mapping[str, bytes] = {}
+        if isinstance(message, AvroMessage):
+            key, value = self._framed(topic, message, change)
+        else:
+            key, value, more = message
         if key is not None and self._key is not None:
             key = self._key.fill(change).encode()
         headers: _Headers = [*more.items(), *_headers(change)]
@@ -236,17 +235,16 @@ class KafkaSink:
             self._topics[change.source] = topic
         return topic
 
-    def _framed(self, topic: str, message: FormMessage | AvroMessage, change: Change) -> _Framed:
-        """Return the bytes of a message; the schemas of one in Avro are registered."""
-        if not isinstance(message, AvroMessage):
-            return _Framed(message.key, message.value, message.headers)
+    def _framed(
+        self, topic: str, message: AvroMessage, change: Change
+    ) -> tuple[bytes | None, bytes | None]:
+        """Return key and value of a message in Avro as bytes; their schemas are registered."""
         assert self._registry is not None
         frame = partial(self._registry.frame, change=change)
         key, value = message
-        return _Framed(
+        return (
             None if key is None else frame(f"{topic}-key", key),
             None if value is None else frame(f"{topic}-value", value),
-            {},
         )
 
     def _send(

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from benchmarks.shared.report import Figure, at_least, publish
+from benchmarks.sink_speed import lanes
 from benchmarks.sink_speed.pairs import PAIRS, Write
 from benchmarks.sink_speed.rows import changes
 from databus.client.sinks.serving.garbage import collect_rarely
@@ -46,7 +47,8 @@ def measure(name: str, rows: int, turns: int) -> list[Figure]:
 def figures(short: bool = False) -> list[Figure]:
     """Measure all pairs."""
     rows, turns = (SHORT_ROWS, SHORT_TURNS) if short else (ROWS, TURNS)
-    return [figure for name in PAIRS for figure in measure(name, rows, turns)]
+    found = [figure for name in PAIRS for figure in measure(name, rows, turns)]
+    return found + lanes.figures(short)
 
 
 @click.command()

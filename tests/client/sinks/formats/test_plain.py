@@ -44,15 +44,15 @@ CHANGES = st.builds(
 )
 
 
-def whole(change: Change) -> Any:
-    text = json.dumps(plain_json(change), ensure_ascii=False, separators=(",", ":"))
-    return text.encode(errors="surrogatepass")
+def read(data: bytes) -> Any:
+    """Return JSON with the order of its members. Two ways to write a float are equal."""
+    return json.loads(data, object_pairs_hook=list)
 
 
 @given(CHANGES)
 def test_the_bytes_of_a_change_are_those_of_its_object(change: Change) -> None:
     message = plain_message(change, 5)
-    assert message.value == whole(change)
+    assert read(message.value) == read(json.dumps(plain_json(change)).encode())
     assert message.key == plain_key(change)
     assert json_line(change) == message.value + b"\n"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +54,7 @@ WIDE = (
 )
 ORDERS = "CREATE TABLE orders (shop INT, id INT, v INT, PRIMARY KEY (shop, id))"
 SETTINGS = """
-data_dir = "state"
+data_dir = "{state}"
 relays = ["{url}"]
 
 [[sinks]]
@@ -73,10 +74,12 @@ def made() -> Iterator[Stage]:
 
 
 @pytest.fixture
-def session(made: Stage, target: Target) -> Iterator[Session]:
+def session(made: Stage, target: Target, tmp_path: Path) -> Iterator[Session]:
     """Return a session of a database whose changes a running sink writes to the target."""
     settings = made.folder / "sink.toml"
-    settings.write_text(SETTINGS.format(url=made.url, mongo=target.server.url))
+    # A folder of its own: the target is empty, and to go on there is refused.
+    text = SETTINGS.format(state=tmp_path / "state", url=made.url, mongo=target.server.url)
+    settings.write_text(text)
     sinks = made.child("sinks", python_module("databus.cli.main", "sink", "run", "-c", settings))
     sinks.start()
     with closing(made.database.connect()) as session:

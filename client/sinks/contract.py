@@ -47,12 +47,12 @@ class ChangeOp(StrEnum):
     STATEMENT = "statement"  # DML that the source has logged instead of its rows; the same
 
 
+MARKS = frozenset({ChangeOp.TRUNCATE, ChangeOp.DDL, ChangeOp.STATEMENT})
+
 # Extra keys of a checkpoint: at this SCN a sink begins that has written nothing yet; a digest of
 # the position that its target had.
 _BEGINS_AT = "sink_begins_at"
 OWN_KEY = "sink_own"
-
-MARKS = frozenset({ChangeOp.TRUNCATE, ChangeOp.DDL, ChangeOp.STATEMENT})
 
 
 @dataclass(frozen=True, slots=True)

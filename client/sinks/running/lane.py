@@ -170,8 +170,8 @@ class Lane:
             raise SinkError("no row fails")
         if id and (shown.change is None or shown.change.id != id):
             raise SinkError(f"{id} is not the row that fails now: look again")
-        self._is_alone, self._to_skip = True, shown.change
-        self.retry()
+        self._to_skip = shown.change
+        self.find_row()
         return shown.change
 
     def find_row(self) -> None:
@@ -308,8 +308,8 @@ class Lane:
     def _ensure_open(self) -> None:
         if self._sink is not None:
             return
-        sink = self._opening = self._plan.make()
         opening = replace(self._owner.opening(), takes_over=self._takes_over)
+        sink = self._opening = self._plan.make()
         try:
             with self._calling():
                 own = sink.open(opening)

@@ -7,7 +7,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -82,7 +82,11 @@ def change(session: Session, rng: random.Random, number: int) -> None:
 
 
 @contextmanager
-def writing(made: Stage, rng: random.Random) -> Iterator[None]:
+def writing(
+    made: Stage,
+    rng: random.Random,
+    commit: Callable[[Session, random.Random, int], None] = change,
+) -> Iterator[None]:
     """Commit random transactions, on a thread, until the end of the block."""
     own, is_over = random.Random(rng.random()), threading.Event()
 
@@ -91,7 +95,7 @@ def writing(made: Stage, rng: random.Random) -> Iterator[None]:
             number = 0
             while not is_over.wait(0.005):
                 number += 1
-                change(session, own, number)
+                commit(session, own, number)
 
     writer = threading.Thread(target=write)
     writer.start()

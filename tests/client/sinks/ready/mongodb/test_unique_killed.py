@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -13,7 +12,7 @@ from databus.demo.databases import Session
 from databus.demo.processes import wait_until
 from databus.demo.stage import Stage
 from tests.client.sinks.ready.mongodb.mongo_server import PrivateMongo
-from tests.client.sinks.serving.test_killed import PATIENCE_S, kill_both
+from tests.client.sinks.serving.test_killed import PATIENCE_S, kill_both, writing
 
 pytestmark = pytest.mark.mongodb
 
@@ -53,27 +52,6 @@ def change(session: Session, rng: random.Random, number: int) -> None:
     session.commit()
 
 
-@contextmanager
-def swapping(made: Stage, rng: random.Random) -> Iterator[None]:
-    """Commit random transactions, on a thread, until the end of the block."""
-    own, is_over = random.Random(rng.random()), threading.Event()
-
-    def write() -> None:
-        with closing(made.database.connect()) as session:
-            number = 0
-            while not is_over.wait(0.005):
-                number += 1
-                change(session, own, number)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        writer.join()
-
-
 class NeverKilled:
     """In place of a server that is not to be killed: half of the kills are none then."""
 
@@ -99,7 +77,7 @@ def test_after_kills_rows_that_swapped_unique_values_equal_the_source(
         made.start_relay()
         settings = made.folder / "sink.toml"
         settings.write_text(SINK.format(url=made.url, mongo=mongo.url))
-        with swapping(made, rng):
+        with writing(made, rng, change):
             kill_both(made, rng, settings, mongo if kills_the_server else NeverKilled(), KILLS)
         wanted = {key: (u, n) for key, u, n in session.rows("SELECT id, u, n FROM t")}
         assert len(wanted) > 10

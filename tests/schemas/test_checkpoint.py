@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -399,3 +400,15 @@ def test_the_mark_is_the_last_window_with_rows_and_outlives_a_bootstrap() -> Non
     assert (online.mark, online.window_scn) == ((5, 50), 12)
     assert online.with_mark(None).mark is None
     assert online.with_mark((9, 90)).mark == (9, 90)
+
+
+def test_the_end_of_a_window_leaves_every_other_field_as_it_was() -> None:
+    values: dict[str, Any] = {
+        field.name: f"text {at}" if isinstance(field.default, str) else at
+        for at, field in enumerate(fields(Checkpoint))
+    }
+    before = Checkpoint(**{**values, "mode": ConsumptionMode.ONLINE, "extra": {"key": "value"}})
+    changed: dict[str, Any] = {"window_scn": 90, "window_offset": -1, "prev_scn": 90, "ts_ns": 95}
+    assert before.after_window(90, 95) == replace(before, **changed)
+    mark: dict[str, Any] = {"mark_scn": 90, "mark_ts_ns": 95}
+    assert before.after_window(90, 95, has_rows=True) == replace(before, **changed, **mark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import psutil
@@ -12,6 +13,16 @@ from tests import PATIENCE_S
 def below(process: int | None = None) -> list[psutil.Process]:
     """Return all descendants of a process, by default of this one."""
     return list(psutil.Process(process).children(recursive=True))
+
+
+def command_lines() -> list[str]:
+    """Return the command lines of all descendants that have not ended meanwhile."""
+    lines = []
+    for process in below():
+        # One of an earlier test may end between the listing and the question.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            lines.append(" ".join(process.cmdline()))
+    return lines
 
 
 def are_gone(processes: list[psutil.Process]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -31,7 +32,7 @@ from databus.schemas.errors import SettingsError
 from tests import PATIENCE_S
 from tests.client.shop import wait_until
 from tests.client.sinks.changes import made
-from tests.client.sinks.isolated.processes import are_gone, below
+from tests.client.sinks.isolated.processes import are_gone, below, command_lines
 
 OPENING = Opening("ill", "shop")
 ILL = "tests.client.sinks.isolated.ill_sinks"
@@ -222,9 +223,9 @@ def test_a_secret_that_the_settings_name_is_not_in_its_environment(
 
 def test_options_are_no_part_of_a_command_line() -> None:
     sink = maker(harm="nothing", call="option-that-ps-would-show")()
-    sink.open(OPENING)
-    lines = [" ".join(one.cmdline()) for one in below()]
-    sink.close()
+    with contextlib.closing(sink):
+        sink.open(OPENING)
+        lines = command_lines()
     assert any("isolated.supervisor ill" in line for line in lines)
     assert not any("option-that-ps-would-show" in line for line in lines)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from pyspark.errors import AnalysisException, ParseException, StreamingQueryException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from databus.client.machines.backoff import BackOff
-from databus.client.spark.consuming.restart_policy import Restarts
+from databus.client.spark.consuming.restart_policy import JOB_FAILURES, Restarts
 from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
 from databus.client.spark.sql.binder import bind, streams_of
@@ -91,11 +91,11 @@ def run(
         try:
             running.follow(available_now=available_now)
             break
-        except StreamingQueryException as error:
+        except JOB_FAILURES as error:
             if running.failure is not None:
                 raise running.failure from error
             scn = max(running.summary.positions.values(), default=0)
-            running.stop.wait(restarts.wait_s(str(error), job.name, scn))
+            running.stop.wait(restarts.wait_s(error, job.name, scn))
             running.summary.restarts += 1
         finally:
             running.close()

@@ -117,6 +117,15 @@ def text_of(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+def log_failure(what: str, failed: str | BaseException) -> Failure:
+    """Log a failure's problem and Spark's whole text, at level INFO; return the failure."""
+    failure = read_failure(failed)
+    text = failed if isinstance(failed, str) else text_of(failed)
+    # The readable line comes first.
+    log.info("%s: %s\n%s", what, failure.problem, text)
+    return failure
+
+
 def _ours(kind: type[DatabusError] | None, problem: str) -> Failure:
     is_passing = kind is not None and issubclass(kind, (RestartNeededError, *_PASSING))
     return Failure(kind, problem, is_final=not is_passing)
@@ -178,10 +187,8 @@ class Restarts:
         `failed` is Spark's error or its text. `scn` is the job's position, for the error.
         The log gets one line, and Spark's whole text at level INFO.
         """
-        failure = read_failure(failed)
+        failure = log_failure(f"{source} at scn {scn}", failed)
         self._failures += 1
-        text = failed if isinstance(failed, str) else text_of(failed)
-        log.info("%s failed at scn %d: %s\n%s", source, scn, failure.problem, text)
         if failure.is_final:
             raise ConsumerError(scn, f"{source}: {failure.problem}")
         if self._failures > self._most:

@@ -34,6 +34,7 @@ from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.jobs.load import load
 from databus.client.spark.monitoring.progress import batch_stats
 from databus.client.spark.options import parse_options
+from databus.client.spark.session import need_own_driver
 from databus.client.spark.source.change_stream import known_schemas, make_measure_client
 from databus.client.spark.targets.following import check_reload
 from databus.client.spark.targets.target import Target, check_same_source, open_target
@@ -104,6 +105,7 @@ def sync(
     whose batches went to another target, or to one that was removed or restored since;
     SettingsError for wrong arguments.
     """
+    need_own_driver(spark, "sync")
     register(spark)
     given = {
         **(options or {}),

@@ -36,11 +36,18 @@ from databus.schemas.errors import (
     SettingsError,
 )
 
+RELAY, LOG, SNAPSHOT = "relay", "log", "snapshot"
+
 
 class Planner:
-    """Plans the batches of one query, which begins at `start`; it has no state."""
+    """Plans the batches of one query, which begins at `start`.
+
+    Its only state is `rungs`: where the last planned batch of each physical source is
+    read, to be shown: from the `relay`, or the `log` or a `snapshot` of a bootstrap server.
+    """
 
     def __init__(self, measure_client: MeasureClient, start: NamedPlace) -> None:
+        self.rungs: dict[str, str] = {}
         self._measure_client = measure_client
         self._start = start
 
@@ -113,6 +120,7 @@ class Planner:
 
     def _first(self, name: str, found: LogMeasure) -> AtScn:
         """Return the end of a first batch, with the SCN after which it begins."""
+        self.rungs[name] = RELAY
         from_scn = found.from_scn
         if from_scn < 0 <= found.scn:  # the ring has evicted nothing: begin at its oldest window
             from_scn = self._measure_client.oldest(name) - 1
@@ -122,7 +130,9 @@ class Planner:
         if place.scn < 0:
             return self._from_empty_ring(name, place, rows, target)
         try:
-            return _moved(place, self._measure_client.ring_after(name, place.scn, rows, target))
+            moved = _moved(place, self._measure_client.ring_after(name, place.scn, rows, target))
+            self.rungs[name] = RELAY
+            return moved
         except ScnNotFoundError as error:
             return self._from_bootstrap(name, place, rows, target, error)
 
@@ -154,13 +164,16 @@ class Planner:
             ) from error
         if place.scn > 0:
             try:
-                return _moved(place, self._measure_client.log_after(name, place.scn, rows, target))
+                moved = _moved(place, self._measure_client.log_after(name, place.scn, rows, target))
+                self.rungs[name] = LOG
+                return moved
             except DatabusError as refused:
                 if not isinstance(refused, BootstrapTooYoungError):
                     raise
         return self._begin_snapshot(name, place.scn, rows)
 
     def _begin_snapshot(self, name: str, since_scn: int, rows: int | None) -> Place:
+        self.rungs[name] = SNAPSHOT
         # A snapshot without rows counts as read: its end is the next batch.
         begun = self._measure_client.begin_snapshot(name, since_scn)
         return self._rows_after(name, begun, rows) or replace(
@@ -173,6 +186,7 @@ class Planner:
                 f"{name}: the query is reading a snapshot of {place.source}; give the option "
                 f"bootstrapServers, including {place.server}"
             )
+        self.rungs[name] = SNAPSHOT
         self._measure_client.prefer(place.server)
         try:
             if not place.is_read:

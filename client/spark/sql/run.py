@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from databus.client.machines.backoff import BackOff
 from databus.client.spark.consuming.restart_policy import JOB_FAILURES, Restarts
 from databus.client.spark.consuming.target_proof import TargetProof
+from databus.client.spark.session import need_own_driver
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
 from databus.client.spark.sql.binder import bind, streams_of
 from databus.client.spark.sql.explain import explain_keys
@@ -82,6 +83,7 @@ def run(
     checkpoint of another job, OtherTargetError for a target that is not as the
     job left it, errors of the target, and ConsumerError if the query fails.
     """
+    need_own_driver(spark, "run")
     running = _Running(job, spark, stop or threading.Event(), on_batch)
     restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
     running.on_applied = restarts.progressed

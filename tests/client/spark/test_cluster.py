@@ -24,7 +24,7 @@ from databus.conf.loading import load_settings
 from databus.conf.settings import RelaySettings
 from databus.schemas.errors import SettingsError
 from tests.client.spark.source.table_shop import TableShop, table_shop
-from tests.spark_servers import (
+from tests.client.spark.spark_servers import (
     QUIET,
     SPARK_HOME,
     StandaloneCluster,

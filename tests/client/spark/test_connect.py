@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.client.spark.source.table_shop import TableShop, table_shop
-from tests.spark_servers import ConnectServer, clean_environment
+from tests.client.spark.spark_servers import ConnectServer, clean_environment
 from tools.repository import ROOT
 
 ROWS = 100

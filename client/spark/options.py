@@ -111,6 +111,12 @@ class SourceOptions(Settings):
         "`until`) and the relay is not capturing the source (starting, in error, unreachable, "
         "paused): read what the relay has, then end with an error (`fail`) or a warning (`warn`)",
     )
+    stopped_source_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        description="A query that goes on for ever, and has read what the relay has, ends with an "
+        "error when the relay has not captured the source for so many seconds; default: it waits",
+    )
     max_rows_per_trigger: int = Field(
         default=200_000,
         ge=1,

@@ -71,6 +71,12 @@ class JoiningPlanner:
         self._wanted = wanted
         # Why sources that the relays have are not read yet.
         self.waiting: dict[str, DatabusError] = {}
+        self._rungs: dict[str, str] = {}
+
+    @property
+    def rungs(self) -> Mapping[str, str]:
+        """Where the last planned batch is read, by physical source, but for what joins."""
+        return self._rungs
 
     def next_offset(
         self, start: QueryOffset, rows: int | None, targets: Mapping[str, int] | None = None
@@ -83,6 +89,7 @@ class JoiningPlanner:
         groups = self._client.groups
         check_physical(start.places, [group.physical_source for group in groups])
         self._check_kept(start)
+        self._rungs = {}
         share = shared(rows, len(groups) + len(start.joining))
         end = QueryOffset(())
         self.waiting = {}
@@ -120,6 +127,7 @@ class JoiningPlanner:
         place = start.places.get(physical)
         if place is None:  # nothing of it was read yet: all its sources begin together
             begun = self._planner.advance(group, None, share, target)
+            self._note_rung(physical)
             return QueryOffset(group.sources, {} if begun is None else {physical: begun})
         added = [source for source in group.sources if source not in start.sources]
         joins = self._planner.start is Word.BEGINNING and self._client.has_bootstrap
@@ -129,6 +137,7 @@ class JoiningPlanner:
         if together:
             further = self._planner.advance(Group(physical, together), place, share, target)
             end = place if further is None else further
+            self._note_rung(physical)
         joining: Places = {}
         for source in own:
             found = self._join(Group(physical, (source,)), start.joining.get(source), end, share)
@@ -139,6 +148,10 @@ class JoiningPlanner:
             end = _furthest_back(end, joining)
         joining = {source: one for source, one in joining.items() if not _is_at(one, end)}
         return QueryOffset(read, {physical: end}, joining)
+
+    def _note_rung(self, physical: str) -> None:
+        if (rung := self._planner.rungs.get(physical)) is not None:
+            self._rungs[physical] = rung
 
     def _join(
         self, group: Group, place: Place | None, end: Place, share: int | None

@@ -36,11 +36,18 @@ from databus.schemas.errors import (
     SettingsError,
 )
 
+RELAY, LOG, SNAPSHOT = "relay", "log", "snapshot"
+
 
 class Planner:
-    """Plans the batches of one query, which begins at `start`; it has no state."""
+    """Plans the batches of one query, which begins at `start`.
+
+    Its only state is `rungs`: where the last planned batch of each physical source is
+    read, to be shown: from the `relay`, or the `log` or a `snapshot` of a bootstrap server.
+    """
 
     def __init__(self, measure_client: MeasureClient, start: NamedPlace) -> None:
+        self.rungs: dict[str, str] = {}
         self._measure_client = measure_client
         self.start = start
 
@@ -118,6 +125,7 @@ class Planner:
 
     def _first(self, group: Group, found: LogMeasure) -> AtScn:
         """Return the end of a first batch, with the SCN after which it begins."""
+        self.rungs[group.physical_source] = RELAY
         from_scn = found.from_scn
         if from_scn < 0 <= found.scn:  # the ring has evicted nothing: begin at its oldest window
             from_scn = self._measure_client.oldest(group.physical_source) - 1
@@ -127,7 +135,9 @@ class Planner:
         if place.scn < 0:
             return self._from_empty_ring(group, place, rows, target)
         try:
-            return _moved(place, self._measure_client.ring_after(group, place.scn, rows, target))
+            moved = _moved(place, self._measure_client.ring_after(group, place.scn, rows, target))
+            self.rungs[group.physical_source] = RELAY
+            return moved
         except ScnNotFoundError as error:
             return self._from_bootstrap(group, place, rows, target, error)
 
@@ -161,13 +171,18 @@ class Planner:
             ) from error
         if place.scn > 0:
             try:
-                return _moved(place, self._measure_client.log_after(group, place.scn, rows, target))
+                moved = _moved(
+                    place, self._measure_client.log_after(group, place.scn, rows, target)
+                )
+                self.rungs[group.physical_source] = LOG
+                return moved
             except DatabusError as refused:
                 if not isinstance(refused, BootstrapTooYoungError):
                     raise
         return self._begin_snapshot(group, place.scn, rows)
 
     def _begin_snapshot(self, group: Group, since_scn: int, rows: int | None) -> Place:
+        self.rungs[group.physical_source] = SNAPSHOT
         # A snapshot without rows counts as read: its end is the next batch.
         begun = self._measure_client.begin_snapshot(group, since_scn)
         begun = replace(begun, left=group.sources[1:])
@@ -181,6 +196,7 @@ class Planner:
                 f"{group.physical_source}: the query is reading a snapshot of {place.source}; give "
                 f"the option bootstrapServers, including {place.server}"
             )
+        self.rungs[group.physical_source] = SNAPSHOT
         self._measure_client.prefer(place.server)
         try:
             if not place.is_read:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from databus.client.spark.arrow.row_types import (
 )
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planning.archive_plan import find_log
-from databus.client.spark.planning.capture_states import Stopped, stopped_error
+from databus.client.spark.planning.capture_states import Stopped, still_stopped_error, stopped_error
 from databus.client.spark.planning.joining import JoiningPlanner, moves
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
@@ -50,8 +50,12 @@ log = logging.getLogger(__name__)
 class ChangeStream:
     """Plans one query, in Spark's planner process."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, options: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Raise SettingsError for wrong options; ask no server yet."""
+        self._clock = clock
+        self._stopped_at_s: dict[str, float] = {}  # since when, by physical source
         self._options = parse_options(options)
         if self._options.mode is not Mode.CHANGES:
             raise SettingsError(
@@ -93,7 +97,8 @@ class ChangeStream:
         """Return the end of the next batch; `start` itself if nothing is new.
 
         When everything is read up to a target, but a source is not captured, raises
-        SourceStoppedError or logs a warning, by option `onStoppedSource`.
+        SourceStoppedError or logs a warning, by option `onStoppedSource`. Without a target
+        it raises that once the source is not captured for `stoppedSourceSeconds`.
         """
         begun = from_offset(start)
         further = self._planner.next_offset(begun, _rows(limit), self._targets)
@@ -107,6 +112,7 @@ class ChangeStream:
 
     def _idle(self, places: Mapping[str, Place]) -> None:
         if self._targets is None:
+            self._check_patience(places)
             # Spark asks every 10 ms: without a pause, a hundred requests a second while idle.
             time.sleep(self._measure_client.idle_s)
             return
@@ -115,10 +121,29 @@ class ChangeStream:
             # The query was to read all that there is.
             raise error
 
+    def _check_patience(self, places: Mapping[str, Place]) -> None:
+        """Raise SourceStoppedError if a source is not captured for longer than allowed."""
+        most_s, now_s = self._options.stopped_source_seconds, self._clock()
+        since = {name: self._stopped_at_s.get(name, now_s) for name in self._stopped}
+        self._stopped_at_s = since
+        if most_s is None:
+            return
+        for name, at_s in since.items():
+            if now_s - at_s >= most_s:
+                place = places.get(name)
+                scn = place.scn if isinstance(place, AtScn) else -1
+                raise still_stopped_error(name, self._stopped[name], scn, now_s - at_s)
+
     def newest_offset(self) -> dict[str, Any] | None:
-        """Return the newest windows that relays have reported, to show the lag."""
-        newest = self._measure_client.newest
-        return to_offset(QueryOffset(self._options.sources, dict(newest))) if newest else None
+        """Return the newest windows that relays have reported, to show the lag.
+
+        With `rungs`: where the last planned batch is read from. Spark stores neither.
+        """
+        newest, rungs = self._measure_client.newest, self._planner.rungs
+        if not newest and not rungs:
+            return None
+        offset = to_offset(QueryOffset(self._options.sources, dict(newest)))
+        return offset | {"rungs": dict(sorted(rungs.items()))}
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
         """Return the ranges between two offsets as texts; every call yields the same rows."""

@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from databus.conf.loading import build_settings
 from databus.conf.named_places import NamedPlace, Word, parse_place
+from databus.conf.patterns import NamePatterns, is_pattern
 from databus.conf.settings import ServerAccessSettings, Settings
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
@@ -72,7 +73,11 @@ class SourceOptions(Settings):
         alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
     )
 
-    sources: Names = Field(description="Sources to read, separated by commas", min_length=1)
+    sources: Names = Field(
+        description="Sources to read, separated by commas; for changes also patterns (`shop.*`, "
+        "`!shop.tmp_*`), which take in tables that come later",
+        min_length=1,
+    )
     relays: Names = Field(default=(), description="Relay URLs, separated by commas")
     bootstrap_servers: Names = Field(default=(), description="Bootstrap server URLs")
     start: Annotated[NamedPlace, BeforeValidator(_parse_start)] = Field(
@@ -84,10 +89,12 @@ class SourceOptions(Settings):
         default={},
         description="JSON map from source to a MOD or RANGE filter of its keys, as in the protocol",
     )
-    layout: Literal["columns", "structs"] | None = Field(
+    layout: Literal["columns", "structs", "events"] | None = Field(
         default=None,
         description="`columns`: the table's columns at top level; `structs`: one struct per "
-        "source. Default: `columns` if all sources have the same columns",
+        "source; `events`: rows as the servers send them, in column `event`, for "
+        "`split_by_source`. Default: `events` with patterns, `columns` if all sources have the "
+        "same columns, else `structs`",
     )
     before_images: bool = Field(default=True, description="Include `_databus.before`")
     columns_as_text: Names = Field(
@@ -178,6 +185,13 @@ class SourceOptions(Settings):
     )
 
     @property
+    def keeps_events(self) -> bool:
+        """Whether rows stay whole events."""
+        if self.layout is None:
+            return any(map(is_pattern, self.sources))
+        return self.layout == "events"
+
+    @property
     def access(self) -> ServerAccess:
         """The credentials for servers."""
         shown = {"token_file": self.token_file, "token_env": self.token_env, "tls_ca": self.tls_ca}
@@ -212,7 +226,8 @@ def parse_options(
     values = {by_lower[key]: value for key, value in given.items()}
     values = _access_of(os.environ if environ is None else environ, values) | values
     parsed = build_settings(values, SourceOptions, "options of format databus")
-    strange = sorted({*parsed.filters} - {*parsed.sources})
+    match = NamePatterns(parsed.sources).match
+    strange = [source for source in parsed.filters if not match(source)]
     if strange:
         raise SettingsError(f"option filters: {', '.join(strange)} is not in option sources")
     if parsed.token_file and parsed.token_env:

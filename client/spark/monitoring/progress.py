@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, Places, from_offset
+from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, from_offset
 from databus.client.spark.planning.planner import SNAPSHOT
 
 _KEYS = frozenset({"physical", "sources", "v"})
@@ -155,8 +155,8 @@ def _places(
     return tuple(found[name] for name in sorted(found))
 
 
-def _read(offset: Mapping[str, Any]) -> Places:
-    return from_offset(offset, offset["sources"])
+def _read(offset: Mapping[str, Any]) -> Mapping[str, Place]:
+    return from_offset(offset).places
 
 
 def _order(place: PlaceStats) -> int:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from databus.client.spark.arrow.event_rows import events_schema
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
     SCHEMAS,
@@ -23,11 +24,12 @@ from databus.client.spark.arrow.row_types import (
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planning.archive_plan import find_log
 from databus.client.spark.planning.capture_states import Stopped, still_stopped_error, stopped_error
+from databus.client.spark.planning.joining import JoiningPlanner, moves
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
     AtScn,
     Place,
-    Places,
+    QueryOffset,
     check_physical,
     from_offset,
     to_offset,
@@ -38,6 +40,8 @@ from databus.client.spark.planning.ranges import ArchiveRange, range_from_text, 
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.source.archive_reader import read_archive
 from databus.client.spark.source.range_reader import range_reader
+from databus.client.subscription import chosen_sources
+from databus.conf.patterns import NamePatterns
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
 log = logging.getLogger(__name__)
@@ -60,7 +64,11 @@ class ChangeStream:
         if self._options.archive is not None:
             raise SettingsError("option archive is only for spark.read: a stream reads from relays")
         self._measure_client = make_measure_client(self._options)
-        self._planner = Planner(self._measure_client, self._options.start)
+        self._planner = JoiningPlanner(
+            self._measure_client,
+            Planner(self._measure_client, self._options.start),
+            NamePatterns(self._options.sources),
+        )
         self._ranges = PartitionPlanner(self._measure_client, self._options.shards)
         self._targets: dict[str, int] | None = None
         # The sources that were not captured when the targets were set.
@@ -83,7 +91,7 @@ class ChangeStream:
 
     def initial_offset(self) -> dict[str, Any]:
         """Return the offset of a query that has read nothing; it is always the same."""
-        return to_offset({}, self._options.sources)
+        return to_offset(QueryOffset(self._options.sources))
 
     def latest_offset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch; `start` itself if nothing is new.
@@ -92,25 +100,28 @@ class ChangeStream:
         SourceStoppedError or logs a warning, by option `onStoppedSource`. Without a target
         it raises that once the source is not captured for `stoppedSourceSeconds`.
         """
-        places = from_offset(start, self._options.sources)
-        further = self._planner.next_places(places, _rows(limit), self._targets)
+        begun = from_offset(start)
+        further = self._planner.next_offset(begun, _rows(limit), self._targets)
         if self._targets is None:
             self._stopped = self._measure_client.stopped()
         states = {name: one.state for name, one in self._stopped.items()}
-        self._planned = to_offset(further, self._options.sources, states)
+        self._planned = to_offset(further, states)
         if self._planned == start:
-            self._idle(places)
+            self._idle(begun.places)
         return self._planned
 
-    def _idle(self, places: Places) -> None:
+    def _idle(self, places: Mapping[str, Place]) -> None:
         if self._targets is None:
             self._check_patience(places)
             # Spark asks every 10 ms: without a pause, a hundred requests a second while idle.
             time.sleep(self._measure_client.idle_s)
-        else:
-            report_stopped(self._options, self._stopped, places)
+            return
+        report_stopped(self._options, self._stopped, places)
+        for error in self._planner.waiting.values():
+            # The query was to read all that there is.
+            raise error
 
-    def _check_patience(self, places: Places) -> None:
+    def _check_patience(self, places: Mapping[str, Place]) -> None:
         """Raise SourceStoppedError if a source is not captured for longer than allowed."""
         most_s, now_s = self._options.stopped_source_seconds, self._clock()
         since = {name: self._stopped_at_s.get(name, now_s) for name in self._stopped}
@@ -131,20 +142,22 @@ class ChangeStream:
         newest, rungs = self._measure_client.newest, self._planner.rungs
         if not newest and not rungs:
             return None
-        return to_offset(newest, self._options.sources) | {"rungs": dict(sorted(rungs.items()))}
+        offset = to_offset(QueryOffset(self._options.sources, dict(newest)))
+        return offset | {"rungs": dict(sorted(rungs.items()))}
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
         """Return the ranges between two offsets as texts; every call yields the same rows."""
-        begins = from_offset(start, self._options.sources)
-        ends = from_offset(end, self._options.sources)
-        check_physical(begins | ends, self._measure_client.by_physical)
+        begun, further = from_offset(start), from_offset(end)
+        by_physical = self._measure_client.by_physical
+        check_physical({**begun.places, **further.places}, by_physical)
+        homes = {source: name for name, sources in by_physical.items() for source in sources}
         # The rows of the newest plan were available a moment ago: no need to check again.
         is_planned_now = end == self._planned
         ranges = self._ranges.planned_now if is_planned_now else self._ranges.planned_before
         return [
             range_to_text(one)
-            for name, place in ends.items()
-            for one in ranges(name, begins.get(name), place)
+            for group, after, until in moves(begun, further, homes)
+            for one in ranges(group, after, until)
         ]
 
 
@@ -178,6 +191,8 @@ def changes_type(options: Mapping[str, str]) -> StructType:
     """
     parsed = parse_options(options)
     found = known_schemas(parsed)
+    if parsed.keeps_events:
+        return events_schema()
     for source, versions in found.items():
         if not versions:
             raise SchemaNotFoundError(f"the relay has no schema of source {source} yet")
@@ -185,6 +200,7 @@ def changes_type(options: Mapping[str, str]) -> StructType:
     rows = {
         source: row_schema(versions, parsed.columns_as_text) for source, versions in found.items()
     }
+    assert parsed.layout != "events"
     schema = changes_schema(rows, parsed.layout, parsed.before_images)
     # With these texts `apply_changes` converts rows of older versions.
     schema[CHANGE_COLUMN].metadata[SCHEMAS] = {
@@ -212,7 +228,7 @@ def known_schemas(options: SourceOptions) -> Mapping[str, list[WriterSchema]]:
     need_relays(options)
     pool = ServerPool(options.relays, options.retry_seconds, options.access)
     try:
-        return pool.register(options.sources)
+        return pool.register(chosen_sources(options.sources, pool.offered()))
     finally:
         pool.close()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from databus.client.spark.planning.capture_states import CaptureStates, Stopped, stopped_sources
-from databus.client.spark.planning.offsets import AtScn, to_offset
+from databus.client.spark.planning.offsets import AtScn, QueryOffset, to_offset
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.source.changes_between import ranges_of_changes
 from databus.schemas.errors import ServerError, SourceStoppedError
@@ -211,8 +211,8 @@ def test_another_relay_that_does_not_know_the_source_does_not_hide_what_the_firs
 
 def test_offsets_without_a_stop_are_as_they_were() -> None:
     places = {"shop": AtScn(1)}
-    assert to_offset(places, SOURCES, {}) == to_offset(places, SOURCES)
-    assert list(to_offset(places, SOURCES, {"shop": "error"})) == [
+    assert to_offset(QueryOffset(SOURCES, places), {}) == to_offset(QueryOffset(SOURCES, places))
+    assert list(to_offset(QueryOffset(SOURCES, places), {"shop": "error"})) == [
         "physical",
         "sources",
         "stopped",

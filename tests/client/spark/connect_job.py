@@ -114,7 +114,10 @@ def main(*words: str) -> None:
         "loaded": job.loaded(),
         "refused": job.refused(),
     }
-    print(json.dumps(told))
+    print(json.dumps(told), flush=True)
+    # The thread that listens would keep the process.
+    job.spark.streams.removeListener(job.listener)
+    job.spark.stop()
 
 
 if __name__ == "__main__":

@@ -98,6 +98,19 @@ class MeasuredWindows:
             words[Parameter.FROM_LATEST] = "true"
         return self._measure(group, Checkpoint.flexible(), words, rows, target)
 
+    def made_at(self, source: str) -> int | None:
+        """Return the SCN of the first version of a source's schema; None if it is not known."""
+        answer = self._relays.get("/api/v1/schemas", {})
+        try:
+            (versions,) = (
+                one["versions"] for one in answer.json()["sources"] if one["source"] == source
+            )
+            return int(versions[0]["sinceScn"]) if versions else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise ServerError(
+                answer.server, f"the answer to /api/v1/schemas is malformed: {error!r}"
+            ) from error
+
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""
         answer = self._relays.get(f"/bufferInfo/inbound/{quote(name)}/0", {})

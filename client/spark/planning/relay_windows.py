@@ -57,6 +57,10 @@ class RelayWindows(Protocol):
         """Measure rows from the place that the option `start` names."""
         ...
 
+    def made_at(self, source: str, /) -> int | None:
+        """Return the SCN from which on a source is captured; None if it is not known."""
+        ...
+
     def oldest(self, name: str, /) -> int:
         """Return the SCN of the oldest window."""
         ...

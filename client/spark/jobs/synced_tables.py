@@ -191,8 +191,6 @@ class SyncedTables:
         """Run until it is done; None if the table is set aside. Raises StoppedError."""
         back_off = BackOff(BackOffSettings(), Random())
         while True:
-            if self._stop.is_set():
-                raise StoppedError
             try:
                 done = attempt()
             except StoppedError:
@@ -205,7 +203,8 @@ class SyncedTables:
                     return None
                 self.state.retried[source] = text_of(error)
                 log.warning("%s: tried again: %s", source, text_of(error))
-                self._stop.wait(back_off.next_s())
+                if self._stop.wait(back_off.next_s()):
+                    raise StoppedError from error
                 continue
             self.state.retried.pop(source, None)
             return done

@@ -28,6 +28,7 @@ from databus.conf.patterns import is_pattern
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ScnNotFoundError, ServerError
 from databus.schemas.protocol import Parameter
+from databus.schemas.table_change import change_of
 
 Homes = Mapping[str, tuple[str, int]]  # by source: its physical source, and its id
 
@@ -99,17 +100,11 @@ class MeasuredWindows:
         return self._measure(group, Checkpoint.flexible(), words, rows, target)
 
     def made_at(self, source: str) -> int | None:
-        """Return the SCN of the first version of a source's schema; None if it is not known."""
-        answer = self._relays.get("/api/v1/schemas", {})
-        try:
-            (versions,) = (
-                one["versions"] for one in answer.json()["sources"] if one["source"] == source
-            )
-            return int(versions[0]["sinceScn"]) if versions else None
-        except (KeyError, TypeError, ValueError) as error:
-            raise ServerError(
-                answer.server, f"the answer to /api/v1/schemas is malformed: {error!r}"
-            ) from error
+        """Return the SCN of a table's CREATE, if it is captured from there on; else None."""
+        versions = self._relays.register([source])[source]
+        first = min(versions, key=lambda one: one.version, default=None)
+        change = None if first is None else change_of(first.text)
+        return change.scn if change is not None and change.is_emptied else None
 
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""

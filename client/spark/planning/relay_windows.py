@@ -58,7 +58,7 @@ class RelayWindows(Protocol):
         ...
 
     def made_at(self, source: str, /) -> int | None:
-        """Return the SCN from which on a source is captured; None if it is not known."""
+        """Return the SCN of a table's CREATE, if it is captured from there on; else None."""
         ...
 
     def oldest(self, name: str, /) -> int:

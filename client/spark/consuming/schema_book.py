@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
-from databus.client.spark.options import SourceOptions
+from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.schemas.columns.avro_columns import WriterSchema
 
@@ -22,6 +22,17 @@ class SchemaBook:
         ]
         self._known: dict[str, dict[int, WriterSchema]] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(
+        cls,
+        relays: Sequence[str],
+        bootstrap_servers: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> SchemaBook:
+        """Return the book of these servers; `options` are more options of `format("databus")`."""
+        given = {"relays": ",".join(relays), "bootstrapServers": ",".join(bootstrap_servers)}
+        return cls(parse_options({"sources": "*", **(options or {}), **given}))
 
     def close(self) -> None:
         """Close the connections."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,8 @@ STACK = "-Xss8m"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
 _PYTHON = "spark.pyspark.python"
+# A line of spark-defaults.conf, which Java reads as properties.
+_PAIR = re.compile(r"\s*(?P<key>[^\s#=:][^\s=:]*)[\s=:]+(?P<value>.*)")
 # Set by spark-submit, whose JVM runs already.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
@@ -83,9 +86,8 @@ def _defaults() -> dict[str, str]:
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
-        key, _, value = line.strip().replace("=", " ", 1).partition(" ")
-        if key and not key.startswith("#"):
-            yield key, value.strip()
+        if found := _PAIR.match(line):
+            yield found["key"], found["value"].strip()
 
 
 def _with_stack(options: str) -> str:

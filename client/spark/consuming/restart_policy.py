@@ -54,7 +54,7 @@ _PREAMBLE = re.compile(
 )
 _CALLING = ("An error occurred while calling", "SQLSTATE")
 _TRACEBACK = "Traceback (most recent call last):"
-_SPARKS = tuple(str(Path(package.__file__).parent) for package in (py4j, pyspark))
+_SPARKS = tuple(str(Path(str(package.__file__)).parent) for package in (py4j, pyspark))
 
 # What a call of Spark raises when a query, a worker or a connection fails. A killed process is
 # reported by whatever was read from it just then, so `read_failure` looks at the traceback too.

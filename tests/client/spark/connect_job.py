@@ -20,8 +20,11 @@ from databus.client.spark.consuming.order_modes import ordered_groups
 from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.sync import sync
+from databus.client.spark.monitoring.listener import DatabusListener
 from databus.client.spark.targets.target import open_target
+from databus.demo.processes import wait_until
 from databus.schemas.errors import DatabusError
+from tests import PATIENCE_S
 
 
 class Job:
@@ -30,6 +33,8 @@ class Job:
     def __init__(self, url: str, relay: str, server: str, folder: str) -> None:
         self.spark = SparkSession.builder.remote(url).getOrCreate()
         register(self.spark)
+        self.listener = DatabusListener()
+        self.spark.streams.addListener(self.listener)
         self.given = {"relays": relay, "bootstrapServers": server}
         self.relay, self.server, self.folder = relay, server, folder
 
@@ -79,6 +84,12 @@ class Job:
             refusal(lambda: TargetProof(self.spark, f"{self.folder}/no", open_target(target))),
         ]
 
+    def heard(self) -> list[Any]:
+        """Return what the listener knows once the first query has ended."""
+        wait_until(lambda: self.listener.sources, PATIENCE_S, "a batch to be heard of")
+        one = self.listener.sources[0]
+        return [one.physical_source, one.rung]
+
     def table(self) -> int:
         read = self.spark.read.format("databus").options(mode="table", bootstrapServers=self.server)
         return read.load("shop.orders").count()
@@ -98,6 +109,7 @@ def main(*words: str) -> None:
     told = {
         "table": job.table(),
         "applied": job.applied(),
+        "heard": job.heard(),
         "without_app": job.without_app(),
         "loaded": job.loaded(),
         "refused": job.refused(),

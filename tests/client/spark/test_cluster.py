@@ -24,7 +24,7 @@ from databus.conf.loading import load_settings
 from databus.conf.settings import RelaySettings
 from databus.schemas.errors import SettingsError
 from tests.client.spark.source.table_shop import TableShop, table_shop
-from tests.spark_servers import (
+from tests.client.spark.spark_servers import (
     QUIET,
     SPARK_HOME,
     StandaloneCluster,
@@ -127,7 +127,7 @@ def test_a_command_runs_on_a_cluster_whose_python_has_the_package(
     run(command, tmp_path, {"SPARK_MASTER": cluster.url})
     assert len(ids_of(lake)) == ROWS
     settings = load_settings(shop.relay.file, RelaySettings)
-    options = VerifyOptions(relays=[shop.relay.url], bootstrap_servers=[shop.server])
+    options = VerifyOptions(relays=(shop.relay.url,))
     found = verify("shop.orders", f"delta:{lake}", settings, options)
     assert (found.rows, found.is_same) == (ROWS, True)
 

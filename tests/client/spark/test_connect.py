@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.client.spark.source.table_shop import TableShop, table_shop
-from tests.spark_servers import ConnectServer, clean_environment
+from tests.client.spark.spark_servers import ConnectServer, clean_environment
 from tools.repository import ROOT
 
 ROWS = 100
@@ -49,6 +49,9 @@ def test_tables_streams_and_loads_work_on_connect(told: dict[str, Any]) -> None:
     assert rows == ROWS
     assert last_batch >= 0
     assert told["loaded"] == ROWS
+    physical, rung = told["heard"]
+    assert physical == "shop"
+    assert rung in ("relay", "snapshot")
 
 
 def test_a_query_without_an_app_id_is_told_what_to_give(told: dict[str, Any]) -> None:

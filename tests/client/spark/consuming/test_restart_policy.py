@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -33,10 +35,10 @@ FOREIGN = (
 )
 
 
-def caught(call: object) -> BaseException:
+def caught(call: Callable[[], object]) -> BaseException:
     """Return what a call raises, with its traceback."""
     try:
-        call()  # type: ignore[operator]
+        call()
     except Exception as error:
         return error
     raise AssertionError("it raised nothing")
@@ -50,7 +52,8 @@ class Ended:
 
 
 def test_a_worker_that_ended_while_it_was_read_is_a_failure_of_spark_and_passes() -> None:
-    error = caught(lambda: read_int(Ended()))
+    read: Callable[[object], int] = read_int
+    error = caught(lambda: read(Ended()))
     assert isinstance(error, EOFError)
     failure = read_failure(error)
     assert (failure.kind, failure.problem, failure.is_final) == (None, "EOFError", False)
@@ -99,7 +102,8 @@ def test_an_error_of_the_gateway_is_final_if_the_jvm_has_ended_and_passes_if_it_
 
 
 def test_an_exception_of_java_is_a_failure_of_spark_that_passes(spark: SparkSession) -> None:
-    nothing = spark._jvm.java.util.ArrayDeque()  # type: ignore[attr-defined]
+    jvm: Any = spark._jvm
+    nothing = jvm.java.util.ArrayDeque()
     error = caught(lambda: nothing.removeFirst())
     assert isinstance(error, Py4JJavaError)
     assert not read_failure(error).is_final

@@ -43,7 +43,7 @@ from databus.client.spark.verify.checksums.checksum_table import (
 from databus.relay.sources.mysql.server.connection import driver_errors
 from databus.relay.sources.mysql.tables.ddl_tokens import quote
 from databus.relay.sources.mysql.tables.names import split_name
-from databus.schemas.errors import SettingsError, SourceUnavailableError
+from databus.schemas.errors import SettingsError, SourceError, SourceUnavailableError
 
 _LEVEL = "REPEATABLE-READ"
 _SESSION = (
@@ -144,34 +144,31 @@ class MysqlChecksums(ChecksumTable):
 
     def _is_written(self, statement: str) -> bool:
         try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(statement)
-        except MySQLError as error:
-            if error.args[0] in _LOCKED:
+            self._ask(statement)
+        except SourceError as error:
+            if _code_of(error) in _LOCKED:
                 return False
-            with self._errors():
-                raise
+            raise
         return True
 
-    def _errors(self) -> Any:
-        return driver_errors(self._compared, 0, f"writing checksums to {self.table}")
-
     def _ask(self, query: str) -> Any:
+        doing = f"writing checksums to {self.table}"
         try:
-            with self._errors(), self._connection.cursor() as cursor:
+            with driver_errors(self._compared, 0, doing), self._connection.cursor() as cursor:
                 cursor.execute(query)
                 return cursor.fetchall()
-        except Exception as error:
-            cause = error.__cause__
-            if isinstance(cause, MySQLError) and cause.args[0] in _NO_RIGHT:
-                raise self._no_right(cause) from error
-            raise
+        except SourceError as error:
+            if _code_of(error) not in _NO_RIGHT:
+                raise
+            raise SettingsError(
+                f"--through-log: {error.__cause__}: GRANT SELECT, INSERT, DELETE ON {self.table} "
+                "TO the account, and CREATE for --create-table"
+            ) from error
 
-    def _no_right(self, error: MySQLError) -> SettingsError:
-        return SettingsError(
-            f"--through-log: {error.args[1]}: GRANT SELECT, INSERT, DELETE ON {self.table} TO the "
-            "account (and CREATE, for --create-table)"
-        )
+
+def _code_of(error: SourceError) -> int | None:
+    cause = error.__cause__
+    return cause.args[0] if isinstance(cause, MySQLError) else None
 
 
 def session_problem(variables: Mapping[str, str]) -> str:

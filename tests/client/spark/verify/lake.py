@@ -22,11 +22,14 @@ PATIENCE_S = 300
 
 
 class Lake:
-    """A Delta table of the orders, and the job that fills it when it is told to."""
+    """A Delta table of a table's rows, and the job that fills it when it is told to."""
 
-    def __init__(self, shop: TableShop, folder: Path, spark: SparkSession) -> None:
-        self.uri = f"delta:{folder / 'orders'}"
-        self._path = str(folder / "orders")
+    def __init__(
+        self, shop: TableShop, folder: Path, spark: SparkSession, table: str = "orders"
+    ) -> None:
+        self.uri = f"delta:{folder / table}"
+        self._table = table
+        self._path = str(folder / table)
         self._checkpoint = str(folder / "checkpoint")
         self._shop = shop
         self._spark = spark
@@ -68,7 +71,7 @@ class Lake:
             .option("relays", self._shop.relay.url)
             .option("bootstrapServers", self._shop.server)
             .option("shards", "1")
-            .load("shop.orders")
+            .load(f"shop.{self._table}")
         )
 
         def consume(batch: DataFrame, batch_id: int) -> None:

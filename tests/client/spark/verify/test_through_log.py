@@ -137,3 +137,66 @@ def test_exactly_the_wrong_rows_and_their_chunks_are_found_under_writes(
         plain = replace(options, through_log=False)
         assert repair(report, settings, RepairOptions(verify=plain), spark=spark).is_same
     assert shop.place.run(f"SELECT count(*) FROM {NAME}") == [(0,)]
+
+
+def test_a_copy_that_is_being_written_is_equal_at_every_checksum(
+    shop: TableShop, lake: Lake, spark: SparkSession
+) -> None:
+    with writing(shop, random.randrange(10**6)), lake.following():
+        found = verify("shop.orders", lake.uri, settings_of(shop), options_of(shop), spark=spark)
+    assert (found.is_same, differing_chunks(found)) == (True, [])
+
+
+def test_part_of_a_table_is_compared_with_checksums_of_that_part(
+    shop: TableShop, lake: Lake, spark: SparkSession
+) -> None:
+    selection = Selection(("id",), "note LIKE 'note%' AND id > 100")
+    options = replace(options_of(shop), selection=selection)
+    with writing(shop, random.randrange(10**6)):
+        found = verify("shop.orders", lake.uri, settings_of(shop), options, spark=spark)
+    # The copy has every row, and only the source is asked for part of them.
+    assert {str(one.kind) for one in found.differences} == {"extra"}
+
+
+def test_a_table_without_key_ranges_is_compared_as_one_chunk(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    shop.place.run("DELETE FROM people", "INSERT INTO people VALUES ('Ana', 'es', '1970')")
+    people = Lake(shop, tmp_path, spark, "people")
+    people.catch_up()
+    shop.place.run("INSERT INTO people VALUES ('Bo', 'se', NULL)")
+    settings, options = settings_of(shop), options_of(shop)
+
+    found = verify("shop.people", people.uri, settings, options, spark=spark)
+    assert [(one.rows, one.is_equal) for one in found.chunk_results] == [(2, True)]
+    with pytest.raises(SettingsError, match="has no integer key whose ranges could be locked"):
+        verify("shop.people", people.uri, settings, replace(options, chunk_rows=2), spark=spark)
+
+
+def test_what_cannot_be_compared_through_the_log_is_refused(
+    shop: TableShop, lake: Lake, spark: SparkSession
+) -> None:
+    settings, options = settings_of(shop), options_of(shop)
+    with pytest.raises(SettingsError, match="does not go with --settle"):
+        verify("shop.orders", lake.uri, settings, replace(options, settle_s=1), spark=spark)
+    (physical,) = settings.physical_sources
+    alone = physical.model_copy(update={"sources": ("shop.orders",)})
+    alone_settings = settings.model_copy(update={"physical_sources": (alone,)})
+    with pytest.raises(SettingsError, match=f"shop.{NAME} is not among the sources of shop"):
+        verify("shop.orders", lake.uri, alone_settings, options, spark=spark)
+
+
+def test_the_command_shows_the_chunks_that_differ_and_where(
+    shop: TableShop, lake: Lake, tmp_path: Path
+) -> None:
+    given = ["--settings", str(shop.relay.file), "--relay", shop.relay.url]
+    given += ["--bootstrap", shop.server, "--through-log", "--create-table"]
+    arguments = ["spark", "verify", "shop.orders", lake.uri, *given]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "1 chunks are equal at their checksums" in result.stdout
+
+    lake.damage(missing=[3], extra=[], changed=[4])
+    result = CliRunner().invoke(main, [*arguments, "--chunk-rows", "100"])
+    assert result.exit_code == 1, result.output
+    assert "different are" in result.stdout

@@ -31,8 +31,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pymysql.err import MySQLError
-
 from databus.client.spark.verify.checksums.checksum_table import (
     CREATE,
     ChecksumPlace,
@@ -166,9 +164,10 @@ class MysqlChecksums(ChecksumTable):
             ) from error
 
 
-def _code_of(error: SourceError) -> int | None:
+def _code_of(error: SourceError) -> Any:
+    """Return the server's number of an error; the driver's errors begin with it."""
     cause = error.__cause__
-    return cause.args[0] if isinstance(cause, MySQLError) else None
+    return cause.args[0] if cause is not None and cause.args else None
 
 
 def session_problem(variables: Mapping[str, str]) -> str:

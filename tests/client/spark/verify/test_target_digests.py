@@ -120,7 +120,7 @@ def test_each_chunk_is_digested_as_of_its_own_place(spark: SparkSession) -> None
     print(f"seed {seed}")
     for number in range(ROUNDS):
         chance = random.Random(seed + number)
-        base = {key: "first" for key in chance.sample(range(KEYS), KEYS // 2)}
+        base = dict.fromkeys(chance.sample(range(KEYS), KEYS // 2), "first")
         history = history_of(chance, dict(base))
         # Whoever reads the target may see more of some rows, but nothing behind a chunk's place.
         seen = [(chance.randrange(SCNS // 4), CHANGES_A_SCN) for _ in range(KEYS)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pymysql
 import pytest
@@ -17,12 +16,11 @@ from databus.client.spark.verify.checksums import mysql_checksums
 from databus.client.spark.verify.checksums.checksum_table import NAME, ChecksumTable
 from databus.client.spark.verify.checksums.mysql_checksums import MysqlChecksums, session_problem
 from databus.client.spark.verify.source_table import SourceTable, open_source_table
-from databus.client.spark.verify.texts import digest, row_text
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import HOST
-from databus.relay.sources.source import RowChange, Transaction
+from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SettingsError, SourceUnavailableError
-from databus.schemas.event.metadata import Op
+from tests.client.spark.verify.checksums.replica import Replica
 from tests.mariadb_server import Database, connect
 from tests.relay.sources.mysql.reading import opened, read_until, row_changes_of, watching
 
@@ -104,55 +102,13 @@ def write_checksums(
     return number
 
 
-class Replica:
-    """The digests of rows as the stream tells them, against which checksums are held."""
-
-    def __init__(self, table: SourceTable, checksums: str) -> None:
-        self._text = row_text(table.shape.columns, table.shape.dialect)
-        self._names = table.shape.names
-        self._checksums = checksums
-        keys = [(key,) for key in range(KEYS)]
-        # The stream begins behind these rows.
-        self._rows = {row["id"]: self._digest(row) for row in table.rows_of(keys)}
-        self.wrong: list[Mapping[str, Any]] = []
-        self.seen = 0
-
-    def take(self, change: RowChange) -> None:
-        if change.table.source == self._checksums:
-            self.seen += change.op is Op.INSERT
-            if change.op is Op.INSERT and not self._holds(change.row):
-                self.wrong.append(change.row)
-            return
-        if change.before is not None:
-            self._rows.pop(change.before["id"], None)
-        if change.op is Op.DELETE:
-            self._rows.pop(change.row["id"], None)
-        else:
-            self._rows[change.row["id"]] = self._digest(change.row)
-
-    def _digest(self, row: Mapping[str, Any]) -> int:
-        return digest(self._text([row[name] for name in self._names]))
-
-    def _holds(self, row: Mapping[str, Any]) -> bool:
-        after, last = row["after_key"], row["last_key"]
-        found = [
-            value
-            for key, value in self._rows.items()
-            if (after is None or key > after) and (last is None or key <= last)
-        ]
-        xor = 0
-        for value in found:
-            xor ^= value
-        return (len(found), xor) == (row["chunk_rows"], row["digest"])
-
-
 def check_every_checksum(shop: Database, folder: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     fill(shop)
     physical, name = physical_of(shop, folder), f"{shop.name}.{NAME}"
     with checksums_of(shop, physical) as (table, checksums), opened(physical) as source:
-        replica = Replica(table, name)
+        replica = Replica(table, name, KEYS)
         with ThreadPoolExecutor(WRITERS) as pool:
             futures = [pool.submit(write, shop, seed + at) for at in range(WRITERS)]
             written = write_checksums(table, checksums, futures)

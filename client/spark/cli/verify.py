@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from databus.client.spark.cli.verify_view import shown, shown_steps
+from databus.client.spark.verify.report import Report
 from databus.client.spark.verify.source_table import Selection
 from databus.client.spark.verify.verify import VerifyOptions, verify as verify_table
 from databus.conf.loading import load_settings
@@ -134,11 +135,15 @@ def verify(
     settings = load_settings(settings_file, RelaySettings)
     with shown_steps() as on_step:
         found = verify_table(source, target, settings, options, report=report, on_step=on_step)
-    if is_json:
-        click.echo(json.dumps(found.totals()))
-    else:
-        console = Console(highlight=False)
-        for part in shown(found):
-            console.print(part)
+    _print(found, is_json)
     if not found.is_same:
         sys.exit(1)
+
+
+def _print(found: Report, is_json: bool) -> None:
+    if is_json:
+        click.echo(json.dumps(found.totals()))
+        return
+    console = Console(highlight=False)
+    for part in shown(found):
+        console.print(part)

@@ -36,7 +36,7 @@ from databus.client.spark.verify.chunks import (
 from databus.client.spark.verify.report import ChunkResult, OnStep, Report, Step
 from databus.client.spark.verify.source_table import SourceTable
 from databus.client.spark.verify.stream_changes import StreamChanges
-from databus.client.spark.verify.target_table import TargetTable
+from databus.client.spark.verify.target_table import Place, TargetTable
 from databus.conf.settings import PhysicalSourceSettings
 from databus.schemas.errors import SettingsError, SourceError, SourceUnavailableError
 
@@ -44,14 +44,13 @@ from databus.schemas.errors import SettingsError, SourceError, SourceUnavailable
 class Checksum(NamedTuple):
     """A checksum as it came in the stream: chunk number, last key, digest, and its place.
 
-    `index` is that of its row in the window, which may have several transactions.
+    SCN alone does not do: a window of SQLite may have several transactions.
     """
 
     number: int
     last: int | None
     digest: ChunkDigest
-    scn: int
-    index: int
+    place: Place
 
 
 class ComparedChunks(NamedTuple):
@@ -132,10 +131,10 @@ class ThroughLog:
         written = self._write(chunk_rows, report)
         until = self._changes.reached(self._table.newest_scn())
         found = self._read(begin, until, written)
-        report.until_scn = found[-1].scn
+        report.until_scn = found[-1].place[0]
         chunks = self._chunks(found)
         changes = self._changes.read(min(position, until), until)
-        ends = [(one.scn, one.index) for one in found]
+        ends = [one.place for one in found]
         self._on_step(Step("comparing checksums", 0, len(found), "chunks"))
         is_row = self._changes.is_row()
         target = self._target.digests_at(kept, changes, is_row, chunks, ends)
@@ -183,7 +182,7 @@ class ThroughLog:
                 f"{self._checksums.table} is in?"
             )
         return [
-            Checksum(number, last, ChunkDigest(count, digest), scn, index)
+            Checksum(number, last, ChunkDigest(count, digest), (scn, index))
             for number, last, count, digest, scn, index in rows
         ]
 
@@ -199,6 +198,8 @@ def _results(found: Sequence[Checksum], target: dict[int, ChunkDigest]) -> list[
     for one in found:
         rows = target.get(one.number, EMPTY)
         is_equal = rows == one.digest
-        results.append(ChunkResult(after, one.last, one.scn, one.digest.rows, rows.rows, is_equal))
+        results.append(
+            ChunkResult(after, one.last, one.place[0], one.digest.rows, rows.rows, is_equal)
+        )
         after = one.last
     return results

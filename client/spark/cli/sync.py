@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from databus.client.spark.cli.session_options import command_session, spark_options
 from databus.client.spark.jobs.sync import SyncProgress, sync as sync_table
 from databus.client.spark.monitoring.console import metrics_option, state_words, watching
-from databus.client.spark.session import job_session
 
 
 @click.command()
@@ -39,6 +39,7 @@ from databus.client.spark.session import job_session
     help="One more option of format databus, e.g. maxRowsPerTrigger=500000; repeatable.",
 )
 @metrics_option
+@spark_options
 def sync(
     source: str,
     target: str,
@@ -60,7 +61,7 @@ def sync(
     --bootstrap http://127.0.0.1:11116 --checkpoint checkpoints/orders`
     """
     more = dict(_pair(text) for text in options)
-    spark = job_session("databus sync")
+    spark = command_session("databus sync")
     console = Console(stderr=True)
     found = SyncProgress()
     with (

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pyspark.sql import SparkSession
 
@@ -25,7 +24,7 @@ from databus.client.spark.targets.changes import SCN
 from databus.client.spark.targets.target import open_target
 from databus.client.spark.verify.chunks import Chunks, Digests, batches, differing
 from databus.client.spark.verify.differences import Comparer, Difference, comparer_of
-from databus.client.spark.verify.replay import Candidate, Changes, judge, since
+from databus.client.spark.verify.replay import Candidate, judge, since
 from databus.client.spark.verify.report import (
     Compared,
     Findings,
@@ -77,14 +76,6 @@ class VerifyOptions:
     most_kept: int = 20
     through_log: bool = False
     create_table: bool = False
-
-
-class ChangesBetween(Protocol):
-    """The changes to replay: `StreamChanges`, or a fake in tests."""
-
-    def between(self, after_scn: int, reach_scn: int, keys: Sequence[Key]) -> Changes:
-        """Return the last changes of keys after one SCN, up to another SCN or a later one."""
-        ...
 
 
 def verify(
@@ -169,7 +160,7 @@ class Verifier:
         self,
         source: SourceTable,
         target: TargetTable,
-        changes: ChangesBetween | None,
+        changes: StreamChanges | None,
         comparer: Comparer,
         options: VerifyOptions,
         on_step: OnStep = unseen,

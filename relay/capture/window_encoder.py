@@ -289,8 +289,8 @@ class WindowEncoder:
             return self._add(table, avro_schema(table), scn)
         if not versions:
             # Its CREATE: the log has every row that it ever had.
-            first = with_change(avro_schema(table), TableChange(scn, "", is_emptied=True))
-            return self._add(table, first, scn)
+            created = with_change(avro_schema(table), TableChange(scn, "", is_emptied=True))
+            return self._add(table, created, scn)
         text, last = avro_schema(table), versions[-1].text
         if change.is_emptied or WHOLE_TABLE in change.reload:
             self._columns.refuse_another_name(altered.table.source, last)

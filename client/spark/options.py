@@ -85,6 +85,12 @@ class SourceOptions(Settings):
         description="Where a stream without a checkpoint begins: `beginning` (the whole table, "
         "then its changes), `earliest`, `latest`, an SCN, `time:…`, `gtid:…` or `binlog:…`",
     )
+    new_sources: Literal["beginning", "here"] | None = Field(
+        default=None,
+        description="Sources that a stream takes in later, by a pattern or a longer list: all "
+        "their rows and then their changes (`beginning`), or their changes from the query's place "
+        "on (`here`). Default: `beginning` with start = beginning and bootstrap servers",
+    )
     filters: Annotated[dict[str, Any], BeforeValidator(_parse_filters)] = Field(
         default={},
         description="JSON map from source to a MOD or RANGE filter of its keys, as in the protocol",
@@ -185,6 +191,13 @@ class SourceOptions(Settings):
     )
 
     @property
+    def reads_new_whole(self) -> bool:
+        """Whether all rows of a source that is taken in later are read."""
+        if self.new_sources is None:
+            return self.start is Word.BEGINNING and bool(self.bootstrap_servers)
+        return self.new_sources == "beginning"
+
+    @property
     def keeps_events(self) -> bool:
         """Whether rows stay whole events."""
         if self.layout is None:
@@ -230,6 +243,8 @@ def parse_options(
     strange = [source for source in parsed.filters if not match(source)]
     if strange:
         raise SettingsError(f"option filters: {', '.join(strange)} is not in option sources")
+    if parsed.new_sources == "beginning":
+        need_bootstrap(parsed)
     if parsed.token_file and parsed.token_env:
         raise SettingsError("give option tokenFile or tokenEnv, not both")
     return parsed

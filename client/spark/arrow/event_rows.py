@@ -66,14 +66,17 @@ class EventPlan:
 
 
 def unpacked(
-    events: pa.Table, schemas: Sequence[WriterSchema], as_text: Collection[str] = ()
+    events: pa.Table,
+    schemas: Sequence[WriterSchema],
+    as_text: Collection[str] = (),
+    first: int | None = None,
 ) -> pa.Table:
     """Return rows of one source in the source's columns, then `_databus` with `before`.
 
     `events` has the columns of `events_schema()`; rows are grouped by schema version,
     in the order of `events` within it. `schemas`: the known versions of the source;
-    columns have the types that hold the versions in use, or of all where no row
-    tells one. Raises SchemaNotFoundError for a version that is not among them;
+    columns have the types that hold the versions from `first` on, by default the oldest
+    one in use. Raises SchemaNotFoundError for a version that is not among them;
     SchemaError if no type holds all versions in use.
     """
     versions = pc.struct_field(events[CHANGE_COLUMN].combine_chunks(), "schema_version")
@@ -83,7 +86,8 @@ def unpacked(
         source = pc.struct_field(events[CHANGE_COLUMN], "source")[0].as_py()
         raise SchemaNotFoundError(f"no schema version {missing[0]} of {source} is known yet")
     # From the oldest version in use on: the newest names the columns, and the key.
-    merged = [known[number] for number in sorted(known) if number >= min(used, default=0)]
+    first = min(used, default=0) if first is None else first
+    merged = [known[number] for number in sorted(known) if number >= first]
     source = merged[-1].source
     target = arrow_schema(changes_schema({source: row_schema(merged, as_text)}, "columns"))
     parts = [_marks(events.filter(pc.is_null(versions)), target)]

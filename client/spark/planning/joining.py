@@ -1,11 +1,10 @@
 """Plan the batches of a query whose sources change: tables are added, and taken out.
 
-A source that a query begins to read later is at the query's place, unless the query
-began with whole tables (`start=beginning`). Then the rows that the source had before
-come first: it joins. It has a place of its own, in a snapshot and then in the log
-behind it, while the other sources go on. When it has reached their place it is one
-of them. A source that joins cannot be read in the order of the others' transactions
-until then.
+A source that a query begins to read later is at the query's place, unless option
+`newSources` says that the rows which it had before come first. Then it joins: it has
+a place of its own, in a snapshot and then in the log behind it, while the other
+sources go on. When it has reached their place it is one of them. Until then it
+cannot be read in the order of the others' transactions.
 
 A source that the query's options do not choose any more is left out. One that they
 choose, but that no relay has, is an error: its changes may be missing.
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
     AtScn,
@@ -28,8 +28,7 @@ from databus.client.spark.planning.offsets import (
     check_physical,
 )
 from databus.client.spark.planning.planner import Planner, shared
-from databus.conf.named_places import Word
-from databus.conf.patterns import NamePatterns
+from databus.conf.patterns import NamePatterns, is_pattern
 from databus.schemas.errors import CheckpointError, DatabusError, UnknownSourceError
 
 log = logging.getLogger(__name__)
@@ -65,10 +64,14 @@ def moves(start: QueryOffset, end: QueryOffset, homes: Homes) -> Iterator[Move]:
 class JoiningPlanner:
     """Plans batches by a `Planner` for each group of sources that are at one place."""
 
-    def __init__(self, measure_client: MeasureClient, planner: Planner, wanted: NamePatterns):
+    def __init__(
+        self, measure_client: MeasureClient, planner: Planner, options: SourceOptions
+    ) -> None:
         self._client = measure_client
         self._planner = planner
-        self._wanted = wanted
+        self._wanted = NamePatterns(options.sources)
+        self._wanted_by_patterns = any(map(is_pattern, options.sources))
+        self._reads_new_whole = options.reads_new_whole
         # Why sources that the relays have are not read yet.
         self.waiting: dict[str, DatabusError] = {}
         self._rungs: dict[str, str] = {}
@@ -86,6 +89,19 @@ class JoiningPlanner:
         The end does not pass `targets`, by physical source. Raises DatabusError.
         """
         self._client.look_again()
+        end = self._planned(start, rows, targets)
+        # A table that was made within the batch is part of it, so sources are asked for after it.
+        while self._wanted_by_patterns and end.places != start.places:
+            before = self._client.groups
+            self._client.look_again(at_once=True)
+            if self._client.groups == before:
+                break
+            end = self._planned(start, rows, targets)
+        return end
+
+    def _planned(
+        self, start: QueryOffset, rows: int | None, targets: Mapping[str, int] | None
+    ) -> QueryOffset:
         groups = self._client.groups
         check_physical(start.places, [group.physical_source for group in groups])
         self._check_kept(start)
@@ -130,8 +146,9 @@ class JoiningPlanner:
             self._note_rung(physical)
             return QueryOffset(group.sources, {} if begun is None else {physical: begun})
         added = [source for source in group.sources if source not in start.sources]
-        joins = self._planner.start is Word.BEGINNING and self._client.has_bootstrap
-        own = [s for s in group.sources if s in start.joining] + (added if joins else [])
+        own = [source for source in group.sources if source in start.joining]
+        if self._reads_new_whole:
+            own += [source for source in added if not self._is_new(physical, source, place)]
         together = tuple(source for source in group.sources if source not in own)
         end = place
         if together:
@@ -148,6 +165,11 @@ class JoiningPlanner:
             end = _furthest_back(end, joining)
         joining = {source: one for source, one in joining.items() if not _is_at(one, end)}
         return QueryOffset(read, {physical: end}, joining)
+
+    def _is_new(self, physical: str, source: str, place: Place) -> bool:
+        """Return whether the log behind a place has every row that a source ever had."""
+        group = Group(physical, (source,))
+        return isinstance(place, AtScn) and self._client.has_all_since(group, place.scn)
 
     def _note_rung(self, physical: str) -> None:
         if (rung := self._planner.rungs.get(physical)) is not None:

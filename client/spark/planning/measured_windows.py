@@ -28,6 +28,7 @@ from databus.conf.patterns import is_pattern
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ScnNotFoundError, ServerError
 from databus.schemas.protocol import Parameter
+from databus.schemas.table_change import change_of
 
 Homes = Mapping[str, tuple[str, int]]  # by source: its physical source, and its id
 
@@ -97,6 +98,13 @@ class MeasuredWindows:
         if start is Word.LATEST:
             words[Parameter.FROM_LATEST] = "true"
         return self._measure(group, Checkpoint.flexible(), words, rows, target)
+
+    def made_at(self, source: str) -> int | None:
+        """Return the SCN of a table's CREATE, if it is captured from there on; else None."""
+        versions = self._relays.register([source])[source]
+        first = min(versions, key=lambda one: one.version, default=None)
+        change = None if first is None else change_of(first.text)
+        return change.scn if change is not None and change.is_emptied else None
 
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""

@@ -57,6 +57,10 @@ class RelayWindows(Protocol):
         """Measure rows from the place that the option `start` names."""
         ...
 
+    def made_at(self, source: str, /) -> int | None:
+        """Return the SCN of a table's CREATE, if it is captured from there on; else None."""
+        ...
+
     def oldest(self, name: str, /) -> int:
         """Return the SCN of the oldest window."""
         ...

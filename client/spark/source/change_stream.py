@@ -41,7 +41,6 @@ from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.source.archive_reader import read_archive
 from databus.client.spark.source.range_reader import range_reader
 from databus.client.subscription import chosen_sources
-from databus.conf.patterns import NamePatterns
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
 log = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ class ChangeStream:
         self._planner = JoiningPlanner(
             self._measure_client,
             Planner(self._measure_client, self._options.start),
-            NamePatterns(self._options.sources),
+            self._options,
         )
         self._ranges = PartitionPlanner(self._measure_client, self._options.shards)
         self._targets: dict[str, int] | None = None
@@ -137,13 +136,15 @@ class ChangeStream:
     def newest_offset(self) -> dict[str, Any] | None:
         """Return the newest windows that relays have reported, to show the lag.
 
-        With `rungs`: where the last planned batch is read from. Spark stores neither.
+        With `rungs`: where the last planned batch is read from; and `waiting`: why sources
+        are not read yet. Spark stores none of it.
         """
         newest, rungs = self._measure_client.newest, self._planner.rungs
         if not newest and not rungs:
             return None
         offset = to_offset(QueryOffset(self._options.sources, dict(newest)))
-        return offset | {"rungs": dict(sorted(rungs.items()))}
+        waiting = {source: str(why) for source, why in sorted(self._planner.waiting.items())}
+        return offset | {"rungs": dict(sorted(rungs.items()))} | _unless_empty("waiting", waiting)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
         """Return the ranges between two offsets as texts; every call yields the same rows."""
@@ -159,6 +160,10 @@ class ChangeStream:
             for group, after, until in moves(begun, further, homes)
             for one in ranges(group, after, until)
         ]
+
+
+def _unless_empty(name: str, value: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+    return {name: value} if value else {}
 
 
 def report_stopped(

@@ -27,7 +27,6 @@ from databus.client.spark.planning.ranges import (
     SnapshotRange,
     ranges_between,
 )
-from databus.conf.patterns import NamePatterns
 from databus.schemas.errors import CheckpointError, UnknownSourceError
 from tests.client.spark.planning.fake_servers import FakeBootstrap, FakeRelay, measuring_of
 
@@ -43,10 +42,9 @@ class Shop:
         self.store = FakeBootstrap(rows={OLD: 10})
         given = {"sources": sources, "start": start, **options}
         self.client = measuring_of(self.relay, self.store, **given)
-        wanted = parse_options({**given, "relays": "http://fake"})
-        self.planning = JoiningPlanner(
-            self.client, Planner(self.client, wanted.start), NamePatterns(wanted.sources)
-        )
+        servers = {"relays": "http://fake", "bootstrapServers": "http://fake"}
+        wanted = parse_options({**given, **servers})
+        self.planning = JoiningPlanner(self.client, Planner(self.client, wanted.start), wanted)
 
     def add(self, source: str, rows: int = 10) -> None:
         self.relay.physical = {"shop": (*self.relay.physical["shop"], source)}
@@ -183,3 +181,29 @@ def test_every_row_of_every_table_is_read_whenever_it_comes(seed: int) -> None:
         assert read == shop.store.rows[source], source
         begins = [as_of[source], *(end for _, end in log[source])]
         assert begins == [*(begin for begin, _ in log[source]), shop.relay.newest], source
+
+
+def test_a_table_that_was_made_behind_the_query_needs_no_snapshot() -> None:
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    shop.relay.physical = {"shop": (OLD, NEW)}
+    shop.relay.made = {NEW: 103}
+    shop.relay.newest = 104
+    further = shop.step(offset)
+    assert further.joining == {}
+    assert shop.read(offset, further) == [LogRange("shop", (NEW, OLD), 100, 104)]
+
+
+def test_a_table_that_the_relay_lists_while_a_batch_is_planned_is_part_of_it() -> None:
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    shop.relay.newest, shop.relay.made = 104, {NEW: 103}
+    measured = shop.client.ring_after
+
+    def made_meanwhile(*arguments: Any) -> Any:
+        shop.relay.physical = {"shop": (OLD, NEW)}
+        return measured(*arguments)
+
+    with patch.object(shop.client, "ring_after", made_meanwhile):
+        further = shop.planning.next_offset(offset, 10)
+    assert shop.read(offset, further) == [LogRange("shop", (NEW, OLD), 100, 104)]

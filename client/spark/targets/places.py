@@ -19,12 +19,6 @@ _PATTERN = re.compile(r"[\\{}\[\]*?]")
 _NOT_IN_DELTA = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 
 
-def check_folder(uri: str, folder: str) -> None:
-    """Raise SettingsError for a local folder that Spark cannot read."""
-    if _PATTERN.search(folder) and ":" in folder:
-        raise _refused(uri, folder, f"a colon beside {_PATTERN.findall(folder)[0]!r}", "Spark")
-
-
 def check_delta_folder(uri: str, path: str) -> None:
     """Raise SettingsError for a local folder that cannot hold a Delta table."""
     if not is_local(path):
@@ -33,7 +27,8 @@ def check_delta_folder(uri: str, path: str) -> None:
     found = _NOT_IN_DELTA.search(folder)
     if found is not None:
         raise _refused(uri, folder, repr(found.group()), "delta-rs")
-    check_folder(uri, folder)
+    if _PATTERN.search(folder) and ":" in folder:
+        raise _refused(uri, folder, f"a colon beside {_PATTERN.findall(folder)[0]!r}", "Spark")
 
 
 def is_local(path: str) -> bool:

@@ -1,7 +1,7 @@
 """What every target can do, and how to open one by its URI.
 
-`delta:<path or url>` is a Delta table, `parquet:<folder>` is Parquet files in this
-project's own layout, `<SQLAlchemy URL>#<table>` is a table of a database.
+`delta:<path or url>` is a Delta table, `<SQLAlchemy URL>#<table>` is a table of a
+database.
 `targets.changes` holds the rules by which changes are applied.
 """
 
@@ -24,12 +24,14 @@ from databus.client.spark.targets.reshaping import Reshaping
 from databus.schemas.errors import ConsumerError, SettingsError
 
 # Imported on demand: each needs a library of its own.
-_FORMS = {
-    "delta": "databus.client.spark.targets.delta:DeltaTarget",
-    "parquet": "databus.client.spark.targets.parquet:ParquetTarget",
-}
+_FORMS = {"delta": "databus.client.spark.targets.delta:DeltaTarget"}
 _SQL = "databus.client.spark.targets.sql:SqlTarget"
-_KNOWN = "known are delta:<path or url>, parquet:<folder> and <SQLAlchemy URL>#<table>"
+_KNOWN = "known are delta:<path or url> and <SQLAlchemy URL>#<table>"
+_REMOVED = (
+    "this form was removed: Delta tables are files in a folder, too, and every engine reads them. "
+    "Load the table again into delta:<path or url>, and follow it with a new checkpoint; then the "
+    "old folder can be removed"
+)
 _Done = TypeVar("_Done")
 
 
@@ -228,12 +230,13 @@ def open_target(
     `keys`: the columns that make a row unique; the default is the key of the
     table, or of the first batch's schema. `source_column`: several sources share
     the table; the column `_databus_source` tells them apart and is part of the
-    key. `options`: those of the target's class (`DeltaTarget`, `ParquetTarget`,
-    `SqlTarget`).
+    key. `options`: those of the target's class (`DeltaTarget`, `SqlTarget`).
 
     Raises SettingsError for an unknown kind of target or an unknown option.
     """
     scheme, _, rest = uri.partition(":")
+    if scheme == "parquet":
+        raise SettingsError(f"target {uri!r}: {_REMOVED}")
     if scheme in _FORMS and rest:
         place = _FORMS[scheme]
     elif "://" in uri and "#" in uri:

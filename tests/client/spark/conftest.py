@@ -73,7 +73,7 @@ def delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(
     params=[
-        *("delta", "parquet", "sqlite", "mariadb"),
+        *("delta", "sqlite", "mariadb"),
         pytest.param("postgres", marks=pytest.mark.postgres),
     ]
 )
@@ -87,7 +87,6 @@ def target_uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"mysql+pymysql://{login}/{name}?charset=utf8mb4#person"
     forms = {
         "delta": f"delta:{tmp_path}/person",
-        "parquet": f"parquet:{tmp_path}/person",
         "sqlite": f"sqlite:///{tmp_path}/person.db#person",
     }
     return forms[str(request.param)]

@@ -112,7 +112,7 @@ def test_rows_of_one_source_come_out_of_a_batch_of_several(
 def test_a_table_of_one_source_refuses_the_changes_of_another_and_names_both(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    target = open_target(f"parquet:{tmp_path}/orders")
+    target = open_target(f"delta:{tmp_path}/orders")
     row = {"id": 1, "name": "Ann"}
     first = frame(spark, [change("insert", 3, row, source="shop.orders")])
     other = frame(spark, [change("insert", 9, row, source="shop.customers")])
@@ -123,7 +123,7 @@ def test_a_table_of_one_source_refuses_the_changes_of_another_and_names_both(
     apply_changes(other, 0, target, app_id="two", takes_over=True)
     with pytest.raises(SettingsError, match=r"of shop\.customers, and these are of shop\.orders: "):
         apply_changes(first, 1, target, app_id="one")
-    several = open_target(f"parquet:{tmp_path}/several", source_column=True)
+    several = open_target(f"delta:{tmp_path}/several", source_column=True)
     for batch_id, batch in enumerate((first, other)):
         apply_changes(batch, batch_id, several, app_id="one")
     assert len(rows_of_target(several)) == 2
@@ -163,7 +163,7 @@ def test_the_batches_of_a_query_are_applied_under_its_id_and_once(
     assert sorted(row["id"] for row in target.rows(spark).collect()) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("form", ["parquet:{}/person", "sqlite:///{}/person.db#person"])
+@pytest.mark.parametrize("form", ["delta:{}/person", "sqlite:///{}/person.db#person"])
 def test_spark_reads_a_target_as_it_is_with_the_bookkeeping(
     spark: SparkSession, tmp_path: Path, form: str
 ) -> None:

@@ -11,7 +11,7 @@ from tests.mariadb_server import Database
 
 pytest_plugins = ["tests.mariadb"]
 
-KINDS = ("delta", "parquet", "sqlite")
+KINDS = ("delta", "sqlite")
 
 
 def test_several_alters_in_one_batch_leave_every_target_equal_to_the_source(

@@ -36,7 +36,6 @@ class Followed:
         source = f"{database.name}.customers"
         places = {
             "delta": f"delta:{folder}/d",
-            "parquet": f"parquet:{folder}/p",
             "sqlite": f"sqlite:///{folder}/s.db#customers",
         }
         given = {"relays": relay.url, "sources": source, "start": "earliest"}

@@ -16,7 +16,7 @@ from tools.repository import ROOT
 pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
 
-@pytest.mark.parametrize("target_uri", ["delta", "parquet", "sqlite"], indirect=True)
+@pytest.mark.parametrize("target_uri", ["delta", "sqlite"], indirect=True)
 def test_a_table_equals_its_source_after_kills_in_mid_apply_and_replays(
     target_uri: str, opened: Callable[..., Target]
 ) -> None:

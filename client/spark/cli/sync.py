@@ -52,7 +52,8 @@ def sync(
 ) -> None:
     """Fill TARGET with the table SOURCE, then follow its changes, until Ctrl-C.
 
-    A TARGET is delta:PATH or an SQLAlchemy URL with #TABLE. A target
+    A TARGET is delta:PATH, iceberg:CATALOG.NAMESPACE.TABLE (both also with +spark, to
+    merge on the executors) or an SQLAlchemy URL with #TABLE. A target
     that `databus spark load` has filled is followed from the load's SCN. New columns
     are added to the target; while servers are unavailable, the job waits.
 

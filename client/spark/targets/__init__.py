@@ -1,1 +1,1 @@
-"""Where changes go: Delta tables, SQL databases."""
+"""Where changes go: Delta and Iceberg tables, SQL databases."""

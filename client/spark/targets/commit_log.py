@@ -1,7 +1,8 @@
 """The commit log of a target: applied batches and positions, as one flat map.
 
 Each target stores the map in the same commit as the rows: a Delta table as app
-transactions, a database in a table of its own. The entries map names to integers:
+transactions, an Iceberg table as a property, a database in a table of its own. The
+entries map names to integers:
 
     batch:<app>             the last applied batch of this app
     position:<physical>     every change of the log up to this SCN is applied

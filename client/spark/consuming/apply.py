@@ -207,7 +207,7 @@ def _frame(
         positions=positions_in(digest.batch),
         newest_scn=pc.max(scns).as_py() or -1,
         source=followed.source,
-        count=digest.count,
+        count=digest.changes,
     )
 
 

@@ -46,6 +46,7 @@ Flatten = Callable[[pa.Table], pa.Table]
 # Rows of a part, which a task holds in memory, and at most of a new file.
 PART_ROWS = 250_000
 _INDEX = "_index"
+_SAME = ("op", "source", "physical_source", "schema_version")
 _PART, FILE = "_part", "_file"
 _RESULT = "file string, written long, removed long"
 _FLAT_META = {SOURCE: pa.string(), SCN: pa.int64(), AS_OF: pa.int64(), DELETE: pa.bool_()}
@@ -119,39 +120,35 @@ class Digest(NamedTuple):
     """What the driver knows of a batch.
 
     `batch` is a small batch with the same marks, sources, versions and newest SCNs: one
-    change of each kind, without values. `count`: the changes of the whole batch.
+    change of each kind, without values. `changes`: the number of the whole batch.
     """
 
     batch: pa.Table
-    count: int
+    changes: int
 
 
 def digest_of(batch: DataFrame) -> Digest:
     """Return the digest of a batch; one action."""
     meta = sf.col(META)
     is_mark = meta["op"].isin(*MARK_OPS)
-    place = sf.when(is_mark, sf.struct(meta["scn"], meta["index"]))
-    same = ("op", "source", "physical_source", "schema_version")
-    grouped = batch.groupBy(*(meta[name].alias(name) for name in same), place.alias("place")).agg(
-        *(sf.max(meta[name]).alias(name) for name in ("scn", "as_of")), sf.count("*").alias("count")
-    )
+    same = [meta[name].alias(name) for name in _SAME]
+    # Each mark for itself, by its place; all others together.
+    place = [sf.when(is_mark, meta[name]).alias(f"_{name}") for name in ("scn", "index")]
+    newest = [sf.max(meta[name]).alias(name) for name in ("scn", "as_of")]
+    grouped = batch.groupBy(*same, *place).agg(*newest, sf.count("*").alias("_count"))
     table = grouped.toArrow()
+    told = {name: table[name] for name in (*_SAME, "scn", "as_of")} | {"index": table["_index"]}
     schema = arrow_schema(batch.schema)
-    columns = {name: table[name] for name in (*same, "scn", "as_of")}
-    columns["index"] = pc.struct_field(table["place"], "index")
-    kind = schema.field(META).type
+    kind = [field.with_nullable(True) for field in schema.field(META).type]
     fields = [
-        columns[field.name].combine_chunks().cast(field.type)
-        if field.name in columns
+        told[field.name].combine_chunks().cast(field.type)
+        if field.name in told
         else pa.nulls(table.num_rows, field.type)
         for field in kind
     ]
-    told = pa.StructArray.from_arrays(fields, fields=list(kind))
-    arrays = [
-        told if field.name == META else pa.nulls(table.num_rows, field.type) for field in schema
-    ]
-    small = pa.table(arrays, schema=pa.schema([field.with_nullable(True) for field in schema]))
-    return Digest(small, pc.sum(table["count"]).as_py() or 0)
+    columns = {field.name: pa.nulls(table.num_rows, field.type) for field in schema}
+    columns[META] = pa.StructArray.from_arrays(fields, fields=kind)
+    return Digest(pa.table(columns), pc.sum(table["_count"]).as_py() or 0)
 
 
 def frame_of(spark: SparkSession, changes: Changes) -> ChangesFrame:

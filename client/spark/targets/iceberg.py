@@ -103,7 +103,10 @@ class IcebergTarget(RetryingTarget):
     def version(self) -> int | None:
         """Return the sequence number of the newest snapshot; None while there is no table."""
         table = self._table()
-        return None if table is None else table.metadata.last_sequence_number
+        if table is None:
+            return None
+        # Tables of format 1 have no such numbers.
+        return getattr(table.metadata, "last_sequence_number", len(table.metadata.snapshots))
 
     def _apply(self, app_id: str, batch_id: int, changes: Changes | ChangesFrame) -> Applied:
         def attempt() -> Applied:

@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from databus.client.spark.arrow.row_types import KEY, changes_schema
 from databus.client.spark.consuming.apply import apply_changes
+from databus.client.spark.jobs.load import snapshot_meta
 from databus.client.spark.targets import delta, executors
 from databus.client.spark.targets.delta_files import DeltaFiles
 from databus.client.spark.targets.executors import digest_of
@@ -75,8 +76,19 @@ def test_the_driver_has_one_row_for_each_kind_of_change(spark: SparkSession) -> 
     rows = people(*range(500), scn=7)
     marks = [change("truncate", 3, index=2), change("snapshot_end", 5, index=None)]
     digest = digest_of(frame(spark, [*rows, *marks]))
-    assert (digest.count, digest.batch.num_rows) == (502, 3)
+    assert (digest.changes, digest.batch.num_rows) == (502, 3)
     assert digest.batch["id"].null_count == 3
+
+
+def test_rows_of_a_load_whose_columns_are_never_null_are_merged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    told = snapshot_meta(sf.lit(3), 5, "shop", "shop.person").alias("_databus")
+    rows = spark.range(4).select("id", sf.lit("x").alias("name"), told)
+    target = open_target(f"delta+spark:{tmp_path}", ["id"])
+    assert apply_changes(rows, 0, target, app_id=APP).upserts == 4
+    assert apply_changes(rows.where("id < 2"), 1, target, app_id=APP).upserts == 2
+    assert names(target) == dict.fromkeys(range(4), "x")
 
 
 def test_files_that_are_written_and_not_committed_are_no_rows(

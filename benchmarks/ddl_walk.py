@@ -1,7 +1,7 @@
 """A random walk of DDL and row changes; early and late consumers must equal the source.
 
     python -m benchmarks.ddl_walk --steps 300 --seed 7 --source mariadb
-    python -m benchmarks.ddl_walk --steps 300 --seed 7 --targets delta,parquet,sqlite
+    python -m benchmarks.ddl_walk --steps 300 --seed 7 --targets delta,sqlite
 
 Against a private server, a relay process and a whole bootstrap pair. Each step alters a
 table or writes rows; every so often, and at the end, these are compared with the tables

@@ -109,15 +109,7 @@ def sync_tables(
     target_of(target, "schema.table")
     if on_schema_change not in ("reload", "aside"):
         raise SettingsError(f"on_schema_change = {on_schema_change}: it is reload or aside")
-    given = {
-        **(options or {}),
-        "mode": "changes",
-        "layout": "events",
-        "sources": ",".join(sources),
-        "relays": ",".join(relays),
-        "bootstrapServers": ",".join(bootstrap_servers),
-        "newSources": "beginning" if bootstrap_servers else "here",
-    }
+    given = {**(options or {}), **_stream_options(sources, relays, bootstrap_servers)}
     trigger: dict[str, Any] = (
         {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
     )
@@ -140,6 +132,19 @@ def sync_tables(
         ) as tables,
     ):
         return job.run(tables, restarts, reload)
+
+
+def _stream_options(
+    sources: Sequence[str], relays: Sequence[str], bootstrap_servers: Sequence[str]
+) -> dict[str, str]:
+    return {
+        "mode": "changes",
+        "layout": "events",
+        "sources": ",".join(sources),
+        "relays": ",".join(relays),
+        "bootstrapServers": ",".join(bootstrap_servers),
+        "newSources": "beginning" if bootstrap_servers else "here",
+    }
 
 
 class _Job:

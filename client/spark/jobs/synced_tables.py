@@ -19,17 +19,20 @@ from random import Random
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from databus.client.machines.backoff import BackOff
 from databus.client.spark.arrow.event_rows import EVENT
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
+from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.consuming.apply_events import apply_events, by_source, newest_scns
 from databus.client.spark.consuming.restart_policy import SPARK_FAILURES, read_failure, text_of
 from databus.client.spark.consuming.schema_book import SchemaBook
+from databus.client.spark.consuming.split import of_source, versions_in
 from databus.client.spark.consuming.table_notes import NO_BATCH, TableNote, TableNotes
 from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.target_template import target_of
+from databus.client.spark.targets.executors import persisted
 from databus.client.spark.targets.following import check_reload
 from databus.client.spark.targets.target import Applied, Target, open_target
 from databus.conf.settings import BackOffSettings
@@ -47,6 +50,9 @@ SIDE_BY_SIDE = 4
 _TARGETS_LIBRARIES = ("sqlalchemy", "deltalake", "_internal", "pymysql", "psycopg")
 _FINAL_OF_SQL = ("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError")
 _Done = TypeVar("_Done")
+# Applies the rows of one source to its target, for an app id.
+Part = Callable[[Target, str], Applied]
+Parts = Mapping[str, Part]
 
 
 class StoppedError(Exception):
@@ -92,6 +98,7 @@ class SyncedTables:
         self._query_id = query_id
         self._as_text = as_text
         self._targets: dict[str, Target] = {}
+        self._on_executors = open_target(target_of(template, "a.b")).merges_on_executors
         # One batch or one look at a time; the threads of a batch change different tables.
         self._busy = threading.RLock()
         self.state = TablesState(tables=len(notes.now.tables))
@@ -114,26 +121,49 @@ class SyncedTables:
 
     def apply(self, batch: DataFrame, batch_id: int) -> None:
         """Apply a batch to the targets, and record it. Raises StoppedError; Spark's errors."""
-        events = batch.select(EVENT, CHANGE_COLUMN).toArrow()
-        scns = newest_scns(events)
         with self._busy:
-            parts = {
-                source: rows
-                for source, rows in by_source(events).items()
-                if source not in self.state.aside
-            }
-            with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-                done = [
-                    pool.submit(self._apply_one, source, rows, batch_id, scns)
-                    for source, rows in parts.items()
-                ]
-            for one in done:
-                applied = one.result()
-                self.state.rows += applied.upserts + applied.deletes
-            self._notes.now = self._notes.now.with_taken(scns)
-            self._notes.write()
-            self.state.batches += 1
-            self.state.tables = len(self._notes.now.tables)
+            if not self._on_executors:
+                self._apply_parts(*self._collected(batch, batch_id))
+                return
+            with persisted(batch.select(EVENT, CHANGE_COLUMN)) as kept:
+                self._apply_parts(*self._on_tasks(kept, batch_id))
+
+    def _collected(self, batch: DataFrame, batch_id: int) -> tuple[Parts, dict[str, int]]:
+        """Return how the part of each source is applied, collected on the driver; and the SCNs."""
+        events = batch.select(EVENT, CHANGE_COLUMN).toArrow()
+
+        def apply(rows: pa.Table, target: Target, app: str) -> Applied:
+            return apply_events(
+                rows, batch_id, target, self._book, app_id=app, as_text=self._as_text
+            )
+
+        parts = {source: partial(apply, rows) for source, rows in by_source(events).items()}
+        return parts, newest_scns(events)
+
+    def _on_tasks(self, batch: DataFrame, batch_id: int) -> tuple[Parts, dict[str, int]]:
+        """Return the same for parts that stay on the executors."""
+        used = versions_in(batch)
+
+        def apply(source: str, target: Target, app: str) -> Applied:
+            changes = of_source(batch, source, used[source], self._book, self._as_text)
+            return apply_changes(changes, batch_id, target, app_id=app)
+
+        told = sf.col(CHANGE_COLUMN)
+        newest = sf.max(sf.greatest(told["scn"], told["as_of"]))
+        scns = batch.groupBy(told["physical_source"]).agg(newest).collect()
+        return {source: partial(apply, source) for source in sorted(used)}, dict(map(tuple, scns))
+
+    def _apply_parts(self, parts: Parts, scns: Mapping[str, int]) -> None:
+        parts = {source: one for source, one in parts.items() if source not in self.state.aside}
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            done = [pool.submit(self._apply_one, name, part, scns) for name, part in parts.items()]
+        for one in done:
+            applied = one.result()
+            self.state.rows += applied.upserts + applied.deletes
+        self._notes.now = self._notes.now.with_taken(scns)
+        self._notes.write()
+        self.state.batches += 1
+        self.state.tables = len(self._notes.now.tables)
 
     def read_again(self, sources: Iterable[str]) -> None:
         """Read all rows of sources again, also of those that are set aside."""
@@ -155,18 +185,13 @@ class SyncedTables:
 
     # One table
 
-    def _apply_one(
-        self, source: str, rows: pa.Table, batch_id: int, scns: Mapping[str, int]
-    ) -> Applied:
+    def _apply_one(self, source: str, part: Part, scns: Mapping[str, int]) -> Applied:
         def attempt() -> Applied:
             self._check_as_left(source)
             app = self._query_id()
             assert app is not None, "Spark has named the query before its first batch"
             try:
-                applied = apply_events(
-                    rows, batch_id, self.target(source), self._book,
-                    app_id=app, as_text=self._as_text,
-                )  # fmt: skip
+                applied = part(self.target(source), app)
             except ReloadNeededError as error:
                 if not self._reloads:
                     raise

@@ -71,7 +71,7 @@ class Job:
         done = load(
             self.spark,
             "shop.orders",
-            f"parquet:{self.folder}/loaded",
+            f"delta:{self.folder}/loaded",
             bootstrap_servers=[self.server],
         )
         return done.rows

@@ -115,21 +115,10 @@ def sync_tables(
     )
     job = _Job(spark, target, given, checkpoint, trigger, stop or threading.Event(), report)
     restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
+    reloads = on_schema_change == "reload"
     with (
         closing(SchemaBook(job.options)) as book,
-        closing(
-            SyncedTables(
-                spark,
-                target,
-                book,
-                job.notes,
-                bootstrap_servers=bootstrap_servers,
-                reloads=on_schema_change == "reload",
-                stop=job.stop,
-                query_id=job.folder.query_id,
-                as_text=job.options.columns_as_text,
-            )
-        ) as tables,
+        closing(job.tables(book, reloads=reloads)) as tables,
     ):
         return job.run(tables, restarts, reload)
 
@@ -170,6 +159,20 @@ class _Job:
         self._trigger = trigger
         self._report = report
         self._progress = TablesProgress()
+
+    def tables(self, book: SchemaBook, *, reloads: bool) -> SyncedTables:
+        """Return the targets of this job."""
+        return SyncedTables(
+            self._spark,
+            self._template,
+            book,
+            self.notes,
+            bootstrap_servers=self.options.bootstrap_servers,
+            reloads=reloads,
+            stop=self.stop,
+            query_id=self.folder.query_id,
+            as_text=self.options.columns_as_text,
+        )
 
     def run(
         self, tables: SyncedTables, restarts: Restarts, reload: Sequence[str]

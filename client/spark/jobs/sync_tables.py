@@ -171,6 +171,7 @@ class _Job:
             reloads=reloads,
             stop=self.stop,
             query_id=self.folder.query_id,
+            homes=self.homes,
             as_text=self.options.columns_as_text,
         )
 
@@ -182,7 +183,7 @@ class _Job:
         while not self.stop.is_set():
             try:
                 if again:
-                    tables.read_again(chosen_sources(again, self._homes()))
+                    tables.read_again(chosen_sources(again, self.homes()))
                     again.clear()
                 self._follow(self._start(tables, restarts), tables)
             except StoppedError:
@@ -215,14 +216,12 @@ class _Job:
         """Return the start without a checkpoint: where all targets are, or `beginning`."""
         if self.folder.has_planned():
             return Word.BEGINNING
-        homes = self._homes()
-        scns = [
-            tables.target(source).positions().get(physical, 0) for source, physical in homes.items()
-        ]
+        homes = self.homes()
+        scns = [tables.position(source, physical) for source, physical in homes.items()]
         # A target that was loaded is followed from there; a missing one has position 0.
         return str(min(scns)) if len({*homes.values()}) == 1 and min(scns) else Word.BEGINNING
 
-    def _homes(self) -> dict[str, str]:
+    def homes(self) -> dict[str, str]:
         """Return the physical source of each source."""
         with closing(make_measure_client(self.options)) as client:
             return {one: name for name, of in client.by_physical.items() for one in of}
@@ -244,7 +243,7 @@ class _Job:
 
     def _look_for_reloads(self, tables: SyncedTables) -> None:
         try:
-            tables.look_for_reloads(self._homes())
+            tables.look_for_reloads()
         except DatabusError as error:
             # The query says so, too, and is restarted then.
             log.debug("the schemas could not be asked for: %s", error)
@@ -252,12 +251,21 @@ class _Job:
     def _check_aside(self, tables: SyncedTables) -> None:
         """Raise ConsumerError if no table is left that rows go to."""
         aside = tables.state.aside
-        if aside and len(aside) >= tables.state.tables:
+        # Tables without rows so far are not known to the targets: asked for only if it matters.
+        if len(aside) >= tables.state.tables and aside and not self._others(aside):
             source, why = next(iter(aside.items()))
             more = f" (and {len(aside) - 1} more tables)" if len(aside) > 1 else ""
             raise ConsumerError(
                 max(self.notes.now.taken.values(), default=0), f"{source}: {why}{more}"
             )
+
+    def _others(self, aside: Mapping[str, str]) -> set[str]:
+        """Return the sources that are not set aside; the job's own words if no relay answers."""
+        try:
+            return self.homes().keys() - aside.keys()
+        except DatabusError as error:
+            log.debug("the sources could not be asked for: %s", error)
+            return {"unknown"}
 
     def _show(self, tables: SyncedTables, query: StreamingQuery | None = None) -> None:
         state = tables.state

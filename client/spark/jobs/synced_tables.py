@@ -47,8 +47,12 @@ log = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 4
 # Modules whose errors tell that a target is out of reach, or that another writer was faster.
-_TARGETS_LIBRARIES = ("sqlalchemy", "deltalake", "_internal", "pymysql", "psycopg")
-_FINAL_OF_SQL = ("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError")
+_TARGETS_LIBRARIES = ("sqlalchemy", "deltalake", "pyiceberg", "pymysql", "psycopg")
+# But for these of their errors, which come again each time.
+_FINAL = (
+    *("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError"),
+    *("SchemaMismatchError", "DeltaProtocolError"),
+)
 _Done = TypeVar("_Done")
 # Applies the rows of one source to its target, for an app id.
 Part = Callable[[Target, str], Applied]
@@ -73,7 +77,10 @@ class TablesState:
 
 
 class SyncedTables:
-    """Applies the batches of one checkpoint. `query_id` is that of its streaming query."""
+    """Applies the batches of one checkpoint.
+
+    `query_id` returns the id of its streaming query, `homes` the physical source of each source.
+    """
 
     def __init__(
         self,
@@ -86,6 +93,7 @@ class SyncedTables:
         reloads: bool,
         stop: threading.Event,
         query_id: Callable[[], str | None],
+        homes: Callable[[], Mapping[str, str]],
         as_text: Sequence[str] = (),
     ) -> None:
         self._spark = spark
@@ -96,9 +104,11 @@ class SyncedTables:
         self._reloads = reloads and bool(bootstrap_servers)
         self._stop = stop
         self._query_id = query_id
+        self._homes = homes
         self._as_text = as_text
         self._targets: dict[str, Target] = {}
-        self._on_executors = open_target(target_of(template, "a.b")).merges_on_executors
+        with closing(open_target(target_of(template, "a.b"))) as example:
+            self._on_executors = example.merges_on_executors
         # One batch or one look at a time; the threads of a batch change different tables.
         self._busy = threading.RLock()
         self.state = TablesState(tables=len(notes.now.tables))
@@ -118,6 +128,15 @@ class SyncedTables:
                 raise _one_target(self._template, source, other)
             self._targets[source] = open_target(uri)
         return self._targets[source]
+
+    def position(self, source: str, physical: str) -> int:
+        """Return the SCN up to which a target has everything; 0 if it has none, or not yet."""
+        try:
+            return self.target(source).positions().get(physical, 0)
+        except DatabusError as error:
+            # The table is set aside with its first rows.
+            log.debug("%s: %s", source, error)
+            return 0
 
     def apply(self, batch: DataFrame, batch_id: int) -> None:
         """Apply a batch to the targets, and record it. Raises StoppedError; Spark's errors."""
@@ -172,15 +191,17 @@ class SyncedTables:
                 self._guarded(source, partial(self._read_again, source, "asked for"))
             self._notes.write()
 
-    def look_for_reloads(self, homes: Mapping[str, str]) -> None:
+    def look_for_reloads(self) -> None:
         """Read tables again whose schemas tell so, although no row follows. Raises DatabusError."""
         followed = [source for source in self._targets if source not in self.state.aside]
         if not followed:
             return
         self._book.look_again(followed)
+        homes = self._homes()
         with self._busy:
             for source in followed:
-                self._guarded(source, partial(self._look_at, source, homes))
+                if source in homes:
+                    self._guarded(source, partial(self._look_at, source, homes[source]))
             self._notes.write()
 
     # One table
@@ -195,7 +216,7 @@ class SyncedTables:
             except ReloadNeededError as error:
                 if not self._reloads:
                     raise
-                self._read_again(source, str(error), max(error.scn, *scns.values()))
+                self._read_again(source, str(error), error.scn, scns)
                 return Applied()
             last = self.target(source).applied(app)
             self._note(source, NO_BATCH if last is None else last)
@@ -203,10 +224,10 @@ class SyncedTables:
 
         return self._guarded(source, attempt) or Applied()
 
-    def _look_at(self, source: str, homes: Mapping[str, str]) -> None:
+    def _look_at(self, source: str, physical: str) -> None:
         texts = [one.text for one in self._book.versions(source)]
         try:
-            check_reload(self.target(source), source, texts, {homes[source]})
+            check_reload(self.target(source), source, texts, {physical})
         except ReloadNeededError as error:
             if not self._reloads:
                 raise
@@ -267,8 +288,14 @@ class SyncedTables:
             found = self._notes.now.tables.get(source, TableNote(""))
             self._notes.now = self._notes.now.with_table(source, change(found))
 
-    def _read_again(self, source: str, why: str, least_scn: int = 0) -> None:
-        """Load a table beside its target, and replace the target's rows in one commit."""
+    def _read_again(
+        self, source: str, why: str, least_scn: int = 0, scns: Mapping[str, int] | None = None
+    ) -> None:
+        """Load a table beside its target, and replace the target's rows in one commit.
+
+        It is loaded as of `least_scn` or later, and not before what batches had: by physical
+        source, `scns` are the newest SCNs of the batch that is applied.
+        """
         if not self._servers:
             raise ReloadNeededError(f"{source}: name bootstrap servers to read its rows again")
         target = self.target(source)
@@ -278,11 +305,12 @@ class SyncedTables:
             is_there = target.schema() is not None
             uri = f"{target.uri}__databus_reload" if is_there else target.uri
             # Rows of batches that went by while the table was aside are in it, too.
-            needed = max(least_scn, *self._notes.now.taken.values(), 0)
+            physical = self._homes()[source]
+            taken = self._notes.now.with_taken(scns or {}).taken.get(physical, 0)
+            needed = max(least_scn, taken)
             loaded = load(
-                self._spark, source, uri, bootstrap_servers=self._servers,
-                least_scn=needed,
-            )  # fmt: skip
+                self._spark, source, uri, bootstrap_servers=self._servers, least_scn=needed
+            )
             if is_there:
                 with closing(open_target(uri)) as beside:
                     positions = beside.positions()
@@ -311,7 +339,7 @@ def _passes(error: Exception) -> bool:
         return not read_failure(error).is_final
     library = type(error).__module__.partition(".")[0]
     if library in _TARGETS_LIBRARIES:
-        return type(error).__name__ not in _FINAL_OF_SQL
+        return type(error).__name__ not in _FINAL
     return isinstance(error, OSError)
 
 

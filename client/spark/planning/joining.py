@@ -13,7 +13,8 @@ choose, but that no relay has, is an error: its changes may be missing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,6 +33,10 @@ from databus.conf.patterns import NamePatterns, is_pattern
 from databus.schemas.errors import CheckpointError, DatabusError, UnknownSourceError
 
 log = logging.getLogger(__name__)
+
+# Between two tries to read a source that cannot be read yet: so long, or so many times as long as
+# the first one took.
+_LEAST_WAIT_S, _REST = 1.0, 10.0
 
 Homes = Mapping[str, str]  # the physical source of each source
 
@@ -65,7 +70,11 @@ class JoiningPlanner:
     """Plans batches by a `Planner` for each group of sources that are at one place."""
 
     def __init__(
-        self, measure_client: MeasureClient, planner: Planner, options: SourceOptions
+        self,
+        measure_client: MeasureClient,
+        planner: Planner,
+        options: SourceOptions,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = measure_client
         self._planner = planner
@@ -74,6 +83,8 @@ class JoiningPlanner:
         self._reads_new_whole = options.reads_new_whole
         # Why sources that the relays have are not read yet.
         self.waiting: dict[str, DatabusError] = {}
+        self._next_try_s: dict[str, float] = {}
+        self._clock = clock
         self._rungs: dict[str, str] = {}
 
     @property
@@ -108,7 +119,6 @@ class JoiningPlanner:
         self._rungs = {}
         share = shared(rows, len(groups) + len(start.joining))
         end = QueryOffset(())
-        self.waiting = {}
         for group in groups:
             target = None if targets is None else targets[group.physical_source]
             further = self._advance(start, group, share, target)
@@ -141,15 +151,17 @@ class JoiningPlanner:
         """Return the end for the sources of one physical source."""
         physical = group.physical_source
         place = start.places.get(physical)
-        if place is None:  # nothing of it was read yet: all its sources begin together
+        if place is None:  # nothing of it was read yet: its sources begin together
+            group = self._that_can_begin(group)
             begun = self._planner.advance(group, None, share, target)
             self._note_rung(physical)
             return QueryOffset(group.sources, {} if begun is None else {physical: begun})
         added = [source for source in group.sources if source not in start.sources]
+        due = [source for source in added if self._is_due(source)]
         own = [source for source in group.sources if source in start.joining]
         if self._reads_new_whole:
-            own += [source for source in added if not self._is_new(physical, source, place)]
-        together = tuple(source for source in group.sources if source not in own)
+            own += [source for source in due if not self._is_new(physical, source, place)]
+        together = tuple(s for s in group.sources if s not in own and (s in due or s not in added))
         end = place
         if together:
             further = self._planner.advance(Group(physical, together), place, share, target)
@@ -161,10 +173,23 @@ class JoiningPlanner:
             if found is not None:
                 joining[source] = found
         read = (*together, *joining)
+        for source in read:
+            self.waiting.pop(source, None)
         if not together and joining:
             end = _furthest_back(end, joining)
         joining = {source: one for source, one in joining.items() if not _is_at(one, end)}
         return QueryOffset(read, {physical: end}, joining)
+
+    def _that_can_begin(self, group: Group) -> Group:
+        """Leave out sources of patterns that the bootstrap servers do not have yet: they join."""
+        if not (self._wanted_by_patterns and self._reads_new_whole):
+            return group
+        kept = self._client.kept()
+        return group._replace(sources=tuple(s for s in group.sources if s in kept) or group.sources)
+
+    def _is_due(self, source: str) -> bool:
+        """Return whether to try to read a source that is not read yet."""
+        return source not in self.waiting or self._clock() >= self._next_try_s[source]
 
     def _is_new(self, physical: str, source: str, place: Place) -> bool:
         """Return whether the log behind a place has every row that a source ever had."""
@@ -184,14 +209,19 @@ class JoiningPlanner:
             if not isinstance(end, AtScn):
                 return place
             return self._planner.advance(group, place, share, end.scn)
+        begun_s = self._clock()
         try:
             return self._planner.advance(group, place, share, None)
         except DatabusError as error:
             if place is not None:
                 raise
             (source,) = group.sources
-            log.warning("%s: not read yet: %s", source, error)
+            if str(error) != str(self.waiting.get(source)):
+                log.warning("%s: not read yet: %s", source, error)
             self.waiting[source] = error
+            # The others wait while servers are asked that do not answer: not too often.
+            now_s = self._clock()
+            self._next_try_s[source] = now_s + max(_LEAST_WAIT_S, _REST * (now_s - begun_s))
             return None
 
 

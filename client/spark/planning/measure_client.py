@@ -7,7 +7,7 @@ beginning, it is measured in a bootstrap server's log.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from databus.client.responses import read_scn
 from databus.client.spark.options import SourceOptions
@@ -137,6 +137,11 @@ class MeasureClient:
     def has_bootstrap(self) -> bool:
         """Whether the query has bootstrap servers."""
         return self._bootstraps is not None
+
+    def kept(self) -> Collection[str]:
+        """Return the sources that the bootstrap servers have; raises DatabusError."""
+        assert self._bootstraps is not None
+        return self._bootstraps.offered().keys()
 
     def prefer(self, bootstrap_server: str) -> None:
         """Ask this bootstrap server first."""

@@ -38,13 +38,16 @@ class Shop:
     """A relay and a store whose tables come and go, and a query of `sources`."""
 
     def __init__(self, sources: str = "shop.*", start: str = "beginning", **options: str) -> None:
+        self.now_s = 0.0
         self.relay = FakeRelay(floor=10, physical={"shop": (OLD,)})
         self.store = FakeBootstrap(rows={OLD: 10})
         given = {"sources": sources, "start": start, **options}
         self.client = measuring_of(self.relay, self.store, **given)
         servers = {"relays": "http://fake", "bootstrapServers": "http://fake"}
         wanted = parse_options({**given, **servers})
-        self.planning = JoiningPlanner(self.client, Planner(self.client, wanted.start), wanted)
+        self.planning = JoiningPlanner(
+            self.client, Planner(self.client, wanted.start), wanted, lambda: self.now_s
+        )
 
     def add(self, source: str, rows: int = 10) -> None:
         self.relay.physical = {"shop": (*self.relay.physical["shop"], source)}
@@ -207,3 +210,32 @@ def test_a_table_that_the_relay_lists_while_a_batch_is_planned_is_part_of_it() -
     with patch.object(shop.client, "ring_after", made_meanwhile):
         further = shop.planning.next_offset(offset, 10)
     assert shop.read(offset, further) == [LogRange("shop", (NEW, OLD), 100, 104)]
+
+
+def test_a_table_that_is_waited_for_is_tried_again_but_not_at_every_look() -> None:
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    shop.relay.physical = {"shop": (OLD, NEW)}
+    refused = patch.object(shop.client, "begin_snapshot", side_effect=UnknownSourceError(NEW, []))
+    with refused as asked:
+        for _ in range(5):
+            assert shop.step(offset) == offset
+        assert asked.call_count == 1
+        shop.now_s += 1
+        shop.step(offset)
+        assert asked.call_count == 2
+    shop.store.rows = {OLD: 10, NEW: 10}
+    shop.now_s += 1
+    assert NEW in shop.step(offset).joining
+    assert shop.planning.waiting == {}
+
+
+def test_a_query_begins_with_the_tables_that_the_bootstrap_server_has() -> None:
+    shop = Shop()
+    shop.relay.physical = {"shop": (OLD, NEW)}
+    shop.store.newest = 40
+    shop.relay.floor = 30
+    begun = shop.step(START)
+    assert begun.sources == (OLD,)
+    shop.store.rows = {OLD: 10, NEW: 10}
+    assert shop.walk(begun)[-1].sources == (NEW, OLD)

@@ -99,12 +99,14 @@ class MeasuredWindows:
             words[Parameter.FROM_LATEST] = "true"
         return self._measure(group, Checkpoint.flexible(), words, rows, target)
 
-    def made_at(self, source: str) -> int | None:
-        """Return the SCN of a table's CREATE, if it is captured from there on; else None."""
+    def made_at(self, source: str) -> tuple[int | None, bool]:
+        """Return the SCN of a table's CREATE, or None; and whether there is a schema of it."""
         versions = self._relays.register([source])[source]
         first = min(versions, key=lambda one: one.version, default=None)
-        change = None if first is None else change_of(first.text)
-        return change.scn if change is not None and change.is_emptied else None
+        if first is None:
+            return None, False
+        change = change_of(first.text)
+        return (change.scn if change is not None and change.is_emptied else None), True
 
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""

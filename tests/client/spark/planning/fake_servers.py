@@ -6,7 +6,7 @@ One window has one row. What was asked is kept, so that a test can look at it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,7 @@ class FakeRelay:
     oldest: int = 1
     state: str = "running"
     physical: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"shop": SOURCES})
+    unknown: Collection[str] = ()  # sources without a schema
     made: Mapping[str, int] = field(default_factory=dict)  # by source, the SCN of its CREATE
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
@@ -87,7 +88,10 @@ class FakeRelay:
             else text
             for source in sources
         }
-        return {source: [WriterSchema(source, 1, 1, one)] for source, one in texts.items()}
+        return {
+            source: [] if source in self.unknown else [WriterSchema(source, 1, 1, one)]
+            for source, one in texts.items()
+        }
 
     def _scn_at(self, place: NamedPlace) -> int:
         """Return the window before the first one at a time; window n is committed in second n."""

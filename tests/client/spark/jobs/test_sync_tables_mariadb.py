@@ -159,9 +159,11 @@ def test_columns_that_change_are_changed_in_the_targets_without_ending_the_query
             "UPDATE t{0} SET text = 'short' WHERE id = 1",
         )
         lake.wait_for("t0", "t1", "t2", reports=reports)
-        assert reports[-1].reloads == 0
+        assert not reports[-1].aside, reports[-1]
         # What becomes of values that do not fit, only the database knows.
         run("DELETE FROM t1 WHERE id > 100", "ALTER TABLE t1 MODIFY price INT")
         run("INSERT INTO t1 (id, price) VALUES (11, 5)")
         lake.wait_for("t0", "t1", "t2", reports=reports)
-    assert (reports[-1].restarts, reports[-1].reloads, reports[-1].aside) == (0, 1, {})
+    found = reports[-1]
+    assert (found.restarts, found.aside) == (0, {}), found
+    assert found.reloads >= 1, found

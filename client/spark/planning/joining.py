@@ -35,7 +35,6 @@ from databus.conf.patterns import NamePatterns, is_pattern
 from databus.schemas.errors import (
     CheckpointError,
     DatabusError,
-    SchemaNotFoundError,
     UnknownSourceError,
 )
 
@@ -202,9 +201,7 @@ class JoiningPlanner:
         (source,) = group.sources
         begun_s = self._clock()
         try:
-            made, is_known = self._client.made_at(source)
-            if not is_known:
-                raise SchemaNotFoundError(f"the relay has no schema of source {source} yet")
+            made = self._client.made_at(source)
             if made is None:
                 return self._planner.advance(group, None, share, None)
             # The log from its CREATE on has every row that the table ever had.

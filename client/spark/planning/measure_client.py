@@ -177,10 +177,10 @@ class MeasureClient:
         """Measure a ring from the place that the option `start` names."""
         return self._noted(group, self._windows.from_start(group, start, rows, target))
 
-    def made_at(self, source: str) -> tuple[int | None, bool]:
-        """Return the SCN of a table's CREATE, if it is captured from there on, else None.
+    def made_at(self, source: str) -> int | None:
+        """Return the SCN of a table's CREATE, if it is captured from there on; else None.
 
-        And whether the relay has a schema of it, without which that is not known yet.
+        Raises SchemaNotFoundError as long as the relay has no schema of it; DatabusError.
         """
         return self._windows.made_at(source)
 

@@ -26,7 +26,7 @@ from databus.conf.named_places import (
 )
 from databus.conf.patterns import is_pattern
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import ScnNotFoundError, ServerError
+from databus.schemas.errors import SchemaNotFoundError, ScnNotFoundError, ServerError
 from databus.schemas.protocol import Parameter
 from databus.schemas.table_change import change_of
 
@@ -99,14 +99,14 @@ class MeasuredWindows:
             words[Parameter.FROM_LATEST] = "true"
         return self._measure(group, Checkpoint.flexible(), words, rows, target)
 
-    def made_at(self, source: str) -> tuple[int | None, bool]:
-        """Return the SCN of a table's CREATE, or None; and whether there is a schema of it."""
+    def made_at(self, source: str) -> int | None:
+        """Return the SCN of a table's CREATE, or None; raises SchemaNotFoundError."""
         versions = self._relays.register([source])[source]
         first = min(versions, key=lambda one: one.version, default=None)
         if first is None:
-            return None, False
+            raise SchemaNotFoundError(f"the relay has no schema of source {source} yet")
         change = change_of(first.text)
-        return (change.scn if change is not None and change.is_emptied else None), True
+        return change.scn if change is not None and change.is_emptied else None
 
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""

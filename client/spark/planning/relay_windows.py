@@ -57,8 +57,8 @@ class RelayWindows(Protocol):
         """Measure rows from the place that the option `start` names."""
         ...
 
-    def made_at(self, source: str, /) -> tuple[int | None, bool]:
-        """Return the SCN of a table's CREATE, or None; and whether there is a schema of it."""
+    def made_at(self, source: str, /) -> int | None:
+        """Return the SCN of a table's CREATE, or None; raises SchemaNotFoundError."""
         ...
 
     def oldest(self, name: str, /) -> int:

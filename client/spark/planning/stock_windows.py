@@ -122,9 +122,8 @@ class StockWindows:
         found = self.after(group, -1, rows, target)
         return found._replace(from_scn=self._known[0].scn - 1) if self._known else found
 
-    def made_at(self, _source: str) -> tuple[int | None, bool]:
+    def made_at(self, _source: str) -> None:
         """Return nothing: the relay does not say it."""
-        return None, True
 
     def oldest(self, _name: str) -> int:
         """Return the SCN of the oldest window that was read."""

@@ -13,7 +13,7 @@ persist the batch first and unpersist it at the end. `apply_changes` is one acti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -156,23 +156,26 @@ def apply_changes(
     last = target.applied(app)
     if last is not None and last >= batch_id:
         return Applied(is_skipped=True, positions=target.positions())
-    whole = _narrowed(batch, target, keys)
+    # Asked for once, as a target may ask a catalog.
+    held = tuple(key for key in target.keys if key in batch.columns)
+    key = checked_keys(batch, keys or held)
+    whole = _narrowed(batch, {*key, *held})
     if not target.merges_on_executors:
         table = whole.toArrow()
-        followed = _followed(batch, table, target, keys, takes_over=takes_over)
+        followed = _followed(batch, table, target, keys, key, takes_over=takes_over)
         changes = changes_of(followed.rows, followed.keys, source_column=target.source_column)
         changes = replace(changes, source=followed.source)
-        _forget_as_of(target, table, is_new=last is None)
+        forget_as_of(target, table, is_new=last is None)
         return target.apply(app, batch_id, changes)
     with persisted(whole) as kept:
         digest = digest_of(kept)
-        followed = _followed(batch, digest.batch, target, keys, takes_over=takes_over)
-        _forget_as_of(target, digest.batch, is_new=last is None)
+        followed = _followed(batch, digest.batch, target, keys, key, takes_over=takes_over)
+        forget_as_of(target, digest.batch, is_new=last is None)
         frame = _frame(kept, digest, followed, source_column=target.source_column)
         return target.apply(app, batch_id, frame)
 
 
-def _forget_as_of(target: Target, batch: pa.Table, *, is_new: bool) -> None:
+def forget_as_of(target: Target, batch: pa.Table, *, is_new: bool) -> None:
     """Clear the as-of SCNs of sources whose snapshot a new checkpoint begins with.
 
     Its rows may be another selection: as-of SCNs that other checkpoints have set prove nothing.
@@ -213,16 +216,14 @@ def _frame(
     )
 
 
-def _narrowed(batch: DataFrame, target: Target, keys: Sequence[str] | None) -> DataFrame:
+def _narrowed(batch: DataFrame, keys: Collection[str]) -> DataFrame:
     """Return a batch with what is needed to apply it.
 
     Of before images only the columns that are in the key, now or in some version.
     """
-    schemas = schemas_of(batch)
-    held = {key for key in target.keys if key in batch.columns}
-    known = {name for texts in schemas.values() for text in texts.values() for name in key_in(text)}
-    key = checked_keys(batch, keys or tuple(held))
-    return _needed(batch, [name for name in batch.columns if name in {*key, *held, *known}])
+    texts = [text for versions in schemas_of(batch).values() for text in versions.values()]
+    images = {*keys, *(name for text in texts for name in key_in(text))}
+    return _needed(batch, [name for name in batch.columns if name in images])
 
 
 def _followed(
@@ -230,16 +231,16 @@ def _followed(
     table: pa.Table,
     target: Target,
     keys: Sequence[str] | None,
+    key: tuple[str, ...],
     *,
     takes_over: bool,
 ) -> _Followed:
     """Reshape the target to the schema of a batch's rows, and convert them.
 
-    `table`: the rows, or their digest.
+    `table`: the rows, or their digest. `keys`: those that the caller gave; `key`: those
+    of the target or of the batch where none were given.
     """
     schemas = schemas_of(batch)
-    held = tuple(key for key in target.keys if key in batch.columns)
-    key = checked_keys(batch, keys or held)
     sources = pc.unique(pc.struct_field(table[CHANGE_COLUMN], "source")).to_pylist()
     source = sources[0] if len(sources) == 1 and not target.source_column else None
     if source is not None and not takes_over:

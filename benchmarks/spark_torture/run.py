@@ -436,8 +436,7 @@ def main(
     if tables:
         _torture_tables(TablesPlan(tables, kills, ddl, drawn(seed), target, cluster != "local"))
         return
-    chosen = random.randrange(10**6) if seed is None else seed
-    plan = Plan(rows, kills, chosen, rate, master, ring_bytes, log_s, falls_off)
+    plan = Plan(rows, kills, drawn(seed), rate, master, ring_bytes, log_s, falls_off)
     click.echo(f"seed {plan.seed}")
     console = Console(stderr=True)
     with console.status("start") as status:

@@ -109,10 +109,13 @@ def sync_tables(
     target_of(target, "schema.table")
     if on_schema_change not in ("reload", "aside"):
         raise SettingsError(f"on_schema_change = {on_schema_change}: it is reload or aside")
-    given = {**(options or {}), **_stream_options(sources, relays, bootstrap_servers)}
-    trigger: dict[str, Any] = (
-        {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
-    )
+    given = {
+        **(options or {}),
+        **stream_options(sources, relays, bootstrap_servers),
+        "layout": "events",
+        "newSources": "beginning" if bootstrap_servers else "here",
+    }
+    trigger = trigger_of(available_now, every_s)
     job = _Job(spark, target, given, checkpoint, trigger, stop or threading.Event(), report)
     restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
     reloads = on_schema_change == "reload"
@@ -123,17 +126,21 @@ def sync_tables(
         return job.run(tables, restarts, reload)
 
 
-def _stream_options(
+def stream_options(
     sources: Sequence[str], relays: Sequence[str], bootstrap_servers: Sequence[str]
 ) -> dict[str, str]:
+    """Return the options of a job's stream that its arguments give."""
     return {
         "mode": "changes",
-        "layout": "events",
         "sources": ",".join(sources),
         "relays": ",".join(relays),
         "bootstrapServers": ",".join(bootstrap_servers),
-        "newSources": "beginning" if bootstrap_servers else "here",
     }
+
+
+def trigger_of(available_now: bool, every_s: float) -> dict[str, Any]:
+    """Return the trigger of a job's queries, as the arguments of Spark's `trigger`."""
+    return {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
 
 
 class _Job:
@@ -252,20 +259,20 @@ class _Job:
         """Raise ConsumerError if no table is left that rows go to."""
         aside = tables.state.aside
         # Tables without rows so far are not known to the targets: asked for only if it matters.
-        if len(aside) >= tables.state.tables and aside and not self._others(aside):
+        if len(aside) >= tables.state.tables and aside and not self._is_any_left(aside):
             source, why = next(iter(aside.items()))
             more = f" (and {len(aside) - 1} more tables)" if len(aside) > 1 else ""
             raise ConsumerError(
                 max(self.notes.now.taken.values(), default=0), f"{source}: {why}{more}"
             )
 
-    def _others(self, aside: Mapping[str, str]) -> set[str]:
-        """Return the sources that are not set aside; the job's own words if no relay answers."""
+    def _is_any_left(self, aside: Mapping[str, str]) -> bool:
+        """Return whether a source is not set aside, or may not be: no relay tells the sources."""
         try:
-            return self.homes().keys() - aside.keys()
+            return bool(self.homes().keys() - aside.keys())
         except DatabusError as error:
             log.debug("the sources could not be asked for: %s", error)
-            return {"unknown"}
+            return True
 
     def _show(self, tables: SyncedTables, query: StreamingQuery | None = None) -> None:
         state = tables.state
@@ -292,17 +299,12 @@ def _with_places(progress: TablesProgress, last: Mapping[str, Any]) -> TablesPro
         return progress
     (source,) = last["sources"]
     end, latest = offset_of(source.get("endOffset")), offset_of(source.get("latestOffset"))
-    lags = [place.lag_s for place in stats.places if place.lag_s is not None]
     return replace(
         progress,
-        scns={one.physical_source: one.scn for one in stats.places if one.scn is not None},
-        newest_scns={
-            one.physical_source: one.newest_scn
-            for one in stats.places
-            if one.newest_scn is not None
-        },
-        lag_s=max(lags, default=None),
-        stopped={one.physical_source: one.stopped for one in stats.places if one.stopped},
+        scns=stats.scns,
+        newest_scns=stats.newest_scns,
+        lag_s=stats.lag_s,
+        stopped=stats.stopped,
         joining=tuple((end or {}).get("joining", {})),
         waiting=dict((latest or {}).get("waiting", {})),
     )

@@ -104,6 +104,7 @@ class SyncedTables:
         self._reloads = reloads and bool(bootstrap_servers)
         self._stop = stop
         self._query_id = query_id
+        self._known_app: str | None = None
         self._homes = homes
         self._as_text = as_text
         self._targets: dict[str, Target] = {}
@@ -204,12 +205,19 @@ class SyncedTables:
                     self._guarded(source, partial(self._look_at, source, homes[source]))
             self._notes.write()
 
+    @property
+    def _app(self) -> str | None:
+        """The id of the query, under which targets record batches; None before its first start."""
+        # Read once: it is in a file, which may be far away, and is needed for each table.
+        self._known_app = self._known_app or self._query_id()
+        return self._known_app
+
     # One table
 
     def _apply_one(self, source: str, part: Part, scns: Mapping[str, int]) -> Applied:
         def attempt() -> Applied:
             self._check_as_left(source)
-            app = self._query_id()
+            app = self._app
             assert app is not None, "Spark has named the query before its first batch"
             try:
                 applied = part(self.target(source), app)
@@ -267,7 +275,7 @@ class SyncedTables:
         note = self._notes.now.tables.get(source)
         if note is None or note.batch == NO_BATCH:
             return
-        target, app = self.target(source), self._query_id()
+        target, app = self.target(source), self._app
         last = None if app is None else target.applied(app)
         if last is None or last < note.batch:
             has = "has no table" if target.schema() is None else f"has its batches up to {last}"
@@ -319,7 +327,7 @@ class SyncedTables:
             self.state.reloading.pop(source, None)
         self.state.reloads += 1
         self.state.aside.pop(source, None)
-        app = self._query_id()
+        app = self._app
         last = None if app is None else target.applied(app)
         self._put_note(source, lambda _: TableNote(target.uri, NO_BATCH if last is None else last))
 

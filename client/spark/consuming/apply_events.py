@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.arrow.arrow_types import CHANGE_COLUMN
-from databus.client.spark.arrow.event_rows import unpacked
+from databus.client.spark.arrow.unpacked_events import unpacked
 from databus.client.spark.consuming.apply import forget_as_of
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.client.spark.targets.changes import changes_of

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions as sf
 from pyspark.sql.types import StructType
 
-from databus.client.spark.arrow.event_rows import EVENT, events_schema, unpacked
+from databus.client.spark.arrow.event_rows import EVENT, events_schema
 from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
@@ -28,6 +28,7 @@ from databus.client.spark.arrow.row_types import (
     changes_schema,
     row_schema,
 )
+from databus.client.spark.arrow.unpacked_events import unpacked
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import SchemaNotFoundError, SettingsError

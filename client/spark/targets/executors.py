@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.arrow.row_types import arrow_schema
@@ -281,10 +282,9 @@ def _flat(changes: ChangesFrame, schema: pa.Schema) -> DataFrame:
         for batch in batches:
             part = pa.Table.from_batches([batch]).rename_columns(names)
             flat = cast_to(flatten(part), schema)
-            yield from flat.rename_columns(_numbers(flat.num_columns)).to_batches()
+            yield from flat.rename_columns(numbers(flat.num_columns)).to_batches()
 
-    numbered = pa.schema(list(zip(_numbers(len(schema)), schema.types, strict=True)))
-    kind = from_arrow_schema(numbered, prefer_timestamp_ntz=True)
+    kind = numbered_type(schema)
     return _numbered(changes.batch).mapInArrow(flatten_part, kind).toDF(*schema.names)
 
 
@@ -293,7 +293,7 @@ def _numbered(frame: DataFrame, part: Column | None = None) -> DataFrame:
 
     `part` is added as the last column.
     """
-    names = _numbers(len(frame.columns))
+    names = numbers(len(frame.columns))
     return frame.toDF(*names) if part is None else frame.withColumn(_PART, part).toDF(*names, _PART)
 
 
@@ -302,8 +302,15 @@ def _named(part: pa.Table, schema: pa.Schema) -> pa.Table:
     return part.select(range(len(schema))).rename_columns(schema.names).cast(schema)
 
 
-def _numbers(count: int) -> list[str]:
+def numbers(count: int) -> list[str]:
+    """Return numbered names of columns."""
     return [f"c{number}" for number in range(count)]
+
+
+def numbered_type(schema: pa.Schema) -> StructType:
+    """Return Spark's type of a schema whose columns have numbered names."""
+    kind = pa.schema(list(zip(numbers(len(schema)), schema.types, strict=True)))
+    return from_arrow_schema(kind, prefer_timestamp_ntz=True)
 
 
 def _touched(

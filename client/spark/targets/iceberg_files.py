@@ -17,10 +17,15 @@ import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from databus.client.spark.targets.changes import AS_OF, SCN, Changes, cast_to, key_codes
-from databus.client.spark.targets.executors import FILE, PART_ROWS, FileChange
+from databus.client.spark.targets.executors import (
+    FILE,
+    PART_ROWS,
+    FileChange,
+    numbered_type,
+    numbers,
+)
 from databus.client.spark.targets.merge_plan import covered_by, merged
 from databus.schemas.errors import SettingsError
 
@@ -124,12 +129,10 @@ class IcebergFiles:
         kind = pa.schema(
             [*(self._storage.ids.field(name).remove_metadata() for name in names)]
         ).append(pa.field(FILE, pa.string()))
-        numbers = [f"c{number}" for number in range(len(kind))]
-        numbered = pa.schema(list(zip(numbers, kind.types, strict=True)))
         listed = spark.createDataFrame([(path,) for path in paths], "path string")
         found = listed.repartition(max(1, len(paths))).mapInArrow(
             partial(_read_files, storage=self._storage, names=list(names)),
-            from_arrow_schema(numbered, prefer_timestamp_ntz=True),
+            numbered_type(kind),
         )
         return found.toDF(*kind.names)
 
@@ -170,6 +173,4 @@ def _read_files(
         for path in batch.column(0).to_pylist():
             rows = storage.read(path, names)
             rows = rows.append_column(FILE, pa.repeat(pa.scalar(path), rows.num_rows))
-            yield from rows.rename_columns(
-                [f"c{number}" for number in range(rows.num_columns)]
-            ).to_batches()
+            yield from rows.rename_columns(numbers(rows.num_columns)).to_batches()

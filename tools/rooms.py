@@ -130,6 +130,7 @@ client/spark/planning: what a batch is
 client/spark/source: Spark's data sources
 client/spark: registering them
 client/spark/targets: tables kept equal to the source
+client/spark/modes: versions, deleted rows and each change in targets
 client/spark/consuming: changes applied in order
 client/spark/monitoring: a query's progress
 client/spark/sql: SQL over changes

@@ -8,6 +8,8 @@ from enum import StrEnum
 DELETED, OP, SCN, TIME = "_databus_deleted", "_databus_op", "_databus_scn", "_databus_time"
 SOURCE, ID = "_databus_source", "_databus_id"
 FROM, TO, INDEX = "_databus_from", "_databus_to", "_databus_index"
+# Of Spark's targets: the SCN up to which a version was the row, that SCN not included.
+TO_SCN = "_databus_to_scn"
 
 
 class WriteMode(StrEnum):

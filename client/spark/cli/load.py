@@ -19,6 +19,7 @@ from databus.client.spark.jobs.load import (
     load as load_table,
 )
 from databus.client.spark.jobs.load_query import load_query
+from databus.client.spark.targets.target import MODES
 
 
 @click.command()
@@ -47,6 +48,11 @@ from databus.client.spark.jobs.load_query import load_query
 )
 @click.option("--sql", help="A SELECT over sources; then TARGET is the only argument.")
 @click.option("--keys", default="", help="With --sql: the columns that make a row unique.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="What TARGET holds, as of sync. Default: what it holds already, mirror for a new one.",
+)
 @click.option("--again", is_flag=True, help="Start over, instead of resuming a killed load.")
 @spark_options
 def load(
@@ -61,6 +67,7 @@ def load(
     settings: Path | None,
     sql: str | None,
     keys: str,
+    mode: str | None,
     again: bool,
 ) -> None:
     """Copy tables into targets, as of an SCN; a killed load is resumed.
@@ -79,7 +86,7 @@ def load(
         "partitions": partitions,
     }
     if sql is not None:
-        if len(places) != 1 or columns or where or from_database:
+        if len(places) != 1 or columns or where or from_database or mode:
             raise click.UsageError(
                 "with --sql give TARGET alone; columns and conditions are in the SELECT"
             )
@@ -87,6 +94,7 @@ def load(
         click.echo(_outcome(load_query(spark, sql, places[0], keys=_names(keys), **common)))
         return
     rows: dict[str, Any] = {"columns": _names(columns), "where": where, "settings": settings}
+    rows["mode"] = mode
     _load_tables(places, chunk_rows=chunk_rows, again=again, **common, **rows)
 
 

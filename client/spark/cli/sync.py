@@ -18,6 +18,7 @@ from databus.client.spark.jobs.sync import sync as sync_table
 from databus.client.spark.jobs.sync_tables import sync_tables
 from databus.client.spark.jobs.target_template import is_template
 from databus.client.spark.monitoring.console import metrics_option, watching
+from databus.client.spark.targets.target import MODES
 
 
 @click.command()
@@ -28,6 +29,13 @@ from databus.client.spark.monitoring.console import metrics_option, watching
     "--bootstrap", "bootstraps", multiple=True, help="A bootstrap server's URL; repeatable."
 )
 @click.option("--checkpoint", required=True, help="A folder for this job's position only.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="What TARGET holds: the rows of the table (mirror), a row for each change "
+    "(append_history) or for each version of a row (scd2), or also the deleted rows, marked "
+    "(soft_delete). Default: what it holds already, mirror for a new one.",
+)
 @click.option("--available-now", is_flag=True, help="End when all changes up to now are applied.")
 @click.option(
     "--every",
@@ -67,6 +75,7 @@ def sync(
     relays: tuple[str, ...],
     bootstraps: tuple[str, ...],
     checkpoint: str,
+    mode: str | None,
     available_now: bool,
     every_s: float,
     options: tuple[str, ...],
@@ -93,6 +102,7 @@ def sync(
         "relays": relays,
         "bootstrap_servers": bootstraps,
         "checkpoint": checkpoint,
+        "mode": mode,
         "available_now": available_now,
         "every_s": every_s,
         "options": dict(_pair(text) for text in options),

@@ -14,7 +14,6 @@ persist the batch first and unpersist it at the end. `apply_changes` is one acti
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -37,7 +36,6 @@ from databus.client.spark.session import is_connect
 from databus.client.spark.targets.changes import (
     MARK_OPS,
     META,
-    changes_of,
     check_keys,
     check_sources,
     marks_in,
@@ -60,13 +58,14 @@ from databus.client.spark.targets.target import (
     check_same_source,
     whole_key,
 )
+from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import SettingsError
 
 __all__ = ["Applied", "apply_changes", "key_columns", "latest_per_key", "ordered_groups", "rows_of"]
 
 # Set by Spark on the thread that runs a query's batches.
 _QUERY_ID = "sql.streaming.queryId"
-# The fields of `_databus` that are needed to apply a change.
+# The fields of `_databus` that are needed to apply a change; in other modes also its time.
 _NEEDED = ("op", "scn", "index", "as_of", "source", "physical_source", "schema_version")
 
 
@@ -158,13 +157,14 @@ def apply_changes(
         return Applied(is_skipped=True, positions=target.positions())
     # Asked for once, as a target may ask a catalog.
     held = tuple(key for key in target.keys if key in batch.columns)
-    key = checked_keys(batch, keys or held)
-    whole = _narrowed(batch, {*key, *held})
+    key = _key_of(batch, keys or held, target.mode)
+    # A row of a history is of a delete, too, and has all of it.
+    images = {*key, *held} if target.mode.has_keys else set(batch.columns)
+    whole = _narrowed(batch, images, target.mode)
     if not target.merges_on_executors:
         table = whole.toArrow()
         followed = _followed(batch, table, target, keys, key, takes_over=takes_over)
-        changes = changes_of(followed.rows, followed.keys, source_column=target.source_column)
-        changes = replace(changes, source=followed.source)
+        changes = target.changes_of(followed.rows, followed.keys, followed.source)
         forget_as_of(target, table, is_new=last is None)
         return target.apply(app, batch_id, changes)
     with persisted(whole) as kept:
@@ -216,14 +216,20 @@ def _frame(
     )
 
 
-def _narrowed(batch: DataFrame, keys: Collection[str]) -> DataFrame:
+def _key_of(batch: DataFrame, keys: Sequence[str], mode: WriteMode) -> tuple[str, ...]:
+    return checked_keys(batch, keys) if mode.has_keys else tuple(keys) or key_columns(batch.schema)
+
+
+def _narrowed(batch: DataFrame, keys: Collection[str], mode: WriteMode) -> DataFrame:
     """Return a batch with what is needed to apply it.
 
     Of before images only the columns that are in the key, now or in some version.
     """
     texts = [text for versions in schemas_of(batch).values() for text in versions.values()]
     images = {*keys, *(name for text in texts for name in key_in(text))}
-    return _needed(batch, [name for name in batch.columns if name in images])
+    fields = _NEEDED if mode is WriteMode.MIRROR else (*_NEEDED, "time")
+    columns = [name for name in batch.columns if name in images and name != CHANGE_COLUMN]
+    return _needed(batch, columns, fields)
 
 
 def _followed(
@@ -253,12 +259,14 @@ def _followed(
     return _Followed(table, key, source)
 
 
-def _needed(batch: DataFrame, images: Sequence[str]) -> DataFrame:
+def _needed(batch: DataFrame, images: Sequence[str], fields: Sequence[str]) -> DataFrame:
     """Return a batch with the needed fields of `_databus`, and these columns of before images."""
     names = meta_type(batch).names
     meta = [
-        sf.col(f"{CHANGE_COLUMN}.{name}") if name in names else sf.lit(None).cast("int").alias(name)
-        for name in _NEEDED
+        sf.col(f"{CHANGE_COLUMN}.{name}")
+        if name in names
+        else sf.lit(None).cast("timestamp" if name == "time" else "int").alias(name)
+        for name in fields
     ]
     if "before" in names:
         columns = (sf.col(f"{CHANGE_COLUMN}.before.{quoted(name)}") for name in images)

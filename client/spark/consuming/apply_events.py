@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +11,6 @@ from databus.client.arrow.arrow_types import CHANGE_COLUMN
 from databus.client.spark.arrow.unpacked_events import unpacked
 from databus.client.spark.consuming.apply import forget_as_of
 from databus.client.spark.consuming.schema_book import SchemaBook
-from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import SchemaFollower
 from databus.client.spark.targets.target import Applied, Target, check_same_source
 
@@ -42,7 +40,7 @@ def apply_events(
     rows = unpacked(events, versions, as_text)
     texts = {one.version: one.text for one in versions}
     followed, keys = SchemaFollower(source, texts, rows).lead(target, None)
-    changes = replace(changes_of(followed, keys), source=source)
+    changes = target.changes_of(followed, keys, source)
     forget_as_of(target, followed, is_new=last is None)
     return target.apply(app_id, batch_id, changes)
 

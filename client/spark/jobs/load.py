@@ -39,7 +39,7 @@ from databus.client.spark.jobs.load_source import (
     LoadSource,
     primary_key,
 )
-from databus.client.spark.targets.changes import SCN, Changes, changes_of
+from databus.client.spark.targets.changes import SCN, Changes
 from databus.client.spark.targets.following import shape_note
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.schemas.errors import BootstrapTooOldError, SettingsError
@@ -89,6 +89,7 @@ def load(
     partitions: int | None = None,
     chunk_rows: int = CHUNK_ROWS,
     again: bool = False,
+    mode: str | None = None,
     least_scn: int = 0,
     report: Report = lambda _: None,
 ) -> Loaded:
@@ -96,14 +97,15 @@ def load(
 
     Rows come from the bootstrap servers, as of an SCN, or with `settings` (a relay's)
     from the database. `columns` must include the key; `where` is a condition in Spark
-    SQL. A killed load is resumed, unless `again` is set.
+    SQL. A killed load is resumed, unless `again` is set. `mode`: what the target holds, as in
+    `open_target`.
 
     Raises BootstrapTooOldError if the source is not at `least_scn` yet; DatabusError;
     SettingsError for wrong arguments.
     """
     register(spark)
     load_source = _load_source(spark, source, bootstrap_servers, settings, as_of, partitions)
-    opened = open_target(target)
+    opened = open_target(target, mode=mode)
     arguments = (source, target, columns, where, as_of, settings is not None)
     # With `again`, the load must not look like one that is already finished.
     job_id = _job_id(*arguments, *([uuid4().hex] if again else []))
@@ -252,7 +254,7 @@ class _Job:
             changes_schema({self._load_source.source: self._columns}, "columns", False)
         )
         table = pa.Table.from_pylist(records, schema=shape)
-        return changes_of(table, self._keys, source_column=self._target.source_column)
+        return self._target.changes_of(table, self._keys)
 
 
 class _RateCounter:

@@ -91,6 +91,7 @@ def sync(
     relays: Sequence[str],
     bootstrap_servers: Sequence[str] = (),
     checkpoint: str,
+    mode: str | None = None,
     available_now: bool = False,
     every_s: float = 1.0,
     options: Mapping[str, str] | None = None,
@@ -100,7 +101,8 @@ def sync(
 ) -> SyncProgress:
     """Follow a table until `stop` is set, or with `available_now` up to the newest change.
 
-    `checkpoint` is a folder for this job only. `options`: more options of
+    `checkpoint` is a folder for this job only. `mode`: what the target holds, as in
+    `open_target`. `options`: more options of
     `format("databus")`. `report` is called once a second. A batch starts every
     `every_s` seconds if there are new changes.
 
@@ -112,7 +114,7 @@ def sync(
     need_own_driver(spark, "sync")
     register(spark)
     given = {**(options or {}), **stream_options([source], relays, bootstrap_servers)}
-    opened = open_target(target)
+    opened = open_target(target, mode=mode)
     trigger = trigger_of(available_now, every_s)
     try:
         check_same_source(opened, source)

@@ -82,6 +82,7 @@ def sync_tables(
     relays: Sequence[str],
     bootstrap_servers: Sequence[str] = (),
     checkpoint: str,
+    mode: str | None = None,
     available_now: bool = False,
     every_s: float = 1.0,
     on_schema_change: str = "reload",
@@ -95,7 +96,8 @@ def sync_tables(
 
     `sources`: names and patterns (`shop.*`, `!shop.tmp_*`). `target` has `{table}`, and
     `{schema}` if the tables are of several schemas: `delta:lake/{schema}/{table}`.
-    `checkpoint` is a folder for this job only. `on_schema_change`: what to do where a
+    `checkpoint` is a folder for this job only. `mode`: what the targets hold, as in
+    `open_target`. `on_schema_change`: what to do where a
     target cannot follow a change of columns: read the table again (`reload`; it needs
     bootstrap servers), or set it aside (`aside`). `reload`: names and patterns of tables
     whose rows are read again before anything else; of those that are set aside, too.
@@ -121,7 +123,7 @@ def sync_tables(
     reloads = on_schema_change == "reload"
     with (
         closing(SchemaBook(job.options)) as book,
-        closing(job.tables(book, reloads=reloads)) as tables,
+        closing(job.tables(book, reloads=reloads, mode=mode)) as tables,
     ):
         return job.run(tables, restarts, reload)
 
@@ -167,7 +169,7 @@ class _Job:
         self._report = report
         self._progress = TablesProgress()
 
-    def tables(self, book: SchemaBook, *, reloads: bool) -> SyncedTables:
+    def tables(self, book: SchemaBook, *, reloads: bool, mode: str | None) -> SyncedTables:
         """Return the targets of this job."""
         return SyncedTables(
             self._spark,
@@ -180,6 +182,7 @@ class _Job:
             query_id=self.folder.query_id,
             homes=self.homes,
             as_text=self.options.columns_as_text,
+            mode=mode,
         )
 
     def run(

@@ -34,7 +34,13 @@ from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.target_template import target_of
 from databus.client.spark.targets.executors import persisted
 from databus.client.spark.targets.following import check_reload
-from databus.client.spark.targets.target import Applied, Target, open_target
+from databus.client.spark.targets.target import (
+    Applied,
+    Target,
+    merges_on_executors,
+    open_target,
+)
+from databus.client.sql.modes import WriteMode
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import (
     DatabusError,
@@ -80,6 +86,7 @@ class SyncedTables:
     """Applies the batches of one checkpoint.
 
     `query_id` returns the id of its streaming query, `homes` the physical source of each source.
+    `mode`: what the targets hold, as in `open_target`.
     """
 
     def __init__(
@@ -95,6 +102,7 @@ class SyncedTables:
         query_id: Callable[[], str | None],
         homes: Callable[[], Mapping[str, str]],
         as_text: Sequence[str] = (),
+        mode: str | None = None,
     ) -> None:
         self._spark = spark
         self._template = template
@@ -108,8 +116,8 @@ class SyncedTables:
         self._homes = homes
         self._as_text = as_text
         self._targets: dict[str, Target] = {}
-        with closing(open_target(target_of(template, "a.b"))) as example:
-            self._on_executors = example.merges_on_executors
+        self._mode = mode
+        self._on_executors = merges_on_executors(target_of(template, "a.b"))
         # One batch or one look at a time; the threads of a batch change different tables.
         self._busy = threading.RLock()
         self.state = TablesState(tables=len(notes.now.tables))
@@ -127,7 +135,7 @@ class SyncedTables:
             others = (name for name, one in self._targets.items() if one.uri == uri)
             if (other := next(others, None)) is not None:
                 raise _one_target(self._template, source, other)
-            self._targets[source] = open_target(uri)
+            self._targets[source] = open_target(uri, mode=self._mode)
         return self._targets[source]
 
     def position(self, source: str, physical: str) -> int:
@@ -310,15 +318,18 @@ class SyncedTables:
         self.state.reloading[source] = why
         log.warning("%s: all rows are read again: %s", source, why)
         try:
-            is_there = target.schema() is not None
+            # A table that keeps what was takes the rows in as a snapshot.
+            is_kept = target.mode is not WriteMode.MIRROR
+            is_there = target.schema() is not None and not is_kept
             uri = f"{target.uri}__databus_reload" if is_there else target.uri
             # Rows of batches that went by while the table was aside are in it, too.
             physical = self._homes()[source]
             taken = self._notes.now.with_taken(scns or {}).taken.get(physical, 0)
             needed = max(least_scn, taken)
             loaded = load(
-                self._spark, source, uri, bootstrap_servers=self._servers, least_scn=needed
-            )
+                self._spark, source, uri, bootstrap_servers=self._servers, least_scn=needed,
+                again=is_kept, mode=self._mode if is_kept else None,
+            )  # fmt: skip
             if is_there:
                 with closing(open_target(uri)) as beside:
                     positions = beside.positions()

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import IncompatibleSchemaError, SettingsError
 
 META = "_databus"
@@ -73,6 +74,9 @@ class Changes:
     positions: Mapping[str, int]
     # The source of the rows, if the target shall record that it holds only this one.
     source: str | None = None
+    # What the table holds, and more entries for its commit log (`targets.commit_log`).
+    mode: WriteMode = WriteMode.MIRROR
+    notes: Mapping[str, int] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -119,16 +123,17 @@ def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = Fa
     return Changes(rows, whole_key, marks, positions_in(batch))
 
 
-def flat_rows(batch: pa.Table, keys: Sequence[str]) -> pa.Table:
+def flat_rows(batch: pa.Table, keys: Sequence[str], more: Sequence[str] = ()) -> pa.Table:
     """Return a batch's changes of rows, and deletes of the keys that updates left.
 
     The struct `_databus` becomes columns: the bookkeeping, `_databus_delete` and
-    `_index`, the place in the window. A key may have several rows.
+    `_index`, the place in the window; so do the fields `more`, as `_time`. A key may have
+    several rows.
     """
     meta = _Meta.of(batch)
-    rows = _flat(batch, meta).filter(pc.invert(pc.is_in(meta.op, pa.array(MARK_OPS))))
+    rows = _flat(batch, meta, more).filter(pc.invert(pc.is_in(meta.op, pa.array(MARK_OPS))))
     _check_null_keys(rows, keys)
-    return pa.concat_tables([rows, _old_keys(batch, meta, keys)])
+    return pa.concat_tables([rows, _old_keys(batch, meta, keys, more)])
 
 
 def net_rows(flat: pa.Table, keys: Sequence[str], marks: Sequence[Mark]) -> pa.Table:
@@ -341,7 +346,7 @@ class _Meta:
         return self.table["source"]
 
 
-def _flat(batch: pa.Table, meta: _Meta) -> pa.Table:
+def _flat(batch: pa.Table, meta: _Meta, more: Sequence[str]) -> pa.Table:
     """Return rows with the needed fields of `_databus` as columns."""
     rows = batch.drop_columns([META])
     fields = meta.table
@@ -359,16 +364,17 @@ def _flat(batch: pa.Table, meta: _Meta) -> pa.Table:
             ),
             _LAST_INDEX,
         ),
+        **{f"_{name}": pc.struct_field(batch[META], name) for name in more},
     }
     for name, column in columns.items():
         rows = rows.append_column(name, column)
     return rows
 
 
-def _old_keys(batch: pa.Table, meta: _Meta, keys: Sequence[str]) -> pa.Table:
+def _old_keys(batch: pa.Table, meta: _Meta, keys: Sequence[str], more: Sequence[str]) -> pa.Table:
     """Return deletes of the old keys of updates that changed the key."""
     struct = batch[META]
-    nothing = _flat(batch.slice(0, 0), _Meta(meta.table.slice(0, 0)))
+    nothing = _flat(batch.slice(0, 0), _Meta(meta.table.slice(0, 0)), more)
     if struct.type.get_field_index("before") < 0:
         return nothing
     before = pc.struct_field(struct, "before")
@@ -379,7 +385,7 @@ def _old_keys(batch: pa.Table, meta: _Meta, keys: Sequence[str]) -> pa.Table:
     is_moved = pc.and_(is_moved, pc.and_(before.is_valid(), pc.equal(meta.op, "update")))
     if not pc.any(is_moved).as_py():
         return nothing
-    rows = _flat(batch, meta).filter(is_moved)
+    rows = _flat(batch, meta, more).filter(is_moved)
     images = before.filter(is_moved)
     for name in batch.column_names:
         if name != META:

@@ -8,6 +8,8 @@ entries map names to integers:
     position:<physical>     every change of the log up to this SCN is applied
     owner:<physical>        hash of the app that wrote that position
     source:<source>         the rows are this source's; the greatest number counts
+    mode:<mode>             what the table holds; none: the rows of the source
+    reached:<source>        the newest SCN up to which a table of versions has followed
 
 An app is one checkpoint of one query. Targets of an earlier version have no
 `source:` entries; there the apps `shape:<source>` and `reload:<source>` name it.
@@ -19,7 +21,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from databus.client.sql.modes import WriteMode
+
 _SOURCE = "source:"
+_MODE = "mode:"
+REACHED = "reached:"
 _BEFORE = ("batch:shape:", "batch:reload:")
 
 
@@ -49,6 +55,14 @@ class CommitLog:
             return [max(numbers, key=lambda name: numbers[name])]
         return sorted({name for kind in _BEFORE for name in self._under(kind)})
 
+    def mode(self) -> WriteMode:
+        """Return what the table holds."""
+        return WriteMode(next(iter(self._under(_MODE)), WriteMode.MIRROR))
+
+    def reached(self) -> dict[str, int]:
+        """Return per source the newest SCN up to which a table of versions has followed."""
+        return self._under(REACHED)
+
     def takes_new(self, physical_source: str, scn: int) -> bool:
         """Return whether a row of an SCN may be inserted if the target does not have it.
 
@@ -57,16 +71,21 @@ class CommitLog:
         return self.positions().get(physical_source, scn) <= scn
 
     def after(
-        self, app_id: str, batch_id: int, positions: Mapping[str, int], source: str | None = None
+        self,
+        app_id: str,
+        batch_id: int,
+        positions: Mapping[str, int],
+        source: str | None = None,
+        notes: Mapping[str, int] | None = None,
     ) -> CommitLog:
         """Return the commit log after a batch.
 
         `positions`: newest SCN per physical source of the batch. An app's own
         position never goes back. Another app's position replaces it, even by an
         older SCN, as that app may have started further back. `source`: the source of
-        the rows, if the target holds only one.
+        the rows, if the target holds only one. `notes`: entries of other kinds.
         """
-        entries = {**self.entries, f"batch:{app_id}": batch_id}
+        entries = {**self.entries, f"batch:{app_id}": batch_id, **(notes or {})}
         owner = _hash_of(app_id)
         for physical, scn in positions.items():
             is_own = entries.get(f"owner:{physical}") == owner
@@ -92,6 +111,11 @@ class CommitLog:
             for name, number in self.entries.items()
             if before.entries.get(name) != number
         }
+
+
+def mode_note(mode: WriteMode) -> dict[str, int]:
+    """Return the entry that tells what the table holds."""
+    return {} if mode is WriteMode.MIRROR else {f"{_MODE}{mode}": 1}
 
 
 def _hash_of(app_id: str) -> int:

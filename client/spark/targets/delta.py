@@ -42,6 +42,7 @@ from databus.client.spark.targets.changes import (
     SOURCE,
     Changes,
     Mark,
+    cast_to,
     unified_schema,
 )
 from databus.client.spark.targets.commit_log import CommitLog
@@ -52,6 +53,7 @@ from databus.client.spark.targets.executors import (
     merge_files,
     session_of,
 )
+from databus.client.spark.targets.merge_plan import Condition, among
 from databus.client.spark.targets.places import check_delta_folder, delta_files
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
@@ -135,7 +137,7 @@ class DeltaTarget(RetryingTarget):
                 self._held_log = table.version(), after
                 return counts
 
-            return apply_once(commit_log, app_id, batch_id, changes, commit)
+            return apply_once(self.uri, commit_log, app_id, batch_id, changes, commit)
 
         applied = self._retried(attempt, changes.newest_scn)
         if self._optimize_every and not applied.is_skipped:
@@ -231,6 +233,16 @@ class DeltaTarget(RetryingTarget):
             table.update({AS_OF: "NULL"}, predicate=predicate, commit_properties=properties)
 
         self._retried(attempt, -1)
+
+    def find(self, keys: pa.Table, others: Sequence[Condition], least: Condition = ()) -> pa.Table:
+        """Return some rows, read without Spark; see `Target.find`."""
+        table = self._table()
+        if table is None:
+            return pa.table({})
+        schema = _schema_of(table)
+        asked = keys.cast(pa.schema([schema.field(name) for name in keys.column_names]))
+        found = table.to_pyarrow_dataset().to_table(filter=among(asked, others, least))
+        return cast_to(found, schema)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table's current rows; Spark reads the files itself, without a jar.

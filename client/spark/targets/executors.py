@@ -42,6 +42,7 @@ from databus.client.spark.targets.changes import (
     net_rows,
 )
 from databus.client.spark.targets.merge_plan import merged
+from databus.client.sql.modes import WriteMode
 
 Flatten = Callable[[pa.Table], pa.Table]
 # Rows of a part, which a task holds in memory, and at most of a new file.
@@ -70,6 +71,8 @@ class ChangesFrame:
     newest_scn: int
     source: str | None = None
     count: int = 0
+    mode: WriteMode = WriteMode.MIRROR
+    notes: Mapping[str, int] | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -25,11 +25,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from databus.client.spark.targets.changes import META, changes_of, no_keys
+from databus.client.spark.targets.changes import META, no_keys
 from databus.client.spark.targets.reshaping import constant, find, reshaping
 from databus.client.spark.targets.target import Target
+from databus.client.sql.modes import WriteMode
 from databus.schemas.avro_meta import column_of, record_meta
-from databus.schemas.errors import ReloadNeededError, RestartNeededError
+from databus.schemas.errors import (
+    IncompatibleSchemaError,
+    ReloadNeededError,
+    RestartNeededError,
+    SchemaError,
+)
 from databus.schemas.scn import MAX_SCN
 from databus.schemas.table_change import Kind, Step, Versions, change_of
 
@@ -64,6 +70,8 @@ class SchemaFollower:
         # Marks do not count: they have no schema version.
         self._newest = self._newest_of(batch)
         self._led_to = 0
+        # Whether rows from before a statement that empties the table count.
+        self._keeps_all = False
 
     def lead(self, target: Target, keys: Sequence[str] | None) -> tuple[pa.Table, tuple[str, ...]]:
         """Reshape the target for the batch; return the batch's rows for it, and the table's key.
@@ -73,6 +81,7 @@ class SchemaFollower:
         ReloadNeededError, and errors of the target.
         """
         self._check_known()
+        self._keeps_all = target.mode is not WriteMode.MIRROR
         held, known = target.schema(), _noted(target, self._source)
         # Without a note the table has the columns of its position.
         noted = target.positions().get(self._physical()) if known is None else known
@@ -81,10 +90,12 @@ class SchemaFollower:
         for step in steps:
             # Before anything is changed: the table stays as it is until its rows are read again.
             if step.needs_reload:
-                raise reload_needed(self._source, target.uri, step)
+                raise reload_needed(self._source, target, step)
         self._led_to = until
         rows = self.converted(self._batch)
-        old_key = tuple(keys or target.keys) or self._key(until)
+        if self._keeps_all:
+            rows = self._with_truncates(rows, steps)
+        old_key = tuple(keys or target.keys) or self._key(until, is_needed=target.mode.has_keys)
         if noted is None:
             # A new table, or one that was created elsewhere: assume the current version.
             self._note(target, rows, old_key, until)
@@ -132,7 +143,7 @@ class SchemaFollower:
         return int(self._scns[-1]) if len(self._scns) else 0
 
     def _note(self, target: Target, rows: pa.Table, keys: Sequence[str], scn: int) -> None:
-        nothing = changes_of(rows.slice(0, 0), keys)
+        nothing = target.changes_of(rows.slice(0, 0), keys)
         widen(target, rows, keys)
         positions = {self._physical(): 0}
         target.apply(shape_note(self._source), scn, replace(nothing, positions=positions))
@@ -141,10 +152,10 @@ class SchemaFollower:
         text = self._versions.at(after)
         return [] if text is None else self._versions.since(text, after, until)
 
-    def _key(self, until: int) -> tuple[str, ...]:
+    def _key(self, until: int, *, is_needed: bool) -> tuple[str, ...]:
         text = self._versions.at(until)
         found = () if text is None else key_in(text)
-        if not found:
+        if not found and is_needed:
             raise no_keys()
         return found
 
@@ -165,10 +176,24 @@ class SchemaFollower:
         for group in np.unique(groups).tolist():
             part = batch.filter(pa.array(groups == group))
             steps = self._steps_of(part, until)
-            if any(step.is_emptied for step in steps):
+            if any(step.is_emptied for step in steps) and not self._keeps_all:
                 part = part.slice(0, 0)
             parts.append(_in_version(part, steps, names, batch.schema))
         return pa.concat_tables(parts)
+
+    def _with_truncates(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
+        """Return rows with a truncate for each statement since them that emptied the table."""
+        meta = pc.struct_field(self._batch[META], "scn")
+        oldest = pc.min(meta).as_py()
+        text = None if oldest is None else self._versions.at(oldest)
+        more = [] if text is None else self._versions.since(text, oldest, self._led_to)
+        scns = {step.scn for step in [*steps, *more] if step.is_emptied}
+        if not scns:
+            return rows
+        told = {"op": "truncate", "source": self._source, "physical_source": self._physical()}
+        # Rows of the same window follow it.
+        marks = [{META: {**told, "scn": scn, "as_of": scn, "index": -1}} for scn in sorted(scns)]
+        return pa.concat_tables([rows, pa.Table.from_pylist(marks, schema=rows.schema)])
 
     def _steps_of(self, part: pa.Table, until: int) -> list[Step]:
         first = part[META][0].as_py()
@@ -218,16 +243,29 @@ def check_reload(
     text = versions.at(noted)
     for step in [] if text is None else versions.since(text, noted, MAX_SCN):
         if step.needs_reload:
-            raise reload_needed(source, target.uri, step)
+            raise reload_needed(source, target, step)
 
 
-def reload_needed(source: str, uri: str, step: Step) -> ReloadNeededError:
-    """Return the error for a schema change after which all rows must be read again."""
+def reload_needed(source: str, target: Target, step: Step) -> SchemaError:
+    """Return the error for a schema change after which all rows must be read again.
+
+    It is no ReloadNeededError for a target that keeps what was, which is not to be read again.
+    """
+    uri = target.uri
     types = [
         f"column {fate.column}: {fate.type_before or 'nothing'} → {fate.type_now}"
         for fate in step.fates
         if fate.kind is Kind.RELOAD
     ]
+    if target.mode is not WriteMode.MIRROR:
+        columns = ", ".join(fate.column for fate in step.fates if fate.kind is Kind.RELOAD)
+        return IncompatibleSchemaError(
+            source,
+            columns or "*",
+            f"what {uri} holds from before scn {step.scn} cannot be converted "
+            f"({'; '.join([*types, step.why_reload])}), and of a target of mode {target.mode} it "
+            "cannot be read again: go on with a new target and a new checkpoint",
+        )
     return ReloadNeededError(
         f"{source}: the rows of {uri} from before scn {step.scn} must be read again: "
         f"{'; '.join([*types, step.why_reload])}. "

@@ -38,7 +38,7 @@ from databus.client.spark.targets.executors import (
     session_of,
 )
 from databus.client.spark.targets.iceberg_files import IcebergFiles, Storage, ids_of
-from databus.client.spark.targets.merge_plan import without_as_of
+from databus.client.spark.targets.merge_plan import Condition, among, without_as_of
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
     Applied,
@@ -116,7 +116,7 @@ class IcebergTarget(RetryingTarget):
             def commit(after: CommitLog) -> tuple[int, int]:
                 return self._merge(table, changes, after)
 
-            return apply_once(_log_of(table), app_id, batch_id, changes, commit)
+            return apply_once(self.uri, _log_of(table), app_id, batch_id, changes, commit)
 
         return self._retried(attempt, changes.newest_scn)
 
@@ -244,6 +244,19 @@ class IcebergTarget(RetryingTarget):
                 _replace_files(transaction, table, files, change)
 
         self._retried(attempt, -1)
+
+    def find(self, keys: pa.Table, others: Sequence[Condition], least: Condition = ()) -> pa.Table:
+        """Return some rows, read without Spark; see `Target.find`."""
+        table = self._table()
+        if table is None:
+            return pa.table({})
+        schema = _schema_of(table)
+        files = IcebergFiles(table, Storage.of(table), self.uri)
+        asked = keys.cast(pa.schema([schema.field(name) for name in keys.column_names]))
+        tests = [test for tests in [*others, least] for test in tests]
+        names = dict.fromkeys([*keys.column_names, *(test.column for test in tests)])
+        parts = files.found(among(asked, others, least), list(names))
+        return pa.concat_tables([schema.empty_table(), *parts])
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table's current rows; Spark's tasks read the files, without a jar."""

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
@@ -135,6 +136,12 @@ class IcebergFiles:
             numbered_type(kind),
         )
         return found.toDF(*kind.names)
+
+    def found(self, condition: pc.Expression, tested: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows that fulfil a condition on some columns, read on this machine."""
+        for path in self.data_files:
+            if self._storage.read(path, tested).filter(condition).num_rows:
+                yield self._storage.read(path, self._storage.ids.names).filter(condition)
 
     def merge_here(
         self, changes: Changes, schema: pa.Schema, *, takes_new: bool = True

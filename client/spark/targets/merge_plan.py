@@ -1,11 +1,15 @@
 """Decide by column operations which rows a batch writes, removes or only touches.
 
-For the targets that have no MERGE of their own.
+For the targets that have no MERGE of their own; and conditions by which rows are read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_, or_
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +27,19 @@ from databus.client.spark.targets.changes import (
 )
 
 Mask = np.ndarray
+
+
+class Comparison(NamedTuple):
+    """One comparison; `or_null`: it is also true where the column is null."""
+
+    column: str
+    operator: str  # =, <, <=, > or >=; of `null` there is no value
+    value: int | bool | str | None = None
+    or_null: bool = False
+
+
+# All of these tests.
+Condition = Sequence[Comparison]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +162,24 @@ def _taken(column: pa.ChunkedArray, at: np.ndarray) -> np.ndarray:
     """Return a column's numbers at some indexes; -1 at index -1."""
     values: np.ndarray = np.append(_filled(column), -1)[at]
     return values
+
+
+def among(keys: pa.Table, others: Sequence[Condition], least: Condition = ()) -> pc.Expression:
+    """Return the condition of `Target.find`; with several key columns other rows fulfil it, too."""
+    parts = [reduce(and_, map(_expression, tests)) for tests in others]
+    if keys.num_rows:
+        columns = (pc.field(name).isin(keys[name].unique()) for name in keys.column_names)
+        parts.append(reduce(and_, columns))
+    found = reduce(or_, parts) if parts else pc.scalar(False)
+    return reduce(and_, map(_expression, least), found)
+
+
+def _expression(test: Comparison) -> pc.Expression:
+    column = pc.field(test.column)
+    if test.operator == "null":
+        return column.is_null()
+    compared: pc.Expression = {
+        "=": column.__eq__, "<": column.__lt__, "<=": column.__le__,
+        ">": column.__gt__, ">=": column.__ge__,
+    }[test.operator](pc.scalar(test.value))  # fmt: skip
+    return compared | column.is_null() if test.or_null else compared

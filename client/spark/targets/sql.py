@@ -31,8 +31,9 @@ from sqlalchemy.schema import CreateColumn
 
 from databus.client.spark.targets.changes import AS_OF, SOURCE, Changes, unified_schema
 from databus.client.spark.targets.commit_log import CommitLog
+from databus.client.spark.targets.merge_plan import Condition
 from databus.client.spark.targets.reshaping import Reshaping
-from databus.client.spark.targets.sql_batch import Batch, arrow_of
+from databus.client.spark.targets.sql_batch import Batch, arrow_of, found_rows
 from databus.client.spark.targets.sql_tables import own_tables, schema_of, table_of, text_of
 from databus.client.spark.targets.sql_values import storable
 from databus.client.spark.targets.target import (
@@ -123,7 +124,7 @@ class SqlTarget(Target):
                 self._write(connection, after.changed_since(commit_log))
                 return counts
 
-            return apply_once(commit_log, app_id, batch_id, changes, commit)
+            return apply_once(self.uri, commit_log, app_id, batch_id, changes, commit)
 
     def _put(self, request: PutRequest) -> Put:
         changes = storable(request.changes(self.keys), self._engine.dialect, self.uri)
@@ -221,6 +222,19 @@ class SqlTarget(Target):
         with self._engine.begin() as connection:
             self._lock(connection, schema)
             connection.execute(update)
+
+    def find(  # the rows of a key are few
+        self,
+        keys: pa.Table,
+        others: Sequence[Condition],
+        least: Condition = (),  # noqa: ARG002
+    ) -> pa.Table:
+        """Return some rows; see `Target.find`. Those with the keys are not tested by `least`."""
+        schema = self.schema()
+        if schema is None:
+            return pa.table({})
+        with self._engine.connect() as connection:
+            return found_rows(connection, self._table_of(schema), schema, keys, others)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table's rows at the time Spark reads them, by ranges of an integer key.

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes, Mark
-from databus.client.spark.targets.merge_plan import decide
+from databus.client.spark.targets.merge_plan import Comparison, Condition, decide
 from databus.client.spark.targets.sql_values import mark_refused, refusal
 from databus.client.sql.refusals import first_refused, is_refusal
 from databus.client.sql.statements import SqlRow, Statements
@@ -140,13 +140,46 @@ class Batch:
         part.commit()
 
     def _rows(self, changes: pa.Table, names: Sequence[str]) -> list[SqlRow]:
-        """Return columns of changes as rows for the driver."""
-        columns = []
-        for name, column in zip(names, _values(changes.select(names)).columns, strict=True):
-            convert = to_driver(self._table.c[name].type, self._connection.dialect)
-            values = column.to_pylist()
-            columns.append(values if convert is None else list(map(convert, values)))
-        return list(zip(*columns, strict=True))
+        return _driver_rows(changes.select(names), self._table, self._connection.dialect)
+
+
+def _driver_rows(rows: pa.Table, table: sa.Table, dialect: sa.Dialect) -> list[SqlRow]:
+    """Return rows of columns of a table as the driver takes them."""
+    columns = []
+    for name, column in zip(rows.column_names, _values(rows).columns, strict=True):
+        convert = to_driver(table.c[name].type, dialect)
+        values = column.to_pylist()
+        columns.append(values if convert is None else list(map(convert, values)))
+    return list(zip(*columns, strict=True))
+
+
+def found_rows(
+    connection: Connection,
+    table: sa.Table,
+    schema: pa.Schema,
+    keys: pa.Table,
+    others: Sequence[Condition],
+) -> pa.Table:
+    """Return the rows with some keys, and those that fulfil other conditions; see `Target.find`."""
+    statements = Statements(connection, table, is_typed=True)
+    types = [table.c[name].type for name in schema.names]
+    asked = keys.cast(pa.schema([schema.field(name) for name in keys.column_names]))
+    lines = _driver_rows(asked, table, connection.dialect)
+    found = list(statements.select(schema.names, keys.column_names, lines, types=types))
+    if others:
+        columns = [table.c[name] for name in schema.names]
+        wanted = sa.or_(*(sa.and_(*(_clause(table, one) for one in tests)) for tests in others))
+        found += map(tuple, connection.execute(sa.select(*columns).where(wanted)))
+        found = list(dict.fromkeys(found))
+    return arrow_of(found, schema)
+
+
+def _clause(table: sa.Table, test: Comparison) -> sa.ColumnElement[bool]:
+    column = table.c[test.column]
+    if test.operator == "null":
+        return column.is_(None)
+    compared = column.op(test.operator)(sa.literal(test.value, column.type))
+    return sa.or_(compared, column.is_(None)) if test.or_null else compared
 
 
 def _values(rows: pa.Table) -> pa.Table:

@@ -11,18 +11,20 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from databus.client.spark.targets.changes import SOURCE, Changes, put_changes
-from databus.client.spark.targets.commit_log import CommitLog
+from databus.client.spark.targets.changes import SOURCE, Changes, changes_of, put_changes
+from databus.client.spark.targets.commit_log import CommitLog, mode_note
 from databus.client.spark.targets.executors import ChangesFrame
+from databus.client.spark.targets.merge_plan import Condition
 from databus.client.spark.targets.places import as_pattern
 from databus.client.spark.targets.reshaping import Reshaping
+from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import ConsumerError, SettingsError
 
 # Imported on demand: each needs a library of its own.
@@ -34,7 +36,9 @@ _FORMS = {
     "iceberg": _ICEBERG,
     "iceberg+spark": _ICEBERG,
 }
+_ON_EXECUTORS = "+spark"
 _SQL = "databus.client.spark.targets.sql:SqlTarget"
+_MODES = "databus.client.spark.modes.target:ModeTarget"
 _KNOWN = (
     "known are delta:<path or url>, iceberg:<catalog>.<namespace>.<table>, with merges on "
     "executors delta+spark: and iceberg+spark:, and <SQLAlchemy URL>#<table>"
@@ -44,6 +48,8 @@ _REMOVED = (
     "Load the table again into delta:<path or url>, and follow it with a new checkpoint; then the "
     "old folder can be removed"
 )
+# What a target may hold.
+MODES = tuple(str(one) for one in WriteMode if one is not WriteMode.LOG_UPDATE)
 _Done = TypeVar("_Done")
 
 
@@ -94,6 +100,8 @@ class Target(ABC):
 
     # Whether a batch may come as a `ChangesFrame`, which the driver does not collect.
     merges_on_executors = False
+    # What the table holds. Others than the rows of the source are those of `modes.ModeTarget`.
+    mode = WriteMode.MIRROR
 
     def __init__(self, uri: str, keys: Sequence[str] | None, source_column: bool) -> None:
         self.uri = uri
@@ -116,6 +124,32 @@ class Target(ABC):
     def sources(self) -> list[str]:
         """Return the source whose rows the table holds, if recorded; [] with several sources."""
         return self._read_commit_log().sources()
+
+    def recorded_mode(self) -> WriteMode | None:
+        """Return what the table holds; None while that is not decided."""
+        commit_log = self._read_commit_log()
+        return commit_log.mode() if commit_log.entries else None
+
+    def changes_of(
+        self, batch: pa.Table, keys: Sequence[str], source: str | None = None
+    ) -> Changes:
+        """Return a batch's changes in the form that `apply` takes; see `changes.changes_of`.
+
+        `source`: the source of the rows, if the target shall record that it holds only this one.
+        """
+        return replace(changes_of(batch, keys, source_column=self.source_column), source=source)
+
+    @abstractmethod
+    def find(self, keys: pa.Table, others: Sequence[Condition], least: Condition = ()) -> pa.Table:
+        """Return rows with all columns: those with one of some keys, and those of `others`.
+
+        `others`: a row must fulfil one of these. `least`: rows that do not fulfil this may be
+        left out. Other rows may be among them. Without a table there are no columns either.
+        """
+
+    def live_rows(self, spark: SparkSession) -> DataFrame:
+        """Return the rows that the source has; raises SettingsError if the table cannot tell."""
+        return self.rows(spark)
 
     @abstractmethod
     def _read_commit_log(self) -> CommitLog:
@@ -220,6 +254,7 @@ class RetryingTarget(Target):
 
 
 def apply_once(
+    uri: str,
     commit_log: CommitLog,
     app_id: str,
     batch_id: int,
@@ -231,25 +266,65 @@ def apply_once(
     `commit` writes the changes together with the commit log that it is given, and
     returns how many rows were written and removed.
     """
+    check_same_mode(uri, commit_log, changes.mode)
     if commit_log.has(app_id, batch_id):
         return Applied(is_skipped=True, positions=commit_log.positions())
-    after = commit_log.after(app_id, batch_id, changes.positions, changes.source)
+    notes = {**mode_note(changes.mode), **(changes.notes or {})}
+    after = commit_log.after(app_id, batch_id, changes.positions, changes.source, notes)
     return Applied(*commit(after), positions=after.positions())
 
 
 def open_target(
-    uri: str, keys: Sequence[str] | None = None, *, source_column: bool = False, **options: Any
+    uri: str,
+    keys: Sequence[str] | None = None,
+    *,
+    source_column: bool = False,
+    mode: str | None = None,
+    **options: Any,
 ) -> Target:
     """Open a target; the first batch creates a missing table.
 
     `keys`: the columns that make a row unique; the default is the key of the
     table, or of the first batch's schema. `source_column`: several sources share
     the table; the column `_databus_source` tells them apart and is part of the
-    key. `options`: those of the target's class (`DeltaTarget`, `IcebergTarget`,
+    key. `mode`: what the table holds, one of `mirror`, `append_history`, `scd2` and
+    `soft_delete`; the default is what it holds already, and `mirror` for a new one.
+    `options`: those of the target's class (`DeltaTarget`, `IcebergTarget`,
     `SqlTarget`).
 
-    Raises SettingsError for an unknown kind of target or an unknown option.
+    Raises SettingsError for an unknown kind of target, an unknown option, and another
+    mode than the table's.
     """
+    wanted = None if mode is None else _mode_of(mode)
+    cls = _class_of(uri)
+    unknown = sorted(set(options) - set(cls.OPTIONS))
+    if unknown:
+        raise SettingsError(
+            f"target {uri!r} has no option {', '.join(unknown)}; "
+            f"it takes {', '.join(cls.OPTIONS) or 'none'}"
+        )
+    target: Target = cls(uri, keys, source_column=source_column, **options)
+    held = target.recorded_mode()
+    if wanted is not None and held is not None and wanted is not held:
+        target.close()
+        raise _another_mode(target.uri, held, wanted)
+    if (wanted or held or WriteMode.MIRROR) is WriteMode.MIRROR:
+        return target
+    target.close()
+    found: Target = _loaded(_MODES)(
+        cls(uri, None, **options), keys, source_column=source_column, mode=wanted or held
+    )
+    return found
+
+
+def merges_on_executors(uri: str) -> bool:
+    """Return whether a target merges on executors, without opening it; raises SettingsError."""
+    _class_of(uri)
+    return uri.partition(":")[0].endswith(_ON_EXECUTORS)
+
+
+def _class_of(uri: str) -> Any:
+    """Return the class of a target; raises SettingsError for an unknown form."""
     scheme, _, rest = uri.partition(":")
     if scheme == "parquet":
         raise SettingsError(f"target {uri!r}: {_REMOVED}")
@@ -259,23 +334,38 @@ def open_target(
         place = _SQL
     else:
         raise SettingsError(f"target {uri!r} is of no known form; {_KNOWN}")
-    module, _, name = place.partition(":")
     try:
-        cls = getattr(importlib.import_module(module), name)
+        return _loaded(place)
     except ModuleNotFoundError as error:
         if error.name != "pyiceberg":
             raise
         raise SettingsError(
             f"target {uri!r} needs pyiceberg: pip install 'databus-cdc[iceberg]'"
         ) from error
-    unknown = sorted(set(options) - set(cls.OPTIONS))
-    if unknown:
-        raise SettingsError(
-            f"target {uri!r} has no option {', '.join(unknown)}; "
-            f"it takes {', '.join(cls.OPTIONS) or 'none'}"
-        )
-    target: Target = cls(uri, keys, source_column=source_column, **options)
-    return target
+
+
+def _loaded(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _mode_of(text: str) -> WriteMode:
+    if text not in MODES:
+        raise SettingsError(f"mode {text!r} is not known; known are {', '.join(MODES)}")
+    return WriteMode(text)
+
+
+def check_same_mode(uri: str, commit_log: CommitLog, mode: WriteMode) -> None:
+    """Raise SettingsError if a table is to hold something else than it does."""
+    if commit_log.entries and commit_log.mode() is not mode:
+        raise _another_mode(uri, commit_log.mode(), mode)
+
+
+def _another_mode(uri: str, held: WriteMode, wanted: WriteMode) -> SettingsError:
+    return SettingsError(
+        f"target {uri!r} is of mode {held}, and cannot become one of mode {wanted}: open it "
+        f"with mode={held!s}, or name a new target for mode {wanted}"
+    )
 
 
 def whole_key(keys: Sequence[str] | None, source_column: bool) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class TargetTable:
         self.shape = shape
         self._target = target
         self._spark = spark
-        names = self._target.rows(spark).columns
+        names = self._target.live_rows(spark).columns
         missing = [name for name in shape.names if name not in names]
         if missing:
             raise SettingsError(
@@ -103,7 +103,7 @@ class TargetTable:
         return {self.shape.key_of(row): row for row in self._collect(found)}
 
     def _rows(self) -> DataFrame:
-        rows = self._target.rows(self._spark)
+        rows = self._target.live_rows(self._spark)
         # A table of several sources: only this one's rows are compared.
         if SOURCE in rows.columns:
             rows = rows.where(sf.col(SOURCE) == self.shape.source)

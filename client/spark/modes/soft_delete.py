@@ -103,7 +103,8 @@ def _after(last: _Row | None, fact: Fact) -> _Row | None:
                 return _Row(fact.row, fact.scn, fact.as_of, False, fact.time, is_changed=True)
             if fact.scn >= last.scn:
                 last.become(fact, row=fact.row, is_deleted=False)
-                last.as_of = fact.as_of
+                # A snapshot may have had the same row, as of a newer SCN.
+                last.as_of = max(last.as_of, fact.as_of)
             elif fact.as_of > last.as_of:
                 last.as_of, last.is_changed = fact.as_of, True
         case Kind.DELETE:

@@ -135,7 +135,7 @@ class ModeTarget(Target):
         keys = tuple(key for key in self.keys if key != SOURCE)
         if self.schema() is None:
             raise no_table(self.uri)
-        source = request.source or next(iter(self.sources()), "")
+        source = request.source or next(iter([*self.sources(), *commit_log.reached()]), "")
         rows = put_rows(parts, keys, request.scn, source)
         batch = EveryChange(rows, self.keys, (), {}, None, self.mode)
         if not takes_new:

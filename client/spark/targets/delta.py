@@ -46,7 +46,7 @@ from databus.client.spark.targets.changes import (
     unified_schema,
 )
 from databus.client.spark.targets.commit_log import CommitLog
-from databus.client.spark.targets.delta_files import DeltaFiles, check_plain
+from databus.client.spark.targets.delta_files import DeltaFiles, check_plain, found_in
 from databus.client.spark.targets.executors import (
     ChangesFrame,
     frame_of,
@@ -241,8 +241,8 @@ class DeltaTarget(RetryingTarget):
             return pa.table({})
         schema = _schema_of(table)
         asked = keys.cast(pa.schema([schema.field(name) for name in keys.column_names]))
-        found = table.to_pyarrow_dataset().to_table(filter=among(asked, others, least))
-        return cast_to(found, schema)
+        check_plain(table, self.uri)
+        return cast_to(found_in(table, among(asked, others, least)), schema)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table's current rows; Spark reads the files itself, without a jar.

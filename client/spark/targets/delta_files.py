@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.dataset import FileSystemDataset
 from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from databus.client.spark.arrow.row_keys import quoted
@@ -33,6 +34,18 @@ def check_plain(table: DeltaTable, uri: str) -> None:
             f"{uri}: a table with partition columns or deletion vectors cannot be read "
             "as plain files: read it with Spark's own Delta connector"
         )
+
+
+def found_in(table: DeltaTable, condition: pc.Expression) -> pa.Table:
+    """Return the rows of a plain table that fulfil a condition.
+
+    Only Parquet's own statistics skip rows: where the Delta log has no bounds of a column,
+    delta-rs says that all values are at least null, and no row would be found.
+    """
+    dataset = table.to_pyarrow_dataset()
+    files = [one.format.make_fragment(one.path, one.filesystem) for one in dataset.get_fragments()]
+    plain = FileSystemDataset(files, dataset.schema, dataset.format)
+    return plain.to_table(filter=condition)
 
 
 class DeltaFiles:

@@ -151,7 +151,8 @@ class IcebergFiles:
         is_left = np.ones(rows.num_rows, dtype=bool)
         removed, added, written, deleted = [], list[str](), 0, 0
         for path in self.data_files:
-            known = self._storage.read(path, [*changes.keys, SCN, AS_OF])
+            names = dict.fromkeys([*changes.keys, SCN, AS_OF])
+            known = self._storage.read(path, list(names))
             held_codes, codes = key_codes(
                 [known.select(changes.keys), rows.select(changes.keys)], changes.keys
             )

@@ -67,7 +67,7 @@ class Batch:
     def _held(self) -> pa.Table:
         """Return key, SCN and as-of SCN of the table's rows whose keys have changes."""
         keys, rows = self._changes.keys, self._changes.rows
-        names = [*keys, SCN, AS_OF]
+        names = list(dict.fromkeys([*keys, SCN, AS_OF]))
         types = [self._table.c[name].type for name in names]
         asked = self._rows(rows, keys)
         found = list(self._statements.select(names, keys, asked, types=types))

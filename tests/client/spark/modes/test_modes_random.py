@@ -99,12 +99,68 @@ def test_versions_tell_the_table_as_of_each_scn_that_was_followed(seed: int) -> 
     for _ in range(STEPS):
         step(one, [target])
     finish(one, [target])
-    states = {
-        scn: {k: name for k, (name, _) in one.source.rows_at(scn).items()} for scn in one.known
-    }
-    assert states
-    for scn, state in states.items():
-        assert as_of(inner, scn) == state, f"as of {scn}"
+    assert one.known
+    for scn in one.known:
+        assert as_of(inner, scn) == names_at(one.source, scn), f"as of {scn}"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 1_000_000))
+def test_rows_that_are_not_deleted_are_those_of_a_mirror_and_of_the_source(seed: int) -> None:
+    one = followed(seed)
+    mirror = MemoryTarget(["id"])
+    inner, target = mode_target(WriteMode.SOFT_DELETE)
+    for _ in range(STEPS):
+        step(one, [mirror, target])
+    finish(one, [mirror, target])
+    live = {row["id"]: row["name"] for row in inner.read() if not row["_databus_deleted"]}
+    assert live == {row["id"]: row["name"] for row in mirror.read()}
+    assert live == names_at(one.source, one.source.scn)
+    assert len({row["id"] for row in inner.read()}) == len(inner.read())
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 1_000_000))
+def test_a_history_has_each_change_of_the_log_once_and_in_its_order(seed: int) -> None:
+    one = followed(seed)
+    inner, target = mode_target(WriteMode.APPEND_HISTORY)
+    one.reader.ranges, one.reader.mark_at, one.reader.at = [], None, 0
+    for _ in range(STEPS):
+        for _ in range(one.chance.randrange(4)):
+            one.source.commit()
+        apply_next([target], one)
+    finish(one, [target])
+    expected: list[tuple[Any, ...]] = []
+    for row in (row for window in one.source.log for row in window):
+        told = row["_databus"]
+        before = told["before"]
+        is_move = before is not None and before["id"] != row["id"]
+        place = (told["scn"], told["index"])
+        if is_move:
+            expected.append((*place, "delete", before["id"], before["name"]))
+        expected.append(
+            (*place, "insert" if is_move else told["op"], row.get("id"), row.get("name"))
+        )
+    names = ("_databus_scn", "_databus_index", "_databus_op", "id", "name")
+    found = [tuple(row[name] for name in names) for row in inner.read()]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1_000_000))
+def test_current_versions_are_the_rows_of_a_mirror_at_each_step(seed: int) -> None:
+    one = followed(seed)
+    inner, target = mode_target(WriteMode.SCD2)
+    for _ in range(STEPS):
+        step(one, [target])
+        if one.reader.mark_at is None and not one.reader.ranges and one.reader.at >= one.since:
+            rows = [row for row in inner.read() if row["_databus_to_scn"] is None]
+            assert {row["id"]: row["name"] for row in rows} == names_at(one.source, one.reader.at)
+            assert all((row["_databus_to"] is None) for row in rows)
+
+
+def names_at(source: ChangingSource, scn: int) -> dict[int, str]:
+    return {key: name for key, (name, _scn) in source.rows_at(scn).items()}
 
 
 def step(one: Followed, targets: list[Target]) -> None:

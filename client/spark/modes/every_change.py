@@ -38,6 +38,8 @@ TOLD = (SCN, AS_OF, DELETE, INDEX, TIME, OP)
 LAST_INDEX = 2**31 - 1
 MOMENT = pa.timestamp("us", tz="UTC")
 _FIELDS = ("time", "op")
+# After a change of columns that what a table holds cannot follow: it is not to be read again.
+REMEDY = "go on with a new target and a new checkpoint"
 
 
 class Told(NamedTuple):

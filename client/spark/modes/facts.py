@@ -25,6 +25,7 @@ from databus.client.spark.modes.every_change import (
     INDEX,
     MOMENT,
     OP,
+    REMEDY,
     TIME,
     EveryChange,
     Told,
@@ -90,7 +91,7 @@ class Values:
         names = [*batch.columns, *([SOURCE] if SOURCE in batch.keys else [])]
         plain = pa.schema([batch.rows.schema.field(name).remove_metadata() for name in names])
         known = pa.schema([one for one in held.schema if one.name not in extras.names])
-        schema = pa.schema([*unified_schema(known, plain, uri), *extras])
+        schema = pa.schema([*unified_schema(known, plain, uri, REMEDY), *extras])
         of_table = cast_to(held, schema)
         # A column that the batch does not have keeps its value in versions that go on.
         of_batch = cast_to(batch.rows.select(names), schema)

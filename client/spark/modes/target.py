@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from databus.client.spark.modes import append_history, scd2, soft_delete
-from databus.client.spark.modes.every_change import EveryChange, every_change_of, put_rows
-from databus.client.spark.targets.changes import SCN, SOURCE, Changes
+from databus.client.spark.modes.every_change import REMEDY, EveryChange, every_change_of, put_rows
+from databus.client.spark.targets.changes import SCN, SOURCE, Changes, unified_schema
 from databus.client.spark.targets.commit_log import REACHED, CommitLog
 from databus.client.spark.targets.merge_plan import Condition
 from databus.client.spark.targets.reshaping import Reshaping
@@ -92,7 +92,9 @@ class ModeTarget(Target):
 
     def _translated(self, batch: EveryChange, commit_log: CommitLog) -> Changes:
         if self.mode is WriteMode.APPEND_HISTORY:
-            return append_history.changes_of(batch)
+            rows = append_history.changes_of(batch)
+            unified_schema(self.schema() or rows.schema, rows.schema, self.uri, REMEDY)
+            return rows
         if self.keys:
             check_same_keys(self.uri, self.keys, batch.keys)
         reached = commit_log.reached()

@@ -255,7 +255,7 @@ def no_keys() -> SettingsError:
     )
 
 
-def unified_schema(target: pa.Schema, batch: pa.Schema, name: str) -> pa.Schema:
+def unified_schema(target: pa.Schema, batch: pa.Schema, name: str, remedy: str = "") -> pa.Schema:
     """Return the target's schema, with a batch's new columns at the end.
 
     Raises IncompatibleSchemaError if a value might not fit the target's type.
@@ -270,10 +270,13 @@ def unified_schema(target: pa.Schema, batch: pa.Schema, name: str) -> pa.Schema:
                 name,
                 field.name,
                 f"changes have type {field.type}, the table has {known[field.name]}, and no type "
-                f"holds both: alter the table, or fill it again with databus spark load … {name} "
-                "--again",
+                f"holds both: {remedy or _fill_again(name)}",
             )
     return pa.schema(fields)
+
+
+def _fill_again(name: str) -> str:
+    return f"alter the table, or fill it again with databus spark load … {name} --again"
 
 
 def cast_to(table: pa.Table, schema: pa.Schema) -> pa.Table:

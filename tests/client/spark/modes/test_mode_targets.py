@@ -154,5 +154,5 @@ def test_a_target_stays_in_its_mode_and_says_which(opened: Open) -> None:
         opened(mode="mirror")
     with pytest.raises(SettingsError, match="would lose what it holds"):
         target.take_over("delta:x", "app", 1, {})
-    with pytest.raises(SettingsError, match="of mode mirror|has the key"):
+    with pytest.raises(SettingsError, match=r"of mode mirror|has the key"):
         apply(before, 0, FIRST)

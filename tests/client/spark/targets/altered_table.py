@@ -18,7 +18,6 @@ from databus.client.spark.arrow.row_types import (
     row_schema,
 )
 from databus.client.spark.consuming.apply import apply_changes
-from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import SchemaFollower
 from databus.client.spark.targets.target import Applied, Target
 from databus.schemas.table import Column, Table
@@ -131,7 +130,7 @@ def bring(
     rows, key = SchemaFollower(SOURCE, table.texts, batch).lead(target, None)
     if between is not None:
         between()
-    return target.apply("app", batch_id, changes_of(rows, key))
+    return target.apply("app", batch_id, target.changes_of(rows, key))
 
 
 def rows_of(target: Target, table: AlteredTable, read: Callable[[Target], pa.Table]) -> list[Row]:

@@ -124,10 +124,10 @@ def _truncates(batch: EveryChange, schema: pa.Schema) -> pa.Table:
     lines: list[Mapping[str, object]] = [
         {
             SOURCE: one.source,
-            ID: f"{one.scn}:{one.index}",
+            ID: f"{one.scn}:{one.place}",
             OP: "truncate",
             SCN: one.scn,
-            INDEX: one.index,
+            INDEX: one.place,
             TIME: one.time,
             AS_OF: one.scn,
         }

@@ -47,7 +47,7 @@ class Told(NamedTuple):
 
     source: str
     scn: int
-    index: int
+    place: int
     is_truncate: bool
     time: datetime | None
 
@@ -62,7 +62,8 @@ class EveryChange(Changes):
     told: tuple[Told, ...] = ()
     # By source, the SCN up to which the table has followed it after this batch, if it tells one.
     reached: Mapping[str, int] = field(default_factory=dict)
-    # The newest commit time in the batch, in microseconds since 1970; 0 if none is known.
+    # The newest commit time in the batch, or now: of ends whose own time is not known. In
+    # microseconds since 1970.
     newest_us: int = 0
 
     @property
@@ -80,10 +81,13 @@ def every_change_of(
     keys: Sequence[str],
     *,
     mode: WriteMode,
+    now_us: int,
     source_column: bool = False,
     source: str | None = None,
 ) -> EveryChange:
     """Return all changes of a batch; `batch` is that of `changes_of`, with times if they are known.
+
+    `now_us`: the time, in microseconds since 1970.
 
     Raises SettingsError as `changes_of` does; a history needs no key.
     """
@@ -109,7 +113,7 @@ def every_change_of(
         None,
         _told_in(timed),
         _reached(batch),
-        _newest_us(timed),
+        _newest_us(timed) or now_us,
     )
 
 

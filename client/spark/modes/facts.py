@@ -28,7 +28,6 @@ from databus.client.spark.modes.every_change import (
     REMEDY,
     TIME,
     EveryChange,
-    Told,
 )
 from databus.client.spark.targets.changes import (
     AS_OF,
@@ -55,12 +54,12 @@ class Kind(IntEnum):
 
 
 class Fact(NamedTuple):
-    """One fact of one key. `row`: its place in `Values`; times are in microseconds, or NEVER."""
+    """One fact of one key. `place`: within its window; `row`: the place in `Values`; times are in microseconds, or NEVER."""
 
     code: int
     scn: int
     rank: int
-    index: int
+    place: int
     kind: Kind
     row: int
     as_of: int
@@ -124,7 +123,7 @@ class Values:
 
 def facts_of(batch: EveryChange, values: Values) -> Iterator[tuple[int, list[Fact]]]:
     """Yield the facts of each key, by its code, the oldest first."""
-    found = [*_row_facts(batch, values), *_told_facts(batch.told, values)]
+    found = [*_row_facts(batch, values), *_told_facts(batch, values)]
     found.sort()
     for code, facts in groupby(found, attrgetter("code")):
         yield code, _net(facts)
@@ -151,7 +150,7 @@ def _row_facts(batch: EveryChange, values: Values) -> Iterator[Fact]:
         codes, places, times, *columns, strict=True
     ):
         if op == GONE:
-            kind, rank, as_of = Kind.END, 2, _NEWEST
+            kind, rank, as_of, time = Kind.END, 2, _NEWEST, batch.newest_us
         elif is_delete:
             kind, rank = Kind.DELETE, 0
         elif op == "snapshot":
@@ -161,19 +160,19 @@ def _row_facts(batch: EveryChange, values: Values) -> Iterator[Fact]:
         yield Fact(code, scn, rank, index, kind, place, as_of, time, source)
 
 
-def _told_facts(told: Sequence[Told], values: Values) -> Iterator[Fact]:
-    if not told:
+def _told_facts(batch: EveryChange, values: Values) -> Iterator[Fact]:
+    if not batch.told:
         return
     codes, firsts = np.unique(values.codes, return_index=True)
     sources: list[str | None] = [None] * len(codes)
     if SOURCE in values.keys:
         sources = values.rows[SOURCE].take(pa.array(firsts)).to_pylist()
-    for one in told:
+    for one in batch.told:
         kind, rank = (Kind.TRUNCATE, 0) if one.is_truncate else (Kind.END, 2)
-        time = NEVER if one.time is None else microseconds(one.time)
+        time = batch.newest_us if one.time is None else microseconds(one.time)
         for code, source in zip(codes.tolist(), sources, strict=True):
             if source is None or source == one.source:
-                yield Fact(code, one.scn, rank, one.index, kind, NEVER, one.scn, time, one.source)
+                yield Fact(code, one.scn, rank, one.place, kind, NEVER, one.scn, time, one.source)
 
 
 def microseconds(moment: datetime) -> int:

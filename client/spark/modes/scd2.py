@@ -161,7 +161,7 @@ class _Line:
 
     def __init__(self, values: Values, batch: EveryChange, reached: Mapping[str, int]) -> None:
         self._reached = reached
-        self._newest = batch.newest_us or NEVER
+        self._newest = batch.newest_us
         self._same: np.ndarray | None = None
         self._values, self._columns = values, batch.columns
         self.removed: list[Version] = []
@@ -263,7 +263,7 @@ class _Line:
 
     def _time(self, fact: Fact) -> int:
         """Return the time of a fact, or the newest that is known: what has ended has a time."""
-        return max(fact.time, 0) or max(self._newest, 0)
+        return self._newest if fact.time == NEVER else fact.time
 
     def _is_same(self, one: int, other: int) -> bool:
         if self._same is None:
@@ -272,7 +272,7 @@ class _Line:
 
 
 def _index(fact: Fact) -> int:
-    return NEVER if fact.index == LAST_INDEX else fact.index
+    return NEVER if fact.place == LAST_INDEX else fact.place
 
 
 def _rows(found: Sequence[Version], values: Values) -> pa.Table:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from databus.client.spark.modes.every_change import MOMENT, EveryChange, Told
-from databus.client.spark.modes.facts import NEVER, Fact, Kind, Values, facts_of, moments, scns
+from databus.client.spark.modes.facts import Fact, Kind, Values, facts_of, moments, scns
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes
 from databus.client.spark.targets.merge_plan import Comparison, Condition
 from databus.client.sql.modes import DELETED, TIME
@@ -119,5 +119,5 @@ def _after(last: _Row | None, fact: Fact) -> _Row | None:
             is_gone = last is not None and last.scn <= fact.scn and last.as_of < fact.as_of
             if last is not None and is_gone and not last.is_deleted:
                 last.is_deleted, last.is_changed = True, True
-                last.time = last.time if fact.time == NEVER else fact.time
+                last.time = fact.time
     return last

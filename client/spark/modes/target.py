@@ -9,7 +9,8 @@ there once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -48,11 +49,18 @@ class ModeTarget(Target):
     """A table of a mode in a target of any kind, `inner`; one writer at a time, `put` included."""
 
     def __init__(
-        self, inner: Target, keys: Sequence[str] | None, *, source_column: bool, mode: WriteMode
+        self,
+        inner: Target,
+        keys: Sequence[str] | None,
+        *,
+        source_column: bool,
+        mode: WriteMode,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(inner.uri, keys, source_column)
         self.inner = inner
         self.mode = mode
+        self._clock = clock
         self._rules = _RULES[mode]
 
     @property
@@ -79,7 +87,12 @@ class ModeTarget(Target):
     ) -> EveryChange:
         """Return every change of a batch."""
         return every_change_of(
-            batch, keys, mode=self.mode, source_column=self.source_column, source=source
+            batch,
+            keys,
+            mode=self.mode,
+            now_us=self._now_us(),
+            source_column=self.source_column,
+            source=source,
         )
 
     def _apply(self, app_id: str, batch_id: int, changes: Any) -> Applied:
@@ -139,13 +152,16 @@ class ModeTarget(Target):
             raise no_table(self.uri)
         source = request.source or next(iter([*self.sources(), *commit_log.reached()]), "")
         rows = put_rows(parts, keys, request.scn, source)
-        batch = EveryChange(rows, self.keys, (), {}, None, self.mode)
+        batch = EveryChange(rows, self.keys, (), {}, None, self.mode, newest_us=self._now_us())
         if not takes_new:
             batch = replace(batch, rows=self._without_new(batch))
         last = commit_log.applied(_PUT)
         number = 0 if last is None else last + 1
         done = self.apply(_PUT, number, batch) if batch.rows.num_rows else Applied()
         return Put(done.upserts, done.deletes, took_new_rows=takes_new)
+
+    def _now_us(self) -> int:
+        return int(self._clock() * 1e6)
 
     def _without_new(self, batch: EveryChange) -> pa.Table:
         """Return rows to put without those that the table does not have now."""

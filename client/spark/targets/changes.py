@@ -227,7 +227,8 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[np.ndarra
     lengths = [table.num_rows for table in tables]
     codes = np.zeros(sum(lengths), dtype=np.int64)
     for key in keys:
-        column = pa.chunked_array([chunk for table in tables for chunk in table[key].chunks])
+        chunks = [chunk for table in tables for chunk in table[key].chunks]
+        column = pa.chunked_array(chunks, tables[0][key].type)
         part = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
         codes = codes * (len(codes) + 1) + np.asarray(part)
         # Renumbered after each column, so that no number of columns overflows.

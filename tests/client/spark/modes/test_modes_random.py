@@ -91,7 +91,7 @@ def mode_target(mode: WriteMode) -> tuple[MemoryTarget, ModeTarget]:
     return inner, ModeTarget(inner, ["id"], source_column=False, mode=mode)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1_000_000))
 def test_versions_tell_the_table_as_of_each_scn_that_was_followed(seed: int) -> None:
     one = followed(seed)
@@ -104,7 +104,7 @@ def test_versions_tell_the_table_as_of_each_scn_that_was_followed(seed: int) -> 
         assert as_of(inner, scn) == names_at(one.source, scn), f"as of {scn}"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1_000_000))
 def test_rows_that_are_not_deleted_are_those_of_a_mirror_and_of_the_source(seed: int) -> None:
     one = followed(seed)
@@ -119,7 +119,7 @@ def test_rows_that_are_not_deleted_are_those_of_a_mirror_and_of_the_source(seed:
     assert len({row["id"] for row in inner.read()}) == len(inner.read())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1_000_000))
 def test_a_history_has_each_change_of_the_log_once_and_in_its_order(seed: int) -> None:
     one = followed(seed)
@@ -146,7 +146,7 @@ def test_a_history_has_each_change_of_the_log_once_and_in_its_order(seed: int) -
     assert sorted(found, key=repr) == sorted(expected, key=repr)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1_000_000))
 def test_current_versions_are_the_rows_of_a_mirror_at_each_step(seed: int) -> None:
     one = followed(seed)

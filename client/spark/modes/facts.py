@@ -54,7 +54,10 @@ class Kind(IntEnum):
 
 
 class Fact(NamedTuple):
-    """One fact of one key. `place`: within its window; `row`: the place in `Values`; times are in microseconds, or NEVER."""
+    """One fact of one key. `place`: within its window; times are in microseconds, or NEVER.
+
+    `row`: the place in `Values`; NEVER without a row.
+    """
 
     code: int
     scn: int

@@ -65,6 +65,7 @@ from databus.client.spark.targets.target import (
     no_table,
     read_files,
 )
+from databus.schemas.errors import SettingsError
 
 _NAMES = "databus.names"
 _KEYS = "databus.keys"
@@ -218,6 +219,13 @@ class DeltaTarget(RetryingTarget):
                     ),
                 )
         self._held_log = None
+
+    def remove(self) -> None:
+        """Remove the table's folder; see `Target.remove`."""
+        self.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+        if self.schema() is not None:
+            raise SettingsError(f"target {self.uri!r} is in the way: remove its files yourself")
 
     def forget_as_of(self, source: str | None = None) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""

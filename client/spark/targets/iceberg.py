@@ -223,6 +223,12 @@ class IcebergTarget(RetryingTarget):
             told = {_LOG: json.dumps(dict(after.entries)), _KEYS: json.dumps(list(keys))}
             transaction.set_properties(told)
 
+    def remove(self) -> None:
+        """Remove the table from its catalog, with its files; see `Target.remove`."""
+        self._held = None
+        if self._catalog.table_exists(self._name):
+            self._catalog.purge_table(self._name)
+
     def forget_as_of(self, source: str | None = None) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""
 

@@ -209,6 +209,13 @@ class SqlTarget(Target):
             elif not has_mark(comment, mark):
                 run(connection, statement(marked(comment, mark)))
 
+    def remove(self) -> None:
+        """Drop the table; see `Target.remove`."""
+        self._is_ready = False
+        with self._engine.begin() as connection:
+            run(connection, f"DROP TABLE IF EXISTS {quoted(self._engine.dialect, self.table)}")
+        self._forget_dropped()
+
     def forget_as_of(self, source: str | None = None) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""
         schema = self.schema()

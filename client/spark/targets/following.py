@@ -99,7 +99,7 @@ class SchemaFollower:
             return rows, old_key
         log.info(
             "%s: the table %s follows the schema of scn %d: %s",
-            self._source, target.uri, until, plan,
+            self._source, target.uri, until, plan.in_words(held),
         )  # fmt: skip
         target.reshape(plan, shape_note(self._source) if is_news else None, until)
         return rows, plan.keys

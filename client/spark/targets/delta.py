@@ -182,7 +182,9 @@ class DeltaTarget(RetryingTarget):
 
         def attempt() -> None:
             table = self._table()
-            if table is None or self._commit_log_of(table).has(app_id, batch_id):
+            is_noted = table is not None and self._commit_log_of(table).has(app_id, batch_id)
+            # Read again as of the same SCN, it is there once more.
+            if table is None or (is_noted and not DeltaTable.is_deltatable(path, self._storage)):
                 return
             other = DeltaTable(path, storage_options=self._storage)
             _set_keys(table, _keys_of(other))

@@ -181,7 +181,9 @@ class IcebergTarget(RetryingTarget):
 
         def attempt() -> None:
             table = self._table()
-            if table is None or _log_of(table).has(app_id, batch_id):
+            is_noted = table is not None and _log_of(table).has(app_id, batch_id)
+            # Read again as of the same SCN, it is there once more.
+            if table is None or (is_noted and not self._catalog.table_exists(name)):
                 return
             other = self._catalog.load_table(name)
             after = _log_of(table).after(app_id, batch_id, positions)

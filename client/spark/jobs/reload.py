@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from databus.client.spark.consuming.apply_events import apply_events
+from databus.client.spark.consuming.restart_policy import SPARK_FAILURES, read_failure
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.client.spark.jobs.load import LoadProgress, load
 from databus.client.spark.options import options_of_load, parse_options
@@ -92,7 +93,9 @@ class Reloader:
         show("rows are asked for")
         try:
             return self._loaded(reload, beside, least_scn, show)
-        except ReloadNeededError as error:
+        except (ReloadNeededError, *SPARK_FAILURES) as error:
+            if not read_failure(error).is_a(ReloadNeededError):
+                raise
             # It was begun before the table was altered, or is left of an earlier reload.
             log.warning("%s: begins again: %s", reload.source, error)
             beside.remove()

@@ -48,6 +48,7 @@ from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import (
     DatabusError,
     OtherTargetError,
+    ReadAgainError,
     ReloadNeededError,
     SettingsError,
 )
@@ -206,7 +207,7 @@ class SyncedTables:
         passed_over = {*self.state.aside, *self.state.reloading}
         parts = {source: one for source, one in parts.items() if source not in passed_over}
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-            done = [pool.submit(self._apply_one, name, part) for name, part in parts.items()]
+            done = [pool.submit(self._apply_one, name, part, scns) for name, part in parts.items()]
         for one in done:
             applied = one.result()
             self.state.rows += applied.upserts + applied.deletes
@@ -263,17 +264,19 @@ class SyncedTables:
 
     # One table
 
-    def _apply_one(self, source: str, part: Part) -> Applied:
+    def _apply_one(self, source: str, part: Part, scns: Mapping[str, int]) -> Applied:
         def attempt() -> Applied:
             self._check_as_left(source)
             app = self._app
             assert app is not None, "Spark has named the query before its first batch"
             try:
                 applied = part(self.target(source), app)
-            except ReloadNeededError as error:
-                if not self._reloads:
+            except (ReloadNeededError, *_SPARKS) as error:
+                why = _reload_needed(error)
+                if why is None or not self._reloads:
                     raise
-                self._begin_reload(source, str(error), error.scn)
+                # The change of columns is in this batch, or before it.
+                self._begin_reload(source, why, scns.get(self._homes()[source], 0))
                 return Applied()
             last = self.target(source).applied(app)
             self._note(source, NO_BATCH if last is None else last)
@@ -334,7 +337,8 @@ class SyncedTables:
         return self._stop.is_set() or self._has_ended.is_set()
 
     def _set_aside(self, source: str, error: Exception) -> None:
-        why = text_of(error) if isinstance(error, DatabusError) else f"{error!r}"
+        is_read = isinstance(error, (DatabusError, *_SPARKS))
+        why = read_failure(error).problem if is_read else f"{error!r}"
         log.error("%s: set aside: %s", source, why, exc_info=not isinstance(error, DatabusError))
         self.state.retried.pop(source, None)
         self.state.reloading.pop(source, None)
@@ -423,7 +427,18 @@ class SyncedTables:
             if self._is_over() or not has_spark():
                 # Spark's tasks were interrupted, or it has ended: the next start goes on.
                 raise StoppedError from error
+            if (why := _reload_needed(error)) is not None:
+                # The servers do not have its rows in the new columns yet, or they changed again.
+                raise ReadAgainError(why) from error
             raise
+
+
+def _reload_needed(error: Exception) -> str | None:
+    """Return why rows must be read again, if an error says so; it may come from Spark's tasks."""
+    if not isinstance(error, (ReloadNeededError, *_SPARKS)):
+        return None
+    failure = read_failure(error)
+    return failure.problem if failure.is_a(ReloadNeededError) else None
 
 
 def _passes(error: Exception) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from databus.cli.progress_bars import progress_bars
-from databus.client.spark.cli.session_options import command_session, spark_options
+from databus.client.spark.cli.session_options import command_session, format_options, spark_options
 from databus.client.spark.jobs.load import (
     CHUNK_ROWS,
     Loaded,
@@ -54,6 +54,7 @@ from databus.client.spark.targets.target import MODES
     help="What TARGET holds, as of sync. Default: what it holds already, mirror for a new one.",
 )
 @click.option("--again", is_flag=True, help="Start over, instead of resuming a killed load.")
+@format_options
 @spark_options
 def load(
     places: tuple[str, ...],
@@ -69,6 +70,7 @@ def load(
     keys: str,
     mode: str | None,
     again: bool,
+    options: dict[str, str],
 ) -> None:
     """Copy tables into targets, as of an SCN; a killed load is resumed.
 
@@ -86,15 +88,21 @@ def load(
         "partitions": partitions,
     }
     if sql is not None:
-        if len(places) != 1 or columns or where or from_database or mode:
+        if len(places) != 1 or columns or where or from_database or options or mode:
             raise click.UsageError(
-                "with --sql give TARGET alone; columns and conditions are in the SELECT"
+                "with --sql give TARGET alone; columns and conditions are in the SELECT, and "
+                "there is no --option"
             )
         spark = command_session("databus load")
         click.echo(_outcome(load_query(spark, sql, places[0], keys=_names(keys), **common)))
         return
-    rows: dict[str, Any] = {"columns": _names(columns), "where": where, "settings": settings}
-    rows["mode"] = mode
+    rows: dict[str, Any] = {
+        "columns": _names(columns),
+        "where": where,
+        "settings": settings,
+        "options": options,
+        "mode": mode,
+    }
     _load_tables(places, chunk_rows=chunk_rows, again=again, **common, **rows)
 
 

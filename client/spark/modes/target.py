@@ -188,6 +188,10 @@ class ModeTarget(Target):
             f"rows were replaced by those of {uri}: load into the target itself"
         )
 
+    def remove(self) -> None:
+        """Remove the table; see `Target.remove`."""
+        self.inner.remove()
+
     def forget_as_of(self, source: str | None = None) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""
         if self.mode.has_keys:

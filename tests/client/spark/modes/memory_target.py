@@ -74,6 +74,9 @@ class MemoryTarget(Target):
     def take_over(self, uri: str, app_id: str, batch_id: int, positions: Mapping[str, int]) -> None:
         raise NotImplementedError
 
+    def remove(self) -> None:
+        raise NotImplementedError
+
     def forget_as_of(self, source: str | None = None) -> None:
         if self.table is not None:
             source = source if SOURCE in self.table.column_names else None

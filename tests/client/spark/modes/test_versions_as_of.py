@@ -39,7 +39,8 @@ def write(shop: TableShop, chance: Random) -> int:
                     f"DELETE FROM orders WHERE id = {key}",
                     f"UPDATE orders SET note = 'n{chance.random()}' WHERE id BETWEEN {key} AND "
                     f"{key + 3}",
-                    f"INSERT OR REPLACE INTO orders VALUES ({key}, 'new {chance.random()}')",
+                    f"INSERT INTO orders VALUES ({key}, 'new {chance.random()}') "
+                    "ON CONFLICT (id) DO UPDATE SET note = excluded.note",
                     f"UPDATE orders SET id = id + 1000 WHERE id = {key}",
                 ]
             )
@@ -95,7 +96,7 @@ def test_many_tables_are_kept_in_one_mode_and_read_again_into_what_they_hold(
         "mode": "soft_delete",
     }
     template = f"delta:{tmp_path}/{{table}}"
-    shop.place.run("INSERT OR REPLACE INTO orders VALUES (500, 'kept'), (501, 'gone')")
+    shop.place.run("INSERT INTO orders VALUES (500, 'kept'), (501, 'gone')")
     shop.scn()
     sync_tables(spark, ["shop.orders"], template, **given)
     shop.place.run("DELETE FROM orders WHERE id = 501")

@@ -105,15 +105,14 @@ def every_change_of(
     rows = flat_rows(timed, keys, _FIELDS)
     return EveryChange(
         rows.combine_chunks(),
-        (*keys, SOURCE) if source_column else tuple(keys),
-        (),
-        positions_in(batch),
-        source,
-        mode,
-        None,
-        _told_in(timed),
-        _reached(batch),
-        _newest_us(timed) or now_us,
+        keys=(*keys, SOURCE) if source_column else tuple(keys),
+        marks=(),
+        positions=positions_in(batch),
+        source=source,
+        mode=mode,
+        told=_told_in(timed),
+        reached=_reached(batch),
+        newest_us=_newest_us(timed) or now_us,
     )
 
 

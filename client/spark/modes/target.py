@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from databus.client.spark.targets.merge_plan import Condition
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
     Applied,
+    OtherRowsError,
     Put,
     PutRequest,
     Target,
@@ -35,7 +36,7 @@ from databus.client.spark.targets.target import (
     no_table,
 )
 from databus.client.sql.modes import DELETED, TO_SCN, WriteMode
-from databus.schemas.errors import SettingsError
+from databus.schemas.errors import ConsumerError, SettingsError
 
 _RULES: dict[WriteMode, ModuleType] = {
     WriteMode.SCD2: scd2,
@@ -43,10 +44,12 @@ _RULES: dict[WriteMode, ModuleType] = {
     WriteMode.APPEND_HISTORY: append_history,
 }
 _PUT = "put"  # the app of what `put` writes
+ATTEMPTS = 20
+_Done = TypeVar("_Done")
 
 
 class ModeTarget(Target):
-    """A table of a mode in a target of any kind, `inner`; one writer at a time, `put` included."""
+    """A table of a mode in a target of any kind, `inner`; `put` may run beside one writer."""
 
     def __init__(
         self,
@@ -96,12 +99,31 @@ class ModeTarget(Target):
         )
 
     def _apply(self, app_id: str, batch_id: int, changes: Any) -> Applied:
-        commit_log = self._read_commit_log()
+        return self._tried(lambda log: self._apply_to(log, app_id, batch_id, changes))
+
+    def _apply_to(
+        self, commit_log: CommitLog, app_id: str, batch_id: int, batch: EveryChange
+    ) -> Applied:
+        """Apply a batch to the table as it is with a commit log. Raises OtherRowsError."""
         check_same_mode(self.uri, commit_log, self.mode)
         if commit_log.has(app_id, batch_id):
             return Applied(is_skipped=True, positions=commit_log.positions())
+        found = replace(self._translated(batch, commit_log), made_of=commit_log.entries)
         # Also without a row: the batch is to be recorded.
-        return self.inner._apply(app_id, batch_id, self._translated(changes, commit_log))
+        return self.inner._apply(app_id, batch_id, found)
+
+    def _tried(self, attempt: Callable[[CommitLog], _Done]) -> _Done:
+        """Return what `attempt` returns; try again while other writers commit first."""
+        for _ in range(ATTEMPTS):
+            try:
+                # Before the rows: what is committed after it is noticed.
+                return attempt(self._read_commit_log())
+            except OtherRowsError:
+                continue
+        raise ConsumerError(
+            -1,
+            f"{self.uri}: other writers won {ATTEMPTS} times; let fewer write at once",
+        )
 
     def _translated(self, batch: EveryChange, commit_log: CommitLog) -> Changes:
         if self.mode is WriteMode.APPEND_HISTORY:
@@ -145,19 +167,28 @@ class ModeTarget(Target):
         parts = [(rows, is_delete) for rows, is_delete in given if rows is not None]
         if not parts:
             raise SettingsError("put needs rows or keys to delete; neither is given")
-        commit_log = self._read_commit_log()
-        takes_new = commit_log.takes_new(request.physical_source, request.scn)
-        keys = tuple(key for key in self.keys if key != SOURCE)
         if self.schema() is None:
             raise no_table(self.uri)
+        return self._tried(lambda log: self._put_into(log, request, parts))
+
+    def _put_into(
+        self,
+        commit_log: CommitLog,
+        request: PutRequest,
+        parts: Sequence[tuple[pa.Table, bool]],
+    ) -> Put:
+        takes_new = commit_log.takes_new(request.physical_source, request.scn)
+        keys = tuple(key for key in self.keys if key != SOURCE)
         source = request.source or next(iter([*self.sources(), *commit_log.reached()]), "")
         rows = put_rows(parts, keys, request.scn, source)
-        batch = EveryChange(rows, self.keys, (), {}, None, self.mode, newest_us=self._now_us())
+        batch = EveryChange(rows, self.keys, (), {}, mode=self.mode, newest_us=self._now_us())
         if not takes_new:
             batch = replace(batch, rows=self._without_new(batch))
         last = commit_log.applied(_PUT)
         number = 0 if last is None else last + 1
-        done = self.apply(_PUT, number, batch) if batch.rows.num_rows else Applied()
+        done = Applied()
+        if batch.rows.num_rows:
+            done = self._apply_to(commit_log, _PUT, number, batch)
         return Put(done.upserts, done.deletes, took_new_rows=takes_new)
 
     def _now_us(self) -> int:

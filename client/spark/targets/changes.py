@@ -77,6 +77,8 @@ class Changes:
     # What the table holds, and more entries for its commit log (`targets.commit_log`).
     mode: WriteMode = WriteMode.MIRROR
     notes: Mapping[str, int] | None = None
+    # The commit log of the rows that they were made of, if they hold only for these.
+    made_of: Mapping[str, int] | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -73,6 +73,7 @@ class ChangesFrame:
     count: int = 0
     mode: WriteMode = WriteMode.MIRROR
     notes: Mapping[str, int] | None = None
+    made_of: Mapping[str, int] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -175,6 +176,9 @@ def frame_of(spark: SparkSession, changes: Changes) -> ChangesFrame:
         newest_scn=changes.newest_scn,
         source=changes.source,
         count=rows.num_rows,
+        mode=changes.mode,
+        notes=changes.notes,
+        made_of=changes.made_of,
     )
 
 

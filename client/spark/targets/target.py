@@ -95,6 +95,10 @@ class LostCommitError(Exception):
     """Another writer has committed since this one read the table; its text says what was found."""
 
 
+class OtherRowsError(Exception):
+    """Another writer has committed since the rows were read of which changes were made."""
+
+
 class Target(ABC):
     """A table that changes are applied to; one writer of a source at a time, besides `put`."""
 
@@ -276,6 +280,8 @@ def apply_once(
     check_same_mode(uri, commit_log, changes.mode)
     if commit_log.has(app_id, batch_id):
         return Applied(is_skipped=True, positions=commit_log.positions())
+    if changes.made_of is not None and changes.made_of != commit_log.entries:
+        raise OtherRowsError(uri)
     notes = {**mode_note(changes.mode), **(changes.notes or {})}
     after = commit_log.after(app_id, batch_id, changes.positions, changes.source, notes)
     return Applied(*commit(after), positions=after.positions())

@@ -145,6 +145,27 @@ def test_rows_are_put_into_versions_and_marks_and_not_into_a_history(opened: Ope
     assert not late.took_new_rows
 
 
+def test_what_another_writer_commits_meanwhile_is_seen(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, other = opened(mode="scd2"), opened(mode="scd2")
+    apply(target, 0, FIRST)
+    assert isinstance(target, ModeTarget)
+    read, finds = target.inner.find, iter([True])
+
+    def find(*given: Any) -> pa.Table:
+        found = read(*given)
+        if next(finds, False):
+            row = pa.Table.from_pylist([person(2, "put")], pa.schema(list(ROW)))
+            other.put(row, physical_source="shop", scn=6)
+        return found
+
+    monkeypatch.setattr(target.inner, "find", find)
+    apply(target, 1, [change("update", 9, person(2, "new"))])
+    found = [row for row in versions(target) if row[0] == 2]
+    assert found == [(2, "b", 5, 7), (2, "new", 9, None), (2, "put", 7, 9)]
+
+
 def test_a_target_stays_in_its_mode_and_says_which(opened: Open) -> None:
     before, target = opened(), opened(mode="scd2")
     with pytest.raises(SettingsError, match="mode 'log_update' is not known; known are mirror"):

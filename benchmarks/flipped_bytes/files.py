@@ -12,8 +12,9 @@ import asyncio
 import random
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from databus.relay.sources.mysql.tables.history import History, Record
 
 RING_BYTES = 40 << 20
 WIDE_BYTES = 32 << 20  # of rows: more than a restart reads
+LEAST_WINDOWS = 30
 SOURCES = ("main.orders", "main.notes")
 PATIENCE_S = 60.0
 _SCHEMA = """
@@ -56,18 +58,33 @@ def make_files(folder: Path, wide_bytes: int = WIDE_BYTES) -> None:
                 PATIENCE_S,
                 "the relay",
             )
-            _write(database, chosen, wide_bytes)
+            _write(database, chosen, wide_bytes, partial(_await_captured, relay, database))
             _consume(url, folder / "checkpoints", database)
             _fill_store(url, folder)
     SqliteMaxScn(folder / "max_scn.db", "shop").save(77, 1_700_000_000 * 10**9)
     _write_history(folder / "defined.history")
 
 
-def _write(database: sqlite3.Connection, chosen: random.Random, wide_bytes: int) -> None:
-    """Commit rows of all sizes, changes and deletions, and alter a table."""
-    written, key = 0, 0
+def _await_captured(relay: Relay, database: sqlite3.Connection) -> None:
+    """Wait until everything is captured: what comes then is in windows of its own."""
+    (scn,) = database.execute("select max(id) from _databus_log").fetchone()
+    ring = relay.physical_sources["shop"].ring
+    wait_until(lambda: ring.max_scn >= scn, PATIENCE_S, "the windows")
+
+
+def _write(
+    database: sqlite3.Connection,
+    chosen: random.Random,
+    wide_bytes: int,
+    await_captured: Callable[[], None],
+) -> None:
+    """Commit rows of all sizes, changes and deletions, and alter a table; in many windows."""
+    written, key, captured = 0, 0, 0
     while written < wide_bytes:
         key += 1
+        if written - captured > wide_bytes / LEAST_WINDOWS:
+            await_captured()
+            captured = written
         size = chosen.choice((10, 200, 3000, 60_000))
         text = chosen.randbytes(size // 2).hex()
         database.execute("insert into orders (id, item) values (?, ?)", (key, text))

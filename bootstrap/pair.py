@@ -73,6 +73,7 @@ class Pair:
         settings: BootstrapSettings,
         make_producer: MakeWorker | None = None,
         make_seeding: MakeWorker | None = None,
+        make_packing: MakeWorker | None = None,
     ) -> None:
         self.settings = settings
         self.traffic = Traffic()
@@ -85,7 +86,7 @@ class Pair:
         self.relays = RelayMonitor(settings.relays, list(self.paths), self._make_transport)
         self.started_at_s = time.time()
         self._watch = StatusWatch(self.paths)
-        kinds = {"producer": make_producer, "seeding": make_seeding}
+        kinds = {"producer": make_producer, "seeding": make_seeding, "packing": make_packing}
         self._makers = {name: make for name, make in kinds.items() if make is not None}
         with contextlib.ExitStack() as held:
             if make_producer is not None:

@@ -1,0 +1,163 @@
+"""Makes a pack of a range of rows. The compiled column decoder turns their events into columns."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from databus.bootstrap.store.rows_now import RowsNow
+from databus.client.arrow._column_decoder import ColumnDecoder
+from databus.schemas.avro_rows import schema_id
+from databus.schemas.columns.avro_columns import WriterSchema, columns_of
+from databus.schemas.errors import DatabusError
+from databus.schemas.event.crc import event_crc
+from databus.schemas.stream.packs import PackHead, join_columns
+from databus.schemas.stream.whole_events import check_events
+
+# A pack is a page of a client with the default sizes, and a batch of its rows.
+MOST_ROWS = 20_000
+MOST_EVENT_BYTES = 3_900_000
+_ROWS = """
+select id, scn, event from snapshot_{src_id} not indexed
+where id > ? and id <= ? and deleted_ns = 0 order by id limit ?
+"""
+_SCN = 1  # its place among the columns of an event's head
+
+
+@dataclass(frozen=True, slots=True)
+class PackRange:
+    """What can become a pack: rows with ids in (`after_id`, `until_id`].
+
+    `is_open`: rows may be added at its end, so it is packed only when the pack is full.
+    """
+
+    after_id: int
+    until_id: int
+    is_open: bool = False
+
+
+class Built(NamedTuple):
+    """A pack that was made. `others`: ids of rows of its range that are in no column."""
+
+    head: PackHead
+    ids: array[int]
+    others: array[int]
+    columns: bytes
+
+
+class PackBuilder:
+    """Makes packs of one source of a store, of rows in the schema version of a moment.
+
+    Raises SchemaError or ValueError for a schema whose rows do not become columns.
+    """
+
+    def __init__(self, store_id: str, schema: WriterSchema, now: RowsNow) -> None:
+        self._store_id = store_id
+        self._src_id = schema.src_id
+        self._digest = schema_id(schema.text)
+        self._decoder = ColumnDecoder(
+            # Never full before the pack is.
+            has_before=False,
+            as_snapshot=True,
+            batch_rows=MOST_ROWS + 1,
+            batch_bytes=1 << 40,
+        )
+        self._plan = self._decoder.add(schema.src_id, self._digest, columns_of(schema))
+        self._version_scn = now.changed_scn(schema.src_id)
+        self._renew: Callable[[bytes], bytes] = now.renew_standing
+
+    def build(self, connection: sqlite3.Connection, wanted: PackRange) -> Built | None:
+        """Return the pack of the first rows of a range; None when there are too few for one.
+
+        Runs inside the caller's transaction.
+        """
+        rows, is_full = self._rows(connection, wanted)
+        for *_, event in rows:
+            check_events(event, 1)
+        if not rows or (wanted.is_open and not is_full):
+            return None
+        ids, others = self._decode(rows)
+        if not ids:
+            return None
+        _, heads, columns, _, _ = self._decoder.finish(self._plan)
+        buffers = [
+            tuple(None if held is None else memoryview(held) for held in buffers)
+            for buffers in (*columns, heads[_SCN])
+        ]
+        data, sizes = join_columns(buffers)
+        taken = set(ids)
+        until_id = rows[-1][0] if is_full else wanted.until_id
+        head = PackHead(
+            store=self._store_id,
+            src_id=self._src_id,
+            digest=self._digest.hex(),
+            after_id=wanted.after_id,
+            until_id=until_id,
+            scn=max(scn for row_id, scn, _ in rows if row_id in taken),
+            rows=len(ids),
+            sizes=sizes,
+            crc=event_crc(data),
+            ids_crc=0 if until_id - wanted.after_id == len(ids) else event_crc(ids.tobytes()),
+        )
+        return Built(head, ids, others, data)
+
+    def _rows(
+        self, connection: sqlite3.Connection, wanted: PackRange
+    ) -> tuple[list[tuple[int, int, bytes]], bool]:
+        """Return the first rows of a range, and whether they fill a pack."""
+        rows: list[tuple[int, int, bytes]] = []
+        size_bytes = 0
+        sql = _ROWS.format(src_id=self._src_id)
+        bounds = wanted.after_id, wanted.until_id, MOST_ROWS + 1
+        # Closed at once: a traceback would keep the cursor, and with it the file, open.
+        with closing(connection.execute(sql, bounds)) as cursor:
+            for row in cursor:
+                size_bytes += len(row[2])
+                if rows and (size_bytes > MOST_EVENT_BYTES or len(rows) == MOST_ROWS):
+                    return rows, True
+                rows.append(row)
+        return rows, False
+
+    def _decode(self, rows: Sequence[tuple[int, int, bytes]]) -> tuple[array[int], array[int]]:
+        """Decode events; return the ids of rows that are in the columns, and of the others."""
+        data = memoryview(b"".join([event for *_, event in rows]))
+        ends = list(accumulate(len(event) for *_, event in rows))
+        ids, others = array("q"), array("q")
+        number = 0
+        while number < len(rows):
+            row_id, scn, event = rows[number]
+            if scn >= self._version_scn:
+                end = self._end_of_newest(rows, number, ends)
+                at, *_ = self._decoder.take(data[:end], ends[number] - len(event), -1, False)
+                after = bisect_right(ends, at)
+                ids.extend(row_id for row_id, *_ in rows[number:after])
+                number = after
+                if at == end:
+                    continue
+                row_id, _, event = rows[number]  # it is not plain
+            taken = self._take_renewed(event)
+            (ids if taken else others).append(row_id)
+            number += 1
+        return ids, others
+
+    def _end_of_newest(
+        self, rows: Sequence[tuple[int, int, bytes]], number: int, ends: Sequence[int]
+    ) -> int:
+        """Return where the events end that follow a row's and were written in its version, too."""
+        while number < len(rows) and rows[number][1] >= self._version_scn:
+            number += 1
+        return ends[number - 1]
+
+    def _take_renewed(self, event: bytes) -> bool:
+        try:
+            renewed = self._renew(event)
+        except DatabusError:
+            return False  # whoever reads the row by itself says why
+        at, *_ = self._decoder.take(renewed, 0, -1, False)
+        return at == len(renewed)

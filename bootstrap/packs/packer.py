@@ -1,0 +1,202 @@
+"""Keeps a store's tables packed: in small steps, behind the writes.
+
+A step notes which rows have changed since the step before, or makes one pack: of rows that
+are in none, or in place of one with too many changed rows. Rows are read in one transaction and
+written in another, so the lock for writing is held for the writing alone. What happened in between
+is found: the packer alone makes packs, and whatever ends their epoch is seen before the writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from databus.bootstrap.packs import table
+from databus.bootstrap.packs.building import MOST_ROWS, Built, PackBuilder, PackRange
+from databus.bootstrap.packs.table import Outline, Packing
+from databus.bootstrap.store.rows_now import RowsNow
+from databus.bootstrap.store.store import Store
+from databus.bootstrap.store.values import SourceState, SourceStatus
+from databus.schemas.columns.avro_columns import WriterSchema
+from databus.schemas.errors import SchemaError
+
+DELETED_AT_A_TIME = 20
+# With more changed rows than these since the last notes, all packs are made anew.
+MOST_NOTED = 500_000
+# Fewer are left to the readers, but for every so many steps: a deletion is to be noted before its
+# tombstone is gone.
+_FEWEST_NOTED = 500
+_ALL_NOTED_EVERY = 600
+_NOTED_AT_A_TIME = 200  # packs, in one transaction
+_CHANGED_SHARE = 8  # a pack is made anew when more than one row in eight of it has changed
+_FEWEST_ROWS = 1000  # of a pack, unless its range has fewer ids
+_TAIL_ROWS = MOST_ROWS // 10
+_CHANGED = """
+select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn where scn > ? and scn <= ?
+"""
+
+
+class Packer:
+    """Packs the tables of one store, up to `most_bytes`; 0 = none. For one thread."""
+
+    def __init__(self, store: Store, most_bytes: int) -> None:
+        self._store = store
+        self._connection = store.file.connection
+        self._most_bytes = most_bytes
+        self._steps = 0
+        # By source: ranges that have too few rows for a pack of their own.
+        self._small: dict[int, set[PackRange]] = {}
+
+    def step(self) -> bool:
+        """Do one piece of work; return whether there was any. Raises BootstrapError, LeaseError."""
+        self._steps += 1
+        if not self._most_bytes:
+            self._end_all()
+        if self._delete_outdated():
+            return True
+        active = [s for s in self._store.sources() if s.status is SourceStatus.ACTIVE]
+        return bool(self._most_bytes) and any([self._work_on(state) for state in active])
+
+    def _end_all(self) -> None:
+        with self._store.file.reading("reading packs"):
+            is_any = self._connection.execute("select 1 from packing").fetchone() is not None
+        if is_any:
+            with self._store.file.writing("ending packs", stamps=False):
+                table.end_all(self._connection)
+
+    def _delete_outdated(self) -> bool:
+        """Delete some packs that nobody uses any more."""
+        with self._store.file.reading("reading packs"):
+            if not table.has_outdated(self._connection):
+                return False
+        with self._store.file.writing("deleting packs", stamps=False):
+            return table.delete_outdated(self._connection, DELETED_AT_A_TIME) > 0
+
+    def _work_on(self, state: SourceState) -> bool:
+        with self._store.file.reading("reading packs", state.name):
+            now = self._store.rows_now([state.src_id])
+            scn = self._store.position().scn
+            packing = table.packing_of(self._connection, state.src_id)
+            is_usable = (
+                packing is not None
+                and packing.version == now.version(state.src_id)
+                and packing.scn >= state.tombstone_floor_scn
+            )
+            changed = 0
+            if packing is not None and is_usable:
+                changed = self._store.count_changed(state.name, packing.scn, MOST_NOTED)
+        if packing is None or not is_usable or changed == MOST_NOTED:
+            self._begin(state, scn, now.version(state.src_id))
+            return True
+        if changed >= _FEWEST_NOTED or (changed and not self._steps % _ALL_NOTED_EVERY):
+            return self._note(state, packing, scn)
+        return self._pack(state, packing, now)
+
+    def _begin(self, state: SourceState, scn: int, version: str) -> None:
+        self._small.pop(state.src_id, None)
+        with self._store.file.writing("beginning to pack", state.name, scn, stamps=False):
+            if self._store.source(state.name) == state:
+                table.begin(self._connection, state.src_id, scn, version)
+
+    # Rows that have changed
+
+    def _note(self, state: SourceState, packing: Packing, scn: int) -> bool:
+        """Note which rows have changed up to the position."""
+        sql = _CHANGED.format(src_id=state.src_id)
+        with self._store.file.reading("reading what has changed", state.name, scn):
+            bounds = packing.scn, scn
+            ids = sorted(row_id for (row_id,) in self._connection.execute(sql, bounds))
+        changes = self._by_pack(state, packing, ids)
+        while True:
+            some = list(islice(changes, _NOTED_AT_A_TIME))
+            with self._store.file.writing("noting what has changed", state.name, scn, stamps=False):
+                if table.packing_of(self._connection, state.src_id) != packing:
+                    return True  # the epoch has ended
+                for pack_until_id, of_pack in some:
+                    pack = table.pack_after(
+                        self._connection, state.src_id, packing.epoch, pack_until_id - 1
+                    )
+                    if pack is not None:
+                        table.change(self._connection, packing.epoch, pack, of_pack)
+                if len(some) < _NOTED_AT_A_TIME:
+                    # Only now, when all are noted.
+                    table.move(self._connection, state.src_id, packing, scn)
+                    return True
+
+    def _by_pack(
+        self, state: SourceState, packing: Packing, ids: Sequence[int]
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yield the changed rows of each pack that has any, as (its last id, their ids)."""
+        at = 0
+        for outline in self._outlines(state, packing) if ids else ():
+            while at < len(ids) and ids[at] <= outline.after_id:
+                at += 1
+            begin = at
+            while at < len(ids) and ids[at] <= outline.until_id:
+                at += 1
+            if at > begin:
+                yield outline.until_id, list(ids[begin:at])
+
+    def _outlines(self, state: SourceState, packing: Packing) -> list[Outline]:
+        with self._store.file.reading("reading packs", state.name):
+            return table.outlines(self._connection, state.src_id, packing.epoch)
+
+    # Packs
+
+    def _pack(self, state: SourceState, packing: Packing, now: RowsNow) -> bool:
+        """Make one pack, if one is wanted; return whether something was done."""
+        small = self._small.setdefault(state.src_id, set())
+        text = now.newest(state.src_id)
+        outlines = self._outlines(state, packing)
+        wanted = next((one for one in self._ranges(state, outlines) if one not in small), None)
+        if wanted is None or text is None:
+            return False
+        try:
+            schema = WriterSchema(state.name, state.src_id, 1, text)
+            builder = PackBuilder(self._store.id, schema, now)
+        except (SchemaError, ValueError):
+            return False  # a reader of columns says why
+        with self._store.file.reading("reading rows to pack", state.name):
+            # Rows of a newer version may be among them.
+            if self._store.rows_now([state.src_id]).version(state.src_id) != packing.version:
+                return True
+            built = builder.build(self._connection, wanted)
+        return self._write(state, packing, wanted, built if _is_worth_it(built, wanted) else None)
+
+    def _write(
+        self, state: SourceState, packing: Packing, wanted: PackRange, built: Built | None
+    ) -> bool:
+        is_new = True
+        with self._store.file.writing("writing a pack", state.name, stamps=False):
+            if table.packing_of(self._connection, state.src_id) != packing:
+                return True
+            table.delete_within(self._connection, state.src_id, wanted.after_id, wanted.until_id)
+            if built is not None:
+                held = table.held_bytes(self._connection) + len(built.columns)
+                is_new = held <= self._most_bytes
+                if is_new:
+                    head, ids, others, columns = built
+                    table.add(self._connection, packing.epoch, head, ids, others, columns)
+        if built is None or not is_new:
+            self._small[state.src_id].add(wanted)
+        return True
+
+    def _ranges(self, state: SourceState, outlines: Sequence[Outline]) -> Iterator[PackRange]:
+        """Yield the ranges that are to be packed, the most changed packs among them."""
+        at = 0
+        for outline in outlines:
+            if outline.after_id > at:
+                yield PackRange(at, outline.after_id)
+            if _CHANGED_SHARE * outline.changed > outline.rows:
+                yield PackRange(outline.after_id, outline.until_id)
+            at = outline.until_id
+        # Tried again only when the table has grown: the range is another one then.
+        rows = self._store.max_row(state.name) - at
+        if rows >= _TAIL_ROWS:
+            yield PackRange(at, at + rows // _TAIL_ROWS * _TAIL_ROWS, is_open=True)
+
+
+def _is_worth_it(built: Built | None, wanted: PackRange) -> bool:
+    if built is None or _CHANGED_SHARE * len(built.others) > built.head.rows:
+        return False
+    return built.head.rows >= min(_FEWEST_ROWS, wanted.until_id - wanted.after_id)

@@ -12,7 +12,7 @@ from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 
 
 class Worker(Protocol):
-    """The producer, the seeder or the packer of one store; works in the background until it is stopped."""
+    """A producer, seeder or packer of one store; works in the background until it is stopped."""
 
     @property
     def problem(self) -> str:

@@ -20,14 +20,25 @@ from databus.schemas.event.crc import event_crc
 from databus.schemas.stream.packs import PackHead, join_columns
 from databus.schemas.stream.whole_events import check_events
 
-# A pack is a page of a client with the default sizes, and a batch of its rows.
-MOST_ROWS = 20_000
-MOST_EVENT_BYTES = 3_900_000
 _ROWS = """
 select id, scn, event from snapshot_{src_id} not indexed
 where id > ? and id <= ? and deleted_ns = 0 order by id limit ?
 """
 _SCN = 1  # its place among the columns of an event's head
+
+
+@dataclass(frozen=True, slots=True)
+class PackSizes:
+    """How large packs are: a page of a client with the default sizes, and a batch of its rows.
+
+    One of fewer rows is not worth it, unless its range has no more ids. `fewest_noted`: changed
+    rows that are left to the readers.
+    """
+
+    most_rows: int = 20_000
+    most_event_bytes: int = 3_900_000
+    fewest_rows: int = 1000
+    fewest_noted: int = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,8 @@ class PackBuilder:
     Raises SchemaError or ValueError for a schema whose rows do not become columns.
     """
 
-    def __init__(self, store_id: str, schema: WriterSchema, now: RowsNow) -> None:
+    def __init__(self, store_id: str, schema: WriterSchema, now: RowsNow, sizes: PackSizes) -> None:
+        self._sizes = sizes
         self._store_id = store_id
         self._src_id = schema.src_id
         self._digest = schema_id(schema.text)
@@ -65,7 +77,7 @@ class PackBuilder:
             # Never full before the pack is.
             has_before=False,
             as_snapshot=True,
-            batch_rows=MOST_ROWS + 1,
+            batch_rows=sizes.most_rows + 1,
             batch_bytes=1 << 40,
         )
         self._plan = self._decoder.add(schema.src_id, self._digest, columns_of(schema))
@@ -112,14 +124,14 @@ class PackBuilder:
     ) -> tuple[list[tuple[int, int, bytes]], bool]:
         """Return the first rows of a range, and whether they fill a pack."""
         rows: list[tuple[int, int, bytes]] = []
-        size_bytes = 0
+        size_bytes, most_rows = 0, self._sizes.most_rows
         sql = _ROWS.format(src_id=self._src_id)
-        bounds = wanted.after_id, wanted.until_id, MOST_ROWS + 1
+        bounds = wanted.after_id, wanted.until_id, most_rows + 1
         # Closed at once: a traceback would keep the cursor, and with it the file, open.
         with closing(connection.execute(sql, bounds)) as cursor:
             for row in cursor:
                 size_bytes += len(row[2])
-                if rows and (size_bytes > MOST_EVENT_BYTES or len(rows) == MOST_ROWS):
+                if rows and (size_bytes > self._sizes.most_event_bytes or len(rows) == most_rows):
                     return rows, True
                 rows.append(row)
         return rows, False

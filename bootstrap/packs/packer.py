@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from databus.bootstrap.packs import table
-from databus.bootstrap.packs.building import MOST_ROWS, Built, PackBuilder, PackRange
+from databus.bootstrap.packs.building import Built, PackBuilder, PackRange, PackSizes
 from databus.bootstrap.packs.table import Outline, Packing
 from databus.bootstrap.store.rows_now import RowsNow
 from databus.bootstrap.store.store import Store
@@ -20,17 +20,14 @@ from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import SchemaError
 
+DEFAULT_SIZES = PackSizes()
 DELETED_AT_A_TIME = 20
 # With more changed rows than these since the last notes, all packs are made anew.
 MOST_NOTED = 500_000
-# Fewer are left to the readers, but for every so many steps: a deletion is to be noted before its
-# tombstone is gone.
-_FEWEST_NOTED = 500
+# All are noted every so many steps: a deletion before its tombstone is gone.
 _ALL_NOTED_EVERY = 600
 _NOTED_AT_A_TIME = 200  # packs, in one transaction
-_CHANGED_SHARE = 8  # a pack is made anew when more than one row in eight of it has changed
-_FEWEST_ROWS = 1000  # of a pack, unless its range has fewer ids
-_TAIL_ROWS = MOST_ROWS // 10
+CHANGED_SHARE = 8  # a pack is made anew when more than one row in eight of it has changed
 _CHANGED = """
 select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn where scn > ? and scn <= ?
 """
@@ -39,7 +36,8 @@ select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn where scn > ? 
 class Packer:
     """Packs the tables of one store, up to `most_bytes`; 0 = none. For one thread."""
 
-    def __init__(self, store: Store, most_bytes: int) -> None:
+    def __init__(self, store: Store, most_bytes: int, sizes: PackSizes = DEFAULT_SIZES) -> None:
+        self._sizes = sizes
         self._store = store
         self._connection = store.file.connection
         self._most_bytes = most_bytes
@@ -55,7 +53,9 @@ class Packer:
         if self._delete_outdated():
             return True
         active = [s for s in self._store.sources() if s.status is SourceStatus.ACTIVE]
-        return bool(self._most_bytes) and any([self._work_on(state) for state in active])
+        # Each gets its turn.
+        done = [self._work_on(state) for state in active] if self._most_bytes else []
+        return any(done)
 
     def _end_all(self) -> None:
         with self._store.file.reading("reading packs"):
@@ -88,7 +88,7 @@ class Packer:
         if packing is None or not is_usable or changed == MOST_NOTED:
             self._begin(state, scn, now.version(state.src_id))
             return True
-        if changed >= _FEWEST_NOTED or (changed and not self._steps % _ALL_NOTED_EVERY):
+        if changed >= self._sizes.fewest_noted or (changed and not self._steps % _ALL_NOTED_EVERY):
             return self._note(state, packing, scn)
         return self._pack(state, packing, now)
 
@@ -104,6 +104,9 @@ class Packer:
         """Note which rows have changed up to the position."""
         sql = _CHANGED.format(src_id=state.src_id)
         with self._store.file.reading("reading what has changed", state.name, scn):
+            # The rows of tombstones that are gone would not be found.
+            if packing.scn < self._store.source(state.name).tombstone_floor_scn:
+                return True
             bounds = packing.scn, scn
             ids = sorted(row_id for (row_id,) in self._connection.execute(sql, bounds))
         changes = self._by_pack(state, packing, ids)
@@ -153,7 +156,7 @@ class Packer:
             return False
         try:
             schema = WriterSchema(state.name, state.src_id, 1, text)
-            builder = PackBuilder(self._store.id, schema, now)
+            builder = PackBuilder(self._store.id, schema, now, self._sizes)
         except (SchemaError, ValueError):
             return False  # a reader of columns says why
         with self._store.file.reading("reading rows to pack", state.name):
@@ -161,7 +164,13 @@ class Packer:
             if self._store.rows_now([state.src_id]).version(state.src_id) != packing.version:
                 return True
             built = builder.build(self._connection, wanted)
-        return self._write(state, packing, wanted, built if _is_worth_it(built, wanted) else None)
+        if not self._is_worth_it(built, wanted):
+            built = None
+        is_packed = any(one.until_id == wanted.until_id for one in outlines)
+        if built is None and not is_packed:
+            small.add(wanted)
+            return True
+        return self._write(state, packing, wanted, built)
 
     def _write(
         self, state: SourceState, packing: Packing, wanted: PackRange, built: Built | None
@@ -187,16 +196,16 @@ class Packer:
         for outline in outlines:
             if outline.after_id > at:
                 yield PackRange(at, outline.after_id)
-            if _CHANGED_SHARE * outline.changed > outline.rows:
+            if CHANGED_SHARE * outline.changed > outline.rows:
                 yield PackRange(outline.after_id, outline.until_id)
             at = outline.until_id
         # Tried again only when the table has grown: the range is another one then.
-        rows = self._store.max_row(state.name) - at
-        if rows >= _TAIL_ROWS:
-            yield PackRange(at, at + rows // _TAIL_ROWS * _TAIL_ROWS, is_open=True)
+        grown = max(1, self._sizes.most_rows // 10)
+        rows = (self._store.max_row(state.name) - at) // grown * grown
+        if rows > 0:
+            yield PackRange(at, at + rows, is_open=True)
 
-
-def _is_worth_it(built: Built | None, wanted: PackRange) -> bool:
-    if built is None or _CHANGED_SHARE * len(built.others) > built.head.rows:
-        return False
-    return built.head.rows >= min(_FEWEST_ROWS, wanted.until_id - wanted.after_id)
+    def _is_worth_it(self, built: Built | None, wanted: PackRange) -> bool:
+        if built is None or CHANGED_SHARE * len(built.others) > built.head.rows:
+            return False
+        return built.head.rows >= min(self._sizes.fewest_rows, wanted.until_id - wanted.after_id)

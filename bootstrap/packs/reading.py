@@ -26,7 +26,7 @@ from databus.schemas.stream.whole_events import check_events
 # Of a source, changed since the packer's last notes: with more, it is behind.
 MOST_RECENT = 20_000
 _LEAST_SHARE = 2  # a pack is sent when at least one row in two of it is wanted
-_MOST_CHANGED = 4  # and not more than one row in four has changed
+MOST_CHANGED = 4  # and not more than one row in four has changed
 
 _RECENT = """
 select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn
@@ -110,7 +110,7 @@ class PackReading:
         ids = table.ids_of(self._connection, pack)
         begin, end = bisect_right(ids, wanted.after_id), bisect_right(ids, wanted.until_id)
         changed = self._changed(pack, packing, wanted)
-        if _LEAST_SHARE * (end - begin) < head.rows or _MOST_CHANGED * len(changed) > head.rows:
+        if _LEAST_SHARE * (end - begin) < head.rows or MOST_CHANGED * len(changed) > head.rows:
             return None
         events = list(self._events(changed, wanted.start_scn))
         gone = list(_places(ids, changed))

@@ -73,7 +73,7 @@ class Packing:
 
 
 class Outline(NamedTuple):
-    """What a pack has: rows with ids in (`after_id`, `until_id`]; `changed` of them have changed."""
+    """A pack has rows with ids in (`after_id`, `until_id`]; `changed` of them have changed."""
 
     after_id: int
     until_id: int

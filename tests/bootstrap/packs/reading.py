@@ -26,6 +26,7 @@ from databus.schemas.stream.packs import packs_in
 from databus.schemas.table_change import Versions, shape
 
 SMALL = PackSizes(most_rows=2, fewest_rows=1, fewest_noted=1)
+FEW = PackSizes(most_rows=100, fewest_rows=20, fewest_noted=3)
 MOST_BYTES = 1 << 30
 _LIMITS = HttpSettings(max_response_bytes=1 << 24)
 

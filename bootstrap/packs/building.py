@@ -9,16 +9,25 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from databus.bootstrap.store.rows_now import RowsNow
-from databus.client.arrow._column_decoder import ColumnDecoder
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.columns.avro_columns import WriterSchema, columns_of
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.crc import event_crc
-from databus.schemas.stream.packs import PackHead, join_columns
+from databus.schemas.stream.packs import Buffers, PackHead, join_columns
 from databus.schemas.stream.whole_events import check_events
+
+if TYPE_CHECKING:
+    from databus.client.arrow._column_decoder import Held
+
+try:
+    from databus.client.arrow import _column_decoder as column_decoder
+except ImportError:  # not built: nothing is packed
+    new_decoder = None
+else:
+    new_decoder = column_decoder.ColumnDecoder
 
 _ROWS = """
 select id, scn, event from snapshot_{src_id} not indexed
@@ -65,7 +74,8 @@ class Built(NamedTuple):
 class PackBuilder:
     """Makes packs of one source of a store, of rows in the schema version of a moment.
 
-    Raises SchemaError or ValueError for a schema whose rows do not become columns.
+    Raises SchemaError or ValueError for a schema whose rows do not become columns, and ValueError
+    where the decoder was not compiled.
     """
 
     def __init__(self, store_id: str, schema: WriterSchema, now: RowsNow, sizes: PackSizes) -> None:
@@ -73,7 +83,9 @@ class PackBuilder:
         self._store_id = store_id
         self._src_id = schema.src_id
         self._digest = schema_id(schema.text)
-        self._decoder = ColumnDecoder(
+        if new_decoder is None:
+            raise ValueError("the decoder of columns was not compiled")
+        self._decoder = new_decoder(
             # Never full before the pack is.
             has_before=False,
             as_snapshot=True,
@@ -98,9 +110,9 @@ class PackBuilder:
         if not ids:
             return None
         _, heads, columns, _, _ = self._decoder.finish(self._plan)
-        buffers = [
-            tuple(None if held is None else memoryview(held) for held in buffers)
-            for buffers in (*columns, heads[_SCN])
+        buffers: list[Buffers] = [
+            (_view(valid), _view(offsets), memoryview(values))
+            for valid, offsets, values in (*columns, heads[_SCN])
         ]
         data, sizes = join_columns(buffers)
         taken = set(ids)
@@ -173,3 +185,7 @@ class PackBuilder:
             return False  # whoever reads the row by itself says why
         at, *_ = self._decoder.take(renewed, 0, -1, False)
         return at == len(renewed)
+
+
+def _view(held: Held | None) -> memoryview | None:
+    return None if held is None else memoryview(held)

@@ -6,17 +6,15 @@ import logging
 import threading
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
 
+from databus.bootstrap.packs.building import new_decoder
+from databus.bootstrap.packs.packer import Packer
 from databus.bootstrap.seeder.job import store_path
 from databus.bootstrap.store.file import WriteLease
 from databus.bootstrap.store.store import Store
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.daemon.faults import trace_of
 from databus.daemon.log_setup import about
-
-if TYPE_CHECKING:
-    from databus.bootstrap.packs.packer import Packer
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +77,9 @@ class PackingThread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        try:
-            # It needs the compiled decoder of columns.
-            from databus.bootstrap.packs.packer import Packer
-        except ImportError as error:
-            log.warning("%s: tables are not packed: %s", self._name, error)
+        if new_decoder is None:
+            text = "%s: tables are not packed for Spark: the decoder of columns was not compiled"
+            log.info(text, self._name, extra=about(physical_source=self._name))
             return
         while not self._stop.is_set():
             try:

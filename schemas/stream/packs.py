@@ -79,7 +79,7 @@ class Pack(NamedTuple):
     """A received pack: `columns` has the buffers of each column, and at last of the SCNs."""
 
     head: PackHead
-    left_out: Sequence[int]
+    left_out: memoryview  # of 4-byte numbers
     columns: list[Buffers]
 
 
@@ -112,13 +112,18 @@ def check_columns(head: PackHead, columns: Buffer) -> None:
         raise ProtocolError(f"the columns of rows {head.after_id} to {head.until_id} do not match")
 
 
+def begins_with_pack(data: memoryview) -> bool:
+    """Return whether an answer, or the rest of one, begins with a pack."""
+    return bytes(data[: len(MAGIC)]) == MAGIC
+
+
 def packs_in(data: memoryview) -> Iterator[tuple[Pack, int]]:
     """Yield the packs at the beginning of an answer, each with the place where it ends.
 
     Raises ProtocolError for a pack that is not whole, or damaged.
     """
     at = 0
-    while data[at : at + len(MAGIC)] == MAGIC:
+    while begins_with_pack(data[at:]):
         pack, at = _read(data, at)
         yield pack, at
 

@@ -23,7 +23,7 @@ from databus.schemas.errors import (
     ServerError,
 )
 from databus.schemas.protocol import Header, Parameter
-from databus.schemas.stream.packs import MAGIC, packs_in
+from databus.schemas.stream.packs import begins_with_pack, packs_in
 
 # The largest response to ask for; no ring holds a larger event.
 MAX_FETCH_BYTES = 256 << 20
@@ -131,7 +131,7 @@ def take_answer(
     returns; also the errors of `EventBatches.take`.
     """
     data, is_asked = memoryview(answer.body), False
-    if data[: len(MAGIC)] == MAGIC:
+    if begins_with_pack(data):
         data = data[_take_packs(answer, columns, newer_schemas) :]
     while data:
         try:

@@ -27,7 +27,7 @@ MOST_NOTED = 500_000
 # All are noted every so many steps: a deletion before its tombstone is gone.
 _ALL_NOTED_EVERY = 600
 _NOTED_AT_A_TIME = 200  # packs, in one transaction
-CHANGED_SHARE = 8  # a pack is made anew when more than one row in eight of it has changed
+CHANGED_SHARE = 5  # a pack is made anew when more than one row in five of it has changed
 _CHANGED = """
 select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn where scn > ? and scn <= ?
 """

@@ -26,7 +26,7 @@ from databus.schemas.stream.whole_events import check_events
 # Of a source, changed since the packer's last notes: with more, it is behind.
 MOST_RECENT = 20_000
 _LEAST_SHARE = 2  # a pack is sent when at least one row in two of it is wanted
-MOST_CHANGED = 4  # and not more than one row in four has changed
+MOST_CHANGED = 3  # and not more than one row in three has changed
 
 _RECENT = """
 select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn

@@ -19,7 +19,7 @@ from databus.daemon.log_setup import about
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-SHARE = 0.25  # of the time it works at most
+SHARE = 0.1  # of the time it works at most, so that the producer hardly notices
 
 
 class PackingThread:

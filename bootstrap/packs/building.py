@@ -6,16 +6,18 @@ import sqlite3
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from databus.bootstrap.store.file import joins_bytes
 from databus.bootstrap.store.rows_now import RowsNow
+from databus.bootstrap.store.snapshot_pages import measure, needed_rows
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.columns.avro_columns import WriterSchema, columns_of
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.crc import event_crc
+from databus.schemas.scn import MAX_SCN
 from databus.schemas.stream.packs import Buffers, PackHead, join_columns
 from databus.schemas.stream.whole_events import check_events
 
@@ -31,7 +33,12 @@ else:
 
 _ROWS = """
 select id, scn, event from snapshot_{src_id} not indexed
-where id > ? and id <= ? and deleted_ns = 0 order by id limit ?
+where id > ? and id <= ? and deleted_ns = 0 order by id
+"""
+# SQLite joins in the order of its scan.
+_JOINED = """
+select min(scn), max(scn), group_concat(id), cast(group_concat(event, '') as blob)
+from snapshot_{src_id} not indexed where id > ? and id <= ? and deleted_ns = 0
 """
 _SCN = 1  # its place among the columns of an event's head
 
@@ -71,6 +78,14 @@ class Built(NamedTuple):
     columns: bytes
 
 
+class _Taken(NamedTuple):
+    """The ids of rows that are in the columns, and of the others; and the highest of their SCNs."""
+
+    ids: array[int]
+    others: array[int]
+    scn: int
+
+
 class PackBuilder:
     """Makes packs of one source of a store, of rows in the schema version of a moment.
 
@@ -101,13 +116,16 @@ class PackBuilder:
 
         Runs inside the caller's transaction.
         """
-        rows, is_full = self._rows(connection, wanted)
-        for *_, event in rows:
-            check_events(event, 1)
-        if not rows or (wanted.is_open and not is_full):
+        live = needed_rows(0, MAX_SCN, wanted.after_id, None, until_id=wanted.until_id)
+        limits = self._sizes.most_rows, self._sizes.most_event_bytes
+        found = measure(connection, self._src_id, live, *limits)
+        is_full = not found.is_last
+        if not found.rows or (wanted.is_open and not is_full):
             return None
-        ids, others = self._decode(rows)
-        if not ids:
+        until_id = found.last_id if is_full else wanted.until_id
+        bounds = wanted.after_id, until_id
+        taken = self._take_joined(connection, bounds) or self._take_each(connection, bounds)
+        if not taken.ids:
             return None
         _, heads, columns, _, _ = self._decoder.finish(self._plan)
         buffers: list[Buffers] = [
@@ -115,41 +133,47 @@ class PackBuilder:
             for valid, offsets, values in (*columns, heads[_SCN])
         ]
         data, sizes = join_columns(buffers)
-        taken = set(ids)
-        until_id = rows[-1][0] if is_full else wanted.until_id
+        ids = taken.ids
         head = PackHead(
             store=self._store_id,
             src_id=self._src_id,
             digest=self._digest.hex(),
             after_id=wanted.after_id,
             until_id=until_id,
-            scn=max(scn for row_id, scn, _ in rows if row_id in taken),
+            scn=taken.scn,
             rows=len(ids),
             sizes=sizes,
             crc=event_crc(data),
             ids_crc=0 if until_id - wanted.after_id == len(ids) else event_crc(ids.tobytes()),
         )
-        return Built(head, ids, others, data)
+        return Built(head, ids, taken.others, data)
 
-    def _rows(
-        self, connection: sqlite3.Connection, wanted: PackRange
-    ) -> tuple[list[tuple[int, int, bytes]], bool]:
-        """Return the first rows of a range, and whether they fill a pack."""
-        rows: list[tuple[int, int, bytes]] = []
-        size_bytes, most_rows = 0, self._sizes.most_rows
-        sql = _ROWS.format(src_id=self._src_id)
-        bounds = wanted.after_id, wanted.until_id, most_rows + 1
-        # Closed at once: a traceback would keep the cursor, and with it the file, open.
-        with closing(connection.execute(sql, bounds)) as cursor:
-            for row in cursor:
-                size_bytes += len(row[2])
-                if rows and (size_bytes > self._sizes.most_event_bytes or len(rows) == most_rows):
-                    return rows, True
-                rows.append(row)
-        return rows, False
+    def _take_joined(
+        self, connection: sqlite3.Connection, bounds: tuple[int, int]
+    ) -> _Taken | None:
+        """Decode a range of events at once; None when they have to be looked at one by one.
 
-    def _decode(self, rows: Sequence[tuple[int, int, bytes]]) -> tuple[array[int], array[int]]:
-        """Decode events; return the ids of rows that are in the columns, and of the others."""
+        Then no row is an object, and other threads run meanwhile.
+        """
+        if not joins_bytes():
+            return None
+        sql = _JOINED.format(src_id=self._src_id)
+        first_scn, scn, listed, events = connection.execute(sql, bounds).fetchone()
+        if first_scn < self._version_scn:
+            return None
+        at, *_ = self._decoder.take(events, 0, -1, False)
+        ids = array("q", map(int, listed.split(",")))
+        if at == len(events) and self._decoder.rows(self._plan) == len(ids):
+            return _Taken(ids, array("q"), scn)
+        if self._decoder.rows(self._plan):
+            self._decoder.finish(self._plan)
+        return None
+
+    def _take_each(self, connection: sqlite3.Connection, bounds: tuple[int, int]) -> _Taken:
+        """Decode events, each by itself where it is not plain or of an older version."""
+        rows = connection.execute(_ROWS.format(src_id=self._src_id), bounds).fetchall()
+        for *_, event in rows:
+            check_events(event, 1)
         data = memoryview(b"".join([event for *_, event in rows]))
         ends = list(accumulate(len(event) for *_, event in rows))
         ids, others = array("q"), array("q")
@@ -168,7 +192,7 @@ class PackBuilder:
             taken = self._take_renewed(event)
             (ids if taken else others).append(row_id)
             number += 1
-        return ids, others
+        return _Taken(ids, others, max(scn for _, scn, _ in rows))
 
     def _end_of_newest(
         self, rows: Sequence[tuple[int, int, bytes]], number: int, ends: Sequence[int]

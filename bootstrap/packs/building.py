@@ -54,7 +54,7 @@ class PackSizes:
     most_rows: int = 20_000
     most_event_bytes: int = 3_900_000
     fewest_rows: int = 1000
-    fewest_noted: int = 2000
+    fewest_noted: int = 5000
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ is found: the packer alone makes packs, and whatever ends their epoch is seen be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from databus.bootstrap.packs import table
 from databus.bootstrap.packs.building import Built, PackBuilder, PackRange, PackSizes
-from databus.bootstrap.packs.table import Outline, Packing
+from databus.bootstrap.packs.table import Noted, Outline, Packing
 from databus.bootstrap.store.rows_now import RowsNow
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
@@ -111,20 +111,28 @@ class Packer:
             ids = sorted(row_id for (row_id,) in self._connection.execute(sql, bounds))
         changes = self._by_pack(state, packing, ids)
         while True:
+            # Nobody else changes packs, so the lock is only held for the writing.
             some = list(islice(changes, _NOTED_AT_A_TIME))
+            noted = self._noted(state, packing, some)
             with self._store.file.writing("noting what has changed", state.name, scn, stamps=False):
                 if table.packing_of(self._connection, state.src_id) != packing:
                     return True  # the epoch has ended
-                for pack_until_id, of_pack in some:
-                    pack = table.pack_after(
-                        self._connection, state.src_id, packing.epoch, pack_until_id - 1
-                    )
-                    if pack is not None:
-                        table.change(self._connection, packing.epoch, pack, of_pack)
+                table.change(self._connection, noted)
                 if len(some) < _NOTED_AT_A_TIME:
                     # Only now, when all are noted.
                     table.move(self._connection, state.src_id, packing, scn)
                     return True
+
+    def _noted(
+        self, state: SourceState, packing: Packing, changes: Iterable[tuple[int, list[int]]]
+    ) -> list[Noted]:
+        found = []
+        with self._store.file.reading("reading packs", state.name):
+            for until_id, ids in changes:
+                pack = table.pack_after(self._connection, state.src_id, packing.epoch, until_id - 1)
+                if pack is not None:
+                    found.append(table.noted(packing.epoch, pack, ids))
+        return found
 
     def _by_pack(
         self, state: SourceState, packing: Packing, ids: Sequence[int]

@@ -178,13 +178,25 @@ def add(
     connection.execute(_ADD, (*place, *sizes, *values, _crc(epoch, *values)))
 
 
-def change(
-    connection: sqlite3.Connection, epoch: str, pack: StoredPack, ids: Iterable[int]
-) -> None:
-    """Note rows of a pack that have changed."""
+class Noted(NamedTuple):
+    """What is stored when changed rows of a pack are noted."""
+
+    changed: bytes
+    crc: int
+    src_id: int
+    until_id: int
+
+
+def noted(epoch: str, pack: StoredPack, ids: Iterable[int]) -> Noted:
+    """Return what to store for a pack of which these rows have changed, too."""
     changed = array("q", sorted({*pack.changed, *ids})).tobytes()
     crc = _crc(epoch, pack.columns_id, pack.head.to_json(), changed)
-    connection.execute(_CHANGE, (changed, crc, pack.head.src_id, pack.head.until_id))
+    return Noted(changed, crc, pack.head.src_id, pack.head.until_id)
+
+
+def change(connection: sqlite3.Connection, packs: Iterable[Noted]) -> None:
+    """Note rows of packs that have changed."""
+    connection.executemany(_CHANGE, packs)
 
 
 def held_bytes(connection: sqlite3.Connection) -> int:

@@ -71,6 +71,6 @@ setup(
         for path in sorted(Path(root).rglob("*.pyx"))
         if COMPILES
     ],
-    package_data={"": ["*.pyi", "*.avsc", "*.toml", "py.typed", "static/*"]},
+    package_data={"": ["*.pyi", "*.avsc", "*.toml", "*.properties", "py.typed", "static/*"]},
     exclude_package_data={"": ["*.pyx", "*.pxi", "*.c"]},
 )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from databus.client.group.share import Share
+from databus.conf.patterns import NamePatterns, is_pattern, unescaped
 from databus.registry.compatibility import check_reader
 from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
 from databus.schemas.columns.avro_columns import WriterSchema
@@ -115,6 +116,23 @@ def find_ids(wanted: Sequence[str], offered: Mapping[str, int]) -> dict[str, int
         if name not in offered:
             raise UnknownSourceError(name, sorted(offered))
     return {name: offered[name] for name in wanted}
+
+
+def chosen_sources(texts: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return the sources that names and patterns choose.
+
+    Names keep their order; sources that only patterns choose follow in alphabetical
+    order. Raises UnknownSourceError for a name that is not known, and if none is chosen.
+    """
+    every, match = sorted(known), NamePatterns(texts).match
+    named = [unescaped(text) for text in texts if not is_pattern(text)]
+    for name in named:
+        if name not in every:
+            raise UnknownSourceError(name, every)
+    found = tuple(dict.fromkeys([*filter(match, named), *filter(match, every)]))
+    if not found:
+        raise UnknownSourceError(",".join(texts), every)
+    return found
 
 
 def bind(

@@ -25,11 +25,12 @@ has a default. These describe one step. Over several steps only the chain of cha
 because a name may have been given up and used again: go from version to version, as `Versions`
 does.
 
-A version without a change is the first that its relay saw, or was read from the database: it does
-not describe rows from before it. The *shape* of a version is its text without the change: what
-`avro_schema` makes of the table alone. Two relays that began at different versions have different
-texts for equal shapes until the next statement. So a change names the shape before it, and an SCN,
-which are the same for both.
+A first version whose change has `emptied`, and `before` "", is that of a CREATE TABLE: the log has
+every row that the table ever had. A version without a change is the first that its relay saw, or
+was read from the database: it does not describe rows from before it. The *shape* of a version is
+its text without the change: what `avro_schema` makes of the table alone. Two relays that began at
+different versions have different texts for equal shapes until the next statement. So a change names
+the shape before it, and an SCN, which are the same for both.
 """
 
 from __future__ import annotations

@@ -134,6 +134,7 @@ client/spark/consuming: changes applied in order
 client/spark/monitoring: a query's progress
 client/spark/sql: SQL over changes
 client/spark/jobs: load, sync
+client/spark/verify/checksums: checksums in the source's own database
 client/spark/verify: comparing and repairing
 client/spark/cli: the commands that run Spark
 client/cli: the client's commands

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.torture.workload import SOURCES
 from databus.client.spark.planning.offsets import InSnapshot, Place, from_offset, start_of
 
 PHYSICAL = "shop"
@@ -43,4 +42,4 @@ def _place(checkpoint: Path, batch_id: int) -> Place | None:
     if batch_id < 0:
         return None
     text = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
-    return from_offset(json.loads(text.splitlines()[HEAD_LINES]), SOURCES).get(PHYSICAL)
+    return from_offset(json.loads(text.splitlines()[HEAD_LINES])).places.get(PHYSICAL)

@@ -10,7 +10,13 @@ Buffers = tuple[Held | None, Held | None, Held]  # validity, offsets, values
 
 class ColumnDecoder:
     def __init__(
-        self, *, has_before: bool, as_snapshot: bool, batch_rows: int, batch_bytes: int
+        self,
+        *,
+        has_before: bool,
+        as_snapshot: bool,
+        batch_rows: int,
+        batch_bytes: int,
+        keeps_events: bool = False,
     ) -> None: ...
     def add(self, src_id: int, digest: bytes, columns: Sequence[AvroColumn]) -> int: ...
     def take(

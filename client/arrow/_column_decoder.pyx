@@ -148,6 +148,7 @@ cdef struct Cursor:
     int full
 
 cdef struct Options:
+    bint keeps_events  # a row's only column is its whole event
     bint has_before
     bint as_snapshot
     int64_t batch_rows
@@ -631,7 +632,10 @@ cdef Verdict _take_row(
     cdef Verdict verdict
     if row == plan.room and not _grow(plan, options.batch_rows):
         return NO_MEMORY
-    verdict = _take_fields(plan, plan.row, row, at, end)
+    if options.keeps_events:
+        verdict = _put_bytes(&plan.row[0], row, at, end - at)
+    else:
+        verdict = _take_fields(plan, plan.row, row, at, end)
     if verdict != TAKEN:
         return verdict
     has_before = metadata.before != NULL and op == UPDATE and options.has_before
@@ -751,6 +755,7 @@ cdef Verdict _take_event(Cursor* cursor, Plans* plans, const Options* options) n
     cdef const uint8_t* at = cursor.at
     cdef const uint8_t* body
     cdef const uint8_t* payload
+    cdef const uint8_t* row
     cdef const uint8_t* end
     cdef int64_t header_length = _header_length(at, cursor.end - at)
     cdef int64_t scn, place
@@ -795,10 +800,9 @@ cdef Verdict _take_event(Cursor* cursor, Plans* plans, const Options* options) n
     if not _read_metadata(body + CRC32_PART_BYTES, payload, may_have_notes, &metadata):
         return OTHER
     plan = plans.plans[number]
+    row = at if options.keeps_events else payload + MD5_PART_BYTES
     # The row before the window: an event that is left to Python changes nothing.
-    verdict = _take_row(
-        plan, options, &metadata, scn, _i8(at + TIMESTAMP_NS_AT), payload + MD5_PART_BYTES, end
-    )
+    verdict = _take_row(plan, options, &metadata, scn, _i8(at + TIMESTAMP_NS_AT), row, end)
     if verdict != TAKEN:
         return verdict
     if scn != cursor.scn:
@@ -914,7 +918,8 @@ cdef void _free_plan(Plan* plan) noexcept:
 cdef class ColumnDecoder:
     """Decodes rows of responses, one plan per schema version; for one thread.
 
-    A plan is full with `batch_rows` rows, or events of `batch_bytes`.
+    A plan is full with `batch_rows` rows, or events of `batch_bytes`. With `keeps_events` a
+    plan has one column of bytes, and rows are whole events that are checked, not decoded.
     """
 
     cdef Plans _plans
@@ -924,12 +929,19 @@ cdef class ColumnDecoder:
         self._plans.last = -1
 
     def __init__(
-        self, *, bint has_before, bint as_snapshot, int64_t batch_rows, int64_t batch_bytes
+        self,
+        *,
+        bint has_before,
+        bint as_snapshot,
+        int64_t batch_rows,
+        int64_t batch_bytes,
+        bint keeps_events=False,
     ):
         cdef bytes noted = METADATA_DIGEST
         cdef bytes unnoted
         (unnoted,) = METADATA_DIGESTS - {METADATA_DIGEST}
-        self._options.has_before = has_before and not as_snapshot
+        self._options.keeps_events = keeps_events
+        self._options.has_before = has_before and not as_snapshot and not keeps_events
         self._options.as_snapshot = as_snapshot
         self._options.batch_rows = batch_rows
         self._options.batch_bytes = batch_bytes

@@ -7,9 +7,9 @@ module was not built.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -19,7 +19,6 @@ from databus.client.arrow.arrow_types import (
     stored_type,
     wide_decimal_text,
 )
-from databus.schemas.avro_rows import RowCodec
 from databus.schemas.columns.any_text import any_text
 from databus.schemas.columns.avro_columns import AvroColumn, Kind
 from databus.schemas.errors import ProtocolError
@@ -41,10 +40,18 @@ class Head(NamedTuple):
     gtid: str | None
 
 
+class RowDecoder(Protocol):
+    """Reads a row's bytes as values by column name, as a `RowCodec` does."""
+
+    def decode(self, data: bytes) -> Mapping[str, Any]:
+        """Return a row's values; raises ProtocolError."""
+        ...
+
+
 class BatchBuilder:
     """Collects rows. `columns` are those of `codec`'s schema, in its order."""
 
-    def __init__(self, codec: RowCodec, columns: tuple[AvroColumn, ...]) -> None:
+    def __init__(self, codec: RowDecoder, columns: tuple[AvroColumn, ...]) -> None:
         self._codec = codec
         self._columns = columns
         self._nulls = [None] * len(columns)

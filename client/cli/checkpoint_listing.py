@@ -123,10 +123,15 @@ def _of_spark(folder: Path) -> list[Shown]:
     file = folder / "offsets" / str(planned if batch is None else batch)
     found: list[Shown] = []
     for offset in _offsets_in(file):
-        for name, place in from_offset(offset, offset["sources"]).items():
-            done = "" if batch == planned else f", batch {planned} is planned"
-            said = f"batch {batch} done{done}" if batch is not None else "batch 0 is planned"
-            found.append(_of_place(name, place, tuple(offset["sources"]), said, file))
+        read = from_offset(offset)
+        done = "" if batch == planned else f", batch {planned} is planned"
+        said = f"batch {batch} done{done}" if batch is not None else "batch 0 is planned"
+        together = tuple(source for source in read.sources if source not in read.joining)
+        for name, place in read.places.items():
+            found.append(_of_place(name, place, together, said, file))
+        # The physical source of a source that joins is not in the offset.
+        for source, place in read.joining.items():
+            found.append(_of_place("", place, (source,), f"joins; {said}", file))
     if not found:
         raise CheckpointError(f"{folder}: the query does not read the databus format")
     return found

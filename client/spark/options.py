@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from databus.conf.loading import build_settings
 from databus.conf.named_places import NamedPlace, Word, parse_place
+from databus.conf.patterns import NamePatterns, is_pattern
 from databus.conf.settings import ServerAccessSettings, Settings
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
@@ -72,7 +73,11 @@ class SourceOptions(Settings):
         alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
     )
 
-    sources: Names = Field(description="Sources to read, separated by commas", min_length=1)
+    sources: Names = Field(
+        description="Sources to read, separated by commas; for changes also patterns (`shop.*`, "
+        "`!shop.tmp_*`), which take in tables that come later",
+        min_length=1,
+    )
     relays: Names = Field(default=(), description="Relay URLs, separated by commas")
     bootstrap_servers: Names = Field(default=(), description="Bootstrap server URLs")
     start: Annotated[NamedPlace, BeforeValidator(_parse_start)] = Field(
@@ -80,14 +85,22 @@ class SourceOptions(Settings):
         description="Where a stream without a checkpoint begins: `beginning` (the whole table, "
         "then its changes), `earliest`, `latest`, an SCN, `time:…`, `gtid:…` or `binlog:…`",
     )
+    new_sources: Literal["beginning", "here"] | None = Field(
+        default=None,
+        description="Sources that a stream takes in later, by a pattern or a longer list: all "
+        "their rows and then their changes (`beginning`), or their changes from the query's place "
+        "on (`here`). Default: `beginning` with start = beginning and bootstrap servers",
+    )
     filters: Annotated[dict[str, Any], BeforeValidator(_parse_filters)] = Field(
         default={},
         description="JSON map from source to a MOD or RANGE filter of its keys, as in the protocol",
     )
-    layout: Literal["columns", "structs"] | None = Field(
+    layout: Literal["columns", "structs", "events"] | None = Field(
         default=None,
         description="`columns`: the table's columns at top level; `structs`: one struct per "
-        "source. Default: `columns` if all sources have the same columns",
+        "source; `events`: rows as the servers send them, in column `event`, for "
+        "`split_by_source`. Default: `events` with patterns, `columns` if all sources have the "
+        "same columns, else `structs`",
     )
     before_images: bool = Field(default=True, description="Include `_databus.before`")
     columns_as_text: Names = Field(
@@ -103,6 +116,12 @@ class SourceOptions(Settings):
         description="When a query reads up to the newest change (`availableNow`, `changes` without "
         "`until`) and the relay is not capturing the source (starting, in error, unreachable, "
         "paused): read what the relay has, then end with an error (`fail`) or a warning (`warn`)",
+    )
+    stopped_source_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        description="A query that goes on for ever, and has read what the relay has, ends with an "
+        "error when the relay has not captured the source for so many seconds; default: it waits",
     )
     max_rows_per_trigger: int = Field(
         default=200_000,
@@ -172,6 +191,20 @@ class SourceOptions(Settings):
     )
 
     @property
+    def reads_new_whole(self) -> bool:
+        """Whether all rows of a source that is taken in later are read."""
+        if self.new_sources is None:
+            return self.start is Word.BEGINNING and bool(self.bootstrap_servers)
+        return self.new_sources == "beginning"
+
+    @property
+    def keeps_events(self) -> bool:
+        """Whether rows stay whole events."""
+        if self.layout is None:
+            return any(map(is_pattern, self.sources))
+        return self.layout == "events"
+
+    @property
     def access(self) -> ServerAccess:
         """The credentials for servers."""
         shown = {"token_file": self.token_file, "token_env": self.token_env, "tls_ca": self.tls_ca}
@@ -206,9 +239,12 @@ def parse_options(
     values = {by_lower[key]: value for key, value in given.items()}
     values = _access_of(os.environ if environ is None else environ, values) | values
     parsed = build_settings(values, SourceOptions, "options of format databus")
-    strange = sorted({*parsed.filters} - {*parsed.sources})
+    match = NamePatterns(parsed.sources).match
+    strange = [source for source in parsed.filters if not match(source)]
     if strange:
         raise SettingsError(f"option filters: {', '.join(strange)} is not in option sources")
+    if parsed.new_sources == "beginning":
+        need_bootstrap(parsed)
     if parsed.token_file and parsed.token_env:
         raise SettingsError("give option tokenFile or tokenEnv, not both")
     return parsed

@@ -285,8 +285,12 @@ class WindowEncoder:
         scn = scn if change.scn < 0 else change.scn
         self._src_id(table)
         versions = self._versions(table.source)
-        if not versions:
+        if not versions and not change.is_emptied:
             return self._add(table, avro_schema(table), scn)
+        if not versions:
+            # Its CREATE: the log has every row that it ever had.
+            created = with_change(avro_schema(table), TableChange(scn, "", is_emptied=True))
+            return self._add(table, created, scn)
         text, last = avro_schema(table), versions[-1].text
         if change.is_emptied or WHOLE_TABLE in change.reload:
             self._columns.refuse_another_name(altered.table.source, last)

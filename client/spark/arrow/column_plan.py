@@ -28,6 +28,7 @@ from databus.client.spark.arrow.row_types import (
     arrow_schema,
     row_schema,
 )
+from databus.schemas.avro_rows import row_codec
 from databus.schemas.columns.any_text import any_text
 from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
 from databus.schemas.errors import ReloadNeededError, RestartNeededError, SchemaError
@@ -177,6 +178,7 @@ class ColumnPlan:
         self.schema = schema
         self._known = known
         self.columns = columns_of(schema)
+        self.codec = row_codec(schema.text)
         self._frame = frame
         # Spark ignores the case of column names.
         places = {column.name.lower(): n for n, column in enumerate(self.columns)}

@@ -26,11 +26,12 @@ from databus.client.arrow.arrow_types import RowBatch
 from databus.client.arrow.batch_builder import BatchBuilder, Head, decoded_rows, head_arrays
 from databus.client.arrow.row_heads import HeadMaker, before_of, check_row, checked_metadata, op_of
 from databus.client.spark.arrow.column_plan import ColumnPlan, Frame
+from databus.client.spark.arrow.event_rows import EventPlan
 from databus.client.spark.arrow.pack_batches import pack_batch
 from databus.client.spark.arrow.row_types import Layout, row_schema
-from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.columns.avro_columns import WriterSchema
+from databus.schemas.columns.avro_columns import WriterSchema, columns_of
 from databus.schemas.errors import ProtocolError, SchemaError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import checkpoint_of
@@ -80,7 +81,8 @@ class EventBatches:
     `target` is `arrow_schema(changes_schema(…))` with the same `layout`. With
     `as_snapshot` the op of rows is `snapshot`, except for deletes and truncates.
     `as_text` is option columnsAsText, `on_new_column` is `fail` or `ignore`. No
-    batch has more than `batch_rows` rows.
+    batch has more than `batch_rows` rows. With `keeps_events` the target is
+    `events_schema()`: rows stay whole events, which `unpacked` decodes later.
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class EventBatches:
         on_new_column: str = "fail",
         as_text: Collection[str] = (),
         batch_rows: int = 20_000,
+        keeps_events: bool = False,
     ) -> None:
+        self._keeps_events = keeps_events
         self.checkpoint: Checkpoint | None = None  # of the last checkpoint event
         self.window_scn: int | None = None  # of the last end-of-period event
         self.window_time_ns: int | None = None
@@ -111,6 +115,7 @@ class EventBatches:
                 as_snapshot=as_snapshot,
                 batch_rows=batch_rows,
                 batch_bytes=BATCH_BYTES,
+                keeps_events=keeps_events,
             )
         self._decoder_plans: list[_OpenPlan] = []  # by their number in the decoder
         self._schemas: dict[tuple[int, bytes], WriterSchema] = {}
@@ -158,7 +163,7 @@ class EventBatches:
                 raise
             if event.is_control:
                 self._take_control(event, after)
-            elif not self._take_row_event(event, offset, after - offset):
+            elif not self._take_row_event(event, data[offset:after], offset):
                 continue
             offset = after
         return offset
@@ -171,7 +176,7 @@ class EventBatches:
         """
         src_id, digest = pack.head.src_id, bytes.fromhex(pack.head.digest)
         plan = self._plans.get((src_id, digest)) or self._open_plan(src_id, digest, 0)
-        if not self._as_snapshot:
+        if not self._as_snapshot or not isinstance(plan.columns, ColumnPlan):
             raise ProtocolError("a pack where changes should be")
         self._make_ready([pack_batch(plan.columns, pack)])
 
@@ -239,17 +244,17 @@ class EventBatches:
 
     # -- row events -------------------------------------------------------------------------
 
-    def _take_row_event(self, event: Event, offset: int, size_bytes: int) -> bool:
+    def _take_row_event(self, event: Event, whole: Buffer, offset: int) -> bool:
         """Take a row, unless the compiled decoder, which now has its schema, can: then False."""
         source = self._sources.get(event.src_id)
         if source is None:
             raise UnknownSchemaError(event.src_id, event.schema_id, offset)
         try:
-            return self._take_row(event, source, offset, size_bytes)
+            return self._take_row(event, source, whole, offset)
         except ProtocolError as error:
             raise ProtocolError(f"{source} at scn {event.scn}: {error.problem}", offset) from error
 
-    def _take_row(self, event: Event, source: str, offset: int, size_bytes: int) -> bool:
+    def _take_row(self, event: Event, source: str, whole: Buffer, offset: int) -> bool:
         metadata = checked_metadata(event)
         if event.is_truncate:
             self._note_scn(event.scn)
@@ -261,14 +266,15 @@ class EventBatches:
             plan = self._open_plan(event.src_id, row.digest, offset)
             if self._decoder is not None:
                 return False
-        before = before_of(metadata, source, plan.columns.columns, event.scn)
+        before = before_of(metadata, source, plan.row_columns, event.scn)
         if self._as_snapshot or not self._frame.has_before:
             before = None
         self._note_scn(event.scn)
         op = op_of(event, metadata)
         if self._as_snapshot and op not in _STAY:
             op = Op.SNAPSHOT
-        plan.builder.append(self._heads.head(event, metadata, op), row.data, before, size_bytes)
+        data = bytes(whole) if self._keeps_events else row.data
+        plan.builder.append(self._heads.head(event, metadata, op), data, before, len(whole))
         if plan.builder.rows >= self._batch_rows or plan.builder.size_bytes >= BATCH_BYTES:
             self._make_ready(plan.finish())
         return True
@@ -277,27 +283,20 @@ class EventBatches:
         schema = self._schemas.get((src_id, digest))
         if schema is None:
             raise UnknownSchemaError(src_id, digest, offset)
-        # Checks that all versions up to this one have a common type, which a restart needs.
-        row_schema(
-            [
-                other
-                for other in self._schemas.values()
-                if other.source == schema.source and other.version <= schema.version
-            ],
-            self._as_text,
-        )
-        columns = ColumnPlan(
-            schema,
-            self._frame,
-            self._on_new_column,
-            self._as_text,
-            known=[one for one in self._schemas.values() if one.src_id == schema.src_id],
+        columns = (
+            EventPlan(schema, self._frame) if self._keeps_events else self._column_plan(schema)
         )
         plan = self._plans[src_id, digest] = _OpenPlan(columns, self._decoder)
         if self._decoder is not None:
             plan.number = self._decoder.add(src_id, digest, columns.columns)
             self._decoder_plans.append(plan)
         return plan
+
+    def _column_plan(self, schema: WriterSchema) -> ColumnPlan:
+        known = [one for one in self._schemas.values() if one.src_id == schema.src_id]
+        # Checks that all versions up to this one have a common type, which a restart needs.
+        row_schema([one for one in known if one.version <= schema.version], self._as_text)
+        return ColumnPlan(schema, self._frame, self._on_new_column, self._as_text, known=known)
 
     # -- batches ----------------------------------------------------------------------------
 
@@ -322,9 +321,10 @@ class _OpenPlan:
 
     number: int  # in the decoder
 
-    def __init__(self, columns: ColumnPlan, decoder: ColumnDecoder | None) -> None:
+    def __init__(self, columns: ColumnPlan | EventPlan, decoder: ColumnDecoder | None) -> None:
         self.columns = columns
-        self.builder = BatchBuilder(row_codec(columns.schema.text), columns.columns)
+        self.row_columns = columns_of(columns.schema)
+        self.builder = BatchBuilder(columns.codec, columns.columns)
         self._decoder = decoder
 
     @property

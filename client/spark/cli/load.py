@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from databus.cli.progress_bars import progress_bars
+from databus.client.spark.cli.session_options import command_session, spark_options
 from databus.client.spark.jobs.load import (
     CHUNK_ROWS,
     Loaded,
@@ -18,7 +19,6 @@ from databus.client.spark.jobs.load import (
     load as load_table,
 )
 from databus.client.spark.jobs.load_query import load_query
-from databus.client.spark.session import job_session
 
 
 @click.command()
@@ -48,6 +48,7 @@ from databus.client.spark.session import job_session
 @click.option("--sql", help="A SELECT over sources; then TARGET is the only argument.")
 @click.option("--keys", default="", help="With --sql: the columns that make a row unique.")
 @click.option("--again", is_flag=True, help="Start over, instead of resuming a killed load.")
+@spark_options
 def load(
     places: tuple[str, ...],
     bootstraps: tuple[str, ...],
@@ -81,7 +82,7 @@ def load(
             raise click.UsageError(
                 "with --sql give TARGET alone; columns and conditions are in the SELECT"
             )
-        spark = job_session("databus load")
+        spark = command_session("databus load")
         click.echo(_outcome(load_query(spark, sql, places[0], keys=_names(keys), **common)))
         return
     rows: dict[str, Any] = {"columns": _names(columns), "where": where, "settings": settings}
@@ -91,7 +92,7 @@ def load(
 def _load_tables(places: Sequence[str], **how: Any) -> None:
     if len(places) % 2:
         raise click.UsageError("give a TARGET for each SOURCE")
-    spark = job_session("databus load")
+    spark = command_session("databus load")
     with shown_progress() as report:
         for source, target in zip(places[::2], places[1::2], strict=True):
             click.echo(_outcome(load_table(spark, source, target, report=report, **how)))

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from databus.cli.signals import ended_by_signal
+from databus.client.spark.cli.session_options import command_session, spark_options
 from databus.client.spark.monitoring.console import metrics_option, watching
-from databus.client.spark.session import job_session
 from databus.client.spark.sql.explain import explain as words_of
 from databus.client.spark.sql.job_file import SqlJob, read_job
 from databus.client.spark.sql.run import BatchDone, RunSummary, run as run_job
@@ -25,6 +25,7 @@ PIPE_COLUMNS = 200
 @click.option("--available-now", is_flag=True, help="End when all changes up to now are applied.")
 @click.option("--explain", is_flag=True, help="Print what the job would do, and end.")
 @metrics_option
+@spark_options
 def run(file: Path, available_now: bool, explain: bool, metrics_port: int | None) -> None:
     """Keep a table equal to the SELECT of a job file, until SIGTERM or Ctrl-C.
 
@@ -59,7 +60,7 @@ def _run_with_progress(job: SqlJob, *, available_now: bool, metrics_port: int | 
     with ExitStack() as stack:
         progress = stack.enter_context(Progress(*columns, console=console, transient=True))
         task = progress.add_task("starting Spark", total=None)
-        spark = job_session(f"databus {job.name}")
+        spark = command_session(f"databus {job.name}")
         stack.enter_context(watching(spark, metrics_port=metrics_port))
         # After Spark has started, which installs its own handler for Ctrl-C. A batch that
         # is not finished comes again at the next start.

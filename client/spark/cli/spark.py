@@ -1,6 +1,14 @@
-"""`databus spark …`: jobs that run on Spark, each one command and one Python function."""
+"""`databus spark …`: jobs that run on Spark, each one command and one Python function.
+
+A main file of spark-submit is two lines:
+
+    from databus.client.spark.cli.spark import spark
+    spark()
+"""
 
 from __future__ import annotations
+
+import sys
 
 import click
 
@@ -17,7 +25,25 @@ COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS)
+class SparkGroup(LazyGroup):
+    """A group whose errors of Spark are one line, too."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the subcommand; print an error of Spark in one line and exit with 1."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            # Without PySpark there is no error of Spark.
+            if "pyspark" not in sys.modules or isinstance(error, click.ClickException):
+                raise
+            # Not for `databus spark --help`, which imports no PySpark.
+            from databus.client.spark.consuming.restart_policy import log_failure
+
+            problem = log_failure("Spark", error).problem
+            raise click.ClickException(problem) from error
+
+
+@click.group(cls=SparkGroup, lazy=COMMANDS)
 def spark() -> None:
     """Run jobs on Spark. They need the extra `spark` of databus-cdc, and Java 17.
 

@@ -1,17 +1,23 @@
-"""`databus spark sync`: copy a table into a target, then keep the target equal to it."""
+"""`databus spark sync`: copy tables into targets, then keep the targets equal to them."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from databus.client.spark.jobs.sync import SyncProgress, sync as sync_table
-from databus.client.spark.monitoring.console import metrics_option, state_words, watching
-from databus.client.spark.session import job_session
+from databus.client.spark.cli.session_options import command_session, spark_options
+from databus.client.spark.cli.sync_view import words_of, words_of_tables
+from databus.client.spark.jobs.sync import sync as sync_table
+from databus.client.spark.jobs.sync_tables import sync_tables
+from databus.client.spark.jobs.target_template import is_template
+from databus.client.spark.monitoring.console import metrics_option, watching
 
 
 @click.command()
@@ -38,7 +44,23 @@ from databus.client.spark.session import job_session
     metavar="NAME=VALUE",
     help="One more option of format databus, e.g. maxRowsPerTrigger=500000; repeatable.",
 )
+@click.option(
+    "--reload",
+    "reloads",
+    multiple=True,
+    metavar="NAME",
+    help="With {table}: a table whose rows are read again first, also one that is set aside; "
+    "repeatable, takes patterns.",
+)
+@click.option(
+    "--on-schema-change",
+    type=click.Choice(["reload", "aside"]),
+    default="reload",
+    show_default=True,
+    help="With {table}: what to do with a table whose target cannot follow a change of columns.",
+)
 @metrics_option
+@spark_options
 def sync(
     source: str,
     target: str,
@@ -48,65 +70,71 @@ def sync(
     available_now: bool,
     every_s: float,
     options: tuple[str, ...],
+    reloads: tuple[str, ...],
+    on_schema_change: str,
     metrics_port: int | None,
 ) -> None:
     """Fill TARGET with the table SOURCE, then follow its changes, until Ctrl-C.
 
-    A TARGET is delta:PATH, parquet:PATH or an SQLAlchemy URL with #TABLE. A target
-    that `databus spark load` has filled is followed from the load's SCN. New columns
-    are added to the target; while servers are unavailable, the job waits.
+    A TARGET is delta:PATH or an SQLAlchemy URL with #TABLE. A target that `databus
+    spark load` has filled is followed from the load's SCN. New columns are added to
+    the target; while servers are unavailable, the job waits.
 
-    Example: `databus spark sync shop.orders delta:lake/orders --relay http://127.0.0.1:11115
-    --bootstrap http://127.0.0.1:11116 --checkpoint checkpoints/orders`
+    With {table} in TARGET, SOURCE may be several names and patterns, separated by
+    commas: each table has a target of its own, and tables that come later are filled
+    and followed, too. A table that fails is set aside, and the others go on; the
+    command then ends with exit code 1.
+
+    \b
+    Examples:
+      databus spark sync shop.orders delta:lake/orders --checkpoint checkpoints/orders \\
+        --relay http://127.0.0.1:11115 --bootstrap http://127.0.0.1:11116
+      databus spark sync 'shop.*,!shop.tmp_*' 'delta:lake/{schema}/{table}' \\
+        --relay http://127.0.0.1:11115 --bootstrap http://127.0.0.1:11116 \\
+        --checkpoint checkpoints/shop
     """
-    more = dict(_pair(text) for text in options)
-    spark = job_session("databus sync")
-    console = Console(stderr=True)
-    found = SyncProgress()
-    with (
-        watching(spark, metrics_port=metrics_port),
-        Live(console=console, transient=True, auto_refresh=False) as live,
-    ):
+    given: dict[str, Any] = {
+        "relays": relays,
+        "bootstrap_servers": bootstraps,
+        "checkpoint": checkpoint,
+        "available_now": available_now,
+        "every_s": every_s,
+        "options": dict(_pair(text) for text in options),
+    }
+    is_of_many = is_template(target)
+    if is_of_many:
+        given |= {"on_schema_change": on_schema_change, "reload": reloads}
+    elif reloads or on_schema_change != "reload":
+        raise click.UsageError(
+            f"--reload and --on-schema-change need a TARGET with {{table}}, not {target}"
+        )
+    spark = command_session("databus sync")
+    with watching(spark, metrics_port=metrics_port):
+        if is_of_many:
+            names = [name.strip() for name in source.split(",") if name.strip()]
+            _run(partial(sync_tables, spark, names, target, **given), words_of_tables)
+        else:
+            _run(partial(sync_table, spark, source, target, **given), partial(words_of, source))
 
-        def report(progress: SyncProgress) -> None:
+
+def _run(job: Callable[..., Any], words: Callable[[Any], str]) -> None:
+    """Run a job until it ends or Ctrl-C; show its progress, and at the end how far it came."""
+    console = Console(stderr=True)
+    found: Any = None
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+
+        def report(progress: Any) -> None:
             nonlocal found
             found = progress
             if console.is_terminal:
-                live.update(Text(words_of(source, progress)), refresh=True)
+                live.update(Text(words(progress)), refresh=True)
 
         with contextlib.suppress(KeyboardInterrupt):
-            sync_table(
-                spark,
-                source,
-                target,
-                relays=relays,
-                bootstrap_servers=bootstraps,
-                checkpoint=checkpoint,
-                available_now=available_now,
-                every_s=every_s,
-                options=more,
-                report=report,
-            )
-    click.echo(words_of(source, found))
-
-
-def words_of(source: str, progress: SyncProgress) -> str:
-    """Return the progress in one line."""
-    words = [f"{source}: {progress.rows:,} rows in {progress.batches:,} batches"]
-    for physical, scn in progress.scns.items():
-        newest = progress.newest_scns.get(physical, scn)
-        words.append(f"{physical} at scn {scn}" + (f" of {newest}" if newest > scn else ""))
-    for physical, state in progress.stopped.items():
-        words.append(f"{physical} is {state_words(state)}: the newest SCN is not known")
-    if progress.lag_s is not None:
-        words.append(f"{progress.lag_s:.1f} s behind")
-    if progress.reload:
-        words.append(f"reading all rows again: {progress.reload}")
-    if progress.reloads:
-        words.append(f"read all rows again {progress.reloads} times")
-    if progress.restarts:
-        words.append(f"restarted {progress.restarts} times")
-    return ", ".join(words)
+            job(report=report)
+    if found is not None:
+        click.echo(words(found))
+        if getattr(found, "aside", None):
+            raise SystemExit(1)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from databus.client.spark.cli.verify_view import shown, shown_steps
+from databus.client.spark.verify.report import Report
 from databus.client.spark.verify.source_table import Selection
 from databus.client.spark.verify.verify import VerifyOptions, verify as verify_table
 from databus.conf.loading import load_settings
@@ -66,6 +67,17 @@ def comparing_options(command: Command) -> Command:
     help="Rows of a chunk, which are digested together.",
 )
 @click.option(
+    "--through-log",
+    is_flag=True,
+    help="Compare with checksums of chunks that are written into the source's database, and "
+    "arrive in the change stream where they hold.",
+)
+@click.option(
+    "--create-table",
+    is_flag=True,
+    help="With --through-log: create the table databus_checksums if it is not there.",
+)
+@click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write every difference to this file, for `databus spark repair`.",
@@ -89,6 +101,8 @@ def verify(
     columns: str,
     where: str,
     chunk_rows: int,
+    through_log: bool,
+    create_table: bool,
     report: Path | None,
     examples: int,
     is_json: bool,
@@ -98,6 +112,11 @@ def verify(
     Each side digests its rows in chunks, and only rows of differing chunks are
     fetched. Changes on their way to the target do not count as differences. The exit
     status is 1 if rows differ.
+
+    With --through-log the command writes to the source's database: it computes the
+    checksum of one chunk after the other, and writes it as a row of the table
+    databus_checksums in the same transaction. Meanwhile nobody else can change the
+    rows of that chunk, for milliseconds.
 
     Example: `databus spark verify shop.orders delta:lake/orders --settings relay.toml
     --relay http://127.0.0.1:11115 --report differences.jsonl`
@@ -110,15 +129,21 @@ def verify(
         compare=compare,
         settle_s=settle_s,
         most_kept=examples,
+        through_log=through_log,
+        create_table=create_table,
     )
     settings = load_settings(settings_file, RelaySettings)
     with shown_steps() as on_step:
         found = verify_table(source, target, settings, options, report=report, on_step=on_step)
-    if is_json:
-        click.echo(json.dumps(found.totals()))
-    else:
-        console = Console(highlight=False)
-        for part in shown(found):
-            console.print(part)
+    _print(found, is_json)
     if not found.is_same:
         sys.exit(1)
+
+
+def _print(found: Report, is_json: bool) -> None:
+    if is_json:
+        click.echo(json.dumps(found.totals()))
+        return
+    console = Console(highlight=False)
+    for part in shown(found):
+        console.print(part)

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from databus.cli.progress_bars import progress_bars
 from databus.client.spark.verify.differences import Difference, Kind
-from databus.client.spark.verify.report import Report
-from databus.client.spark.verify.verify import OnStep, Step
+from databus.client.spark.verify.report import OnStep, Report, Step
 from databus.schemas.event.json import json_value
 
 MOST_VALUE_CHARS = 40
+MOST_CHUNKS = 20
 
 
 def shown(report: Report) -> Iterator[RenderableType]:
@@ -36,8 +36,27 @@ def shown(report: Report) -> Iterator[RenderableType]:
         f"{report.unsettled:,}",
     )
     yield table
+    if report.chunk_results:
+        yield _chunks(report)
     if report.differences:
         yield _differences(report)
+
+
+def _chunks(report: Report) -> Table | str:
+    """Return the chunks whose checksums differ; the file has all of them."""
+    equal = sum(one.is_equal for one in report.chunk_results)
+    scns = [one.scn for one in report.chunk_results]
+    title = f"{equal:,} chunks are equal at their checksums, from scn {scns[0]} to scn {scns[-1]}"
+    if equal == len(scns):
+        return title
+    table = Table("keys", "scn", "rows", "differing rows", title=f"{title}; different are:")
+    different = [one for one in report.chunk_results if not one.is_equal]
+    for one in different[:MOST_CHUNKS]:
+        first = "" if one.after is None else one.after + 1
+        last = "" if one.last is None else one.last
+        rows = f"{one.rows:,} / {one.target_rows:,}"
+        table.add_row(f"{first} … {last}", str(one.scn), rows, f"{one.differing_rows:,}")
+    return table
 
 
 def _differences(report: Report) -> Table:

@@ -31,6 +31,7 @@ from databus.client.spark.arrow.row_keys import (
 )
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, NOT_APPLIED, SCHEMAS, taken_name
 from databus.client.spark.consuming.order_modes import ordered_groups
+from databus.client.spark.session import is_connect
 from databus.client.spark.targets.changes import MARK_OPS, changes_of, snapshots_in
 from databus.client.spark.targets.following import SchemaFollower, Texts, key_in, widen
 from databus.client.spark.targets.target import Applied, Target, check_same_source
@@ -117,7 +118,8 @@ def apply_changes(
     shrinks a batch with few keys before.) `keys`: the columns that make a row unique;
     the default is the target's key, or the primary key. `app_id` identifies the
     sequence of batch numbers, one for each checkpoint; the default is the id of the
-    streaming query that runs the function. `takes_over`: the target belongs to the
+    streaming query that runs the function; on Spark Connect, which does not tell it, it
+    must be given. `takes_over`: the target belongs to the
     batch's source from now on, even if it has another source's rows.
 
     Raises SettingsError if there are no keys or no app_id, and for a target with the
@@ -189,6 +191,11 @@ def schemas_of(batch: DataFrame) -> dict[str, Texts]:
 
 
 def _query_id(batch: DataFrame) -> str:
+    if is_connect(batch.sparkSession):
+        raise SettingsError(
+            "on Spark Connect a batch does not tell its query: give apply_changes app_id, a name "
+            "for each checkpoint folder, such as its path, that never changes"
+        )
     found = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if not found:
         raise SettingsError(

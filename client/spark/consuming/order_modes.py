@@ -36,6 +36,7 @@ from pyspark.sql import Column, DataFrame, functions as sf
 
 from databus.client.spark.arrow.row_keys import at, key_paths, meta_type, split_moves
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
+from databus.client.spark.session import parallelism
 from databus.client.spark.targets.changes import LOG_OPS, MARK_OPS
 from databus.schemas.errors import SettingsError
 
@@ -188,7 +189,7 @@ def _ordered(rows: DataFrame) -> DataFrame:
 def _by_key(rows: DataFrame, by_key: Sequence[Column]) -> DataFrame:
     """Return rows in partitions by key, each in the order of the log."""
     # With an explicit number Spark does not merge small partitions.
-    count = rows.sparkSession.sparkContext.defaultParallelism
+    count = parallelism(rows.sparkSession)
     return rows.repartition(count, *by_key).sortWithinPartitions(*_place())
 
 

@@ -1,4 +1,4 @@
-"""Decide from the class of an error whether to restart a failed query. Pure.
+"""Decide from the class of an error whether to restart a failed query.
 
 Only the traceback's text of an error in one of Spark's processes reaches the driver.
 The class is read from the line that names it, never guessed from the message. After
@@ -6,14 +6,28 @@ a schema change that a restart takes in, the query is restarted at once. It is
 restarted after a pause when servers are unavailable, when they no longer have the
 rows of a batch (the next start reads a snapshot instead), and after any failure of
 Spark itself (a lost worker, a full disk). The number of restarts without a batch in
-between is limited. Any other error of this package is final, and so is a value that
-the target's database refuses.
+between is limited. Any other error of this package is final, and so are a value that
+the target's database refuses, a request that Spark cannot analyse, and the end of
+Spark's own process.
+
+    try:
+        query.awaitTermination()
+    except JOB_FAILURES as error:
+        wait_s = restarts.wait_s(error, "shop.orders", scn)
 """
 
 from __future__ import annotations
 
+import logging
 import re
+import traceback
+from pathlib import Path
 from typing import NamedTuple
+
+import py4j
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 
 from databus.client.machines.backoff import BackOff
 from databus.schemas import errors
@@ -27,9 +41,31 @@ from databus.schemas.errors import (
     RestartNeededError,
 )
 
+log = logging.getLogger(__name__)
+
 # The last line of a Python traceback; such an error is final unless its class says otherwise.
 _RAISED = re.compile(r"(databus\.[\w.]+\.\w+Error|ImportError|sqlalchemy\.exc\.DataError): (.+)")
 _PASSING = (BootstrapTooOldError, BootstrapTooYoungError, NoAnswerError, ReadAgainError)
+# What says nothing to a reader, before the reason in Spark's text.
+_PREAMBLE = re.compile(
+    r"(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: "
+    r"|Job aborted due to stage failure: .*most recent failure: Lost task [^(]*\([^)]*\) ?"
+    r"|\([^()]*executor [^()]*\): "
+)
+_CALLING = ("An error occurred while calling", "SQLSTATE")
+_TRACEBACK = "Traceback (most recent call last):"
+_SPARKS = tuple(str(Path(str(package.__file__)).parent) for package in (py4j, pyspark))
+
+# What a call of Spark raises when a query, a worker or a connection fails. A killed process is
+# reported by whatever was read from it just then, so `read_failure` looks at the traceback too.
+SPARK_FAILURES = (PySparkException, Py4JError, EOFError, OSError, IndexError)
+JOB_FAILURES = (*SPARK_FAILURES, RestartNeededError, *_PASSING)
+# What Spark cannot analyse now it cannot analyse later.
+_WRONG_REQUESTS = (AnalysisException, IllegalArgumentException)
+_SPARK_ENDED = (
+    "Spark's own process (the JVM of the driver) has ended, by a kill or for lack of memory: start "
+    "again; the job continues from its checkpoint"
+)
 
 
 class Failure(NamedTuple):
@@ -47,19 +83,89 @@ class Failure(NamedTuple):
         return self.kind is not None and issubclass(self.kind, kind)
 
 
-def read_failure(text: str) -> Failure:
-    """Return the failure that Spark's error text describes.
+def read_failure(failed: str | BaseException) -> Failure:
+    """Return the failure that Spark's error, or its text, describes.
 
     A traceback prints an error after the one that caused it, so the last one counts.
+    Raises the error itself if neither Spark nor this package raised it: that is a defect.
     """
+    if isinstance(failed, DatabusError):
+        return _ours(type(failed), str(failed))
+    text = failed if isinstance(failed, str) else text_of(failed)
     raised = _RAISED.findall(text)
-    if not raised:
-        line = next((line.strip() for line in text.splitlines() if line.strip()), "no text")
-        return Failure(None, line, is_final=False)
-    name, problem = raised[-1]
-    kind = getattr(errors, name.rpartition(".")[2], None) if name.startswith("databus.") else None
+    if raised:
+        name, problem = raised[-1]
+        known = name.startswith("databus.")
+        kind = getattr(errors, name.rpartition(".")[2], None) if known else None
+        return _ours(kind, problem.strip())
+    if isinstance(failed, str):
+        return Failure(None, _reason(text), is_final=False)
+    if not _is_sparks(failed):
+        raise failed
+    if isinstance(failed, Py4JError | OSError) and not _has_jvm():
+        return Failure(None, _SPARK_ENDED, is_final=True)
+    return Failure(None, _reason(text), is_final=_is_wrong_request(failed))
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's text, of an object of the JVM too if that has ended since."""
+    try:
+        text = str(error)
+    except Exception:
+        # Py4JJavaError asks the JVM for its text.
+        text = " ".join(str(part) for part in error.args[:1])
+    return text or type(error).__name__
+
+
+def log_failure(what: str, failed: str | BaseException) -> Failure:
+    """Log a failure's problem and Spark's whole text, at level INFO; return the failure."""
+    failure = read_failure(failed)
+    text = failed if isinstance(failed, str) else text_of(failed)
+    # The readable line comes first.
+    log.info("%s: %s\n%s", what, failure.problem, text)
+    return failure
+
+
+def _ours(kind: type[DatabusError] | None, problem: str) -> Failure:
     is_passing = kind is not None and issubclass(kind, (RestartNeededError, *_PASSING))
-    return Failure(kind, problem.strip(), is_final=not is_passing)
+    return Failure(kind, problem, is_final=not is_passing)
+
+
+def _is_wrong_request(error: BaseException) -> bool:
+    # Spark wraps an error of the source's Python process in an AnalysisException, too.
+    is_of_python = "PYTHON" in text_of(error).partition("]")[0]
+    return isinstance(error, _WRONG_REQUESTS) and not is_of_python
+
+
+def _is_sparks(error: BaseException) -> bool:
+    """Return whether an error comes out of Spark's code or out of that of its gateway."""
+    if isinstance(error, PySparkException | Py4JError):
+        return True
+    files = (frame.filename for frame in traceback.extract_tb(error.__traceback__))
+    return any(file.startswith(_SPARKS) for file in files)
+
+
+def _has_jvm() -> bool:
+    """Return whether this process's Spark answers; with Spark Connect it has none to ask."""
+    gateway = pyspark.SparkContext._gateway
+    if gateway is None:
+        return True
+    try:
+        gateway.jvm.java.lang.System.nanoTime()
+    except Py4JJavaError:
+        return True
+    except Exception:
+        return False
+    return True
+
+
+def _reason(text: str) -> str:
+    """Return the line of Spark's text that names the reason."""
+    _, is_python, rest = text.rpartition(_TRACEBACK)
+    lines = (rest if is_python else text).splitlines()
+    # The frames of a traceback are indented.
+    said = (line.strip(": ") for line in lines if not line.startswith(("  ", *_CALLING)))
+    return _PREAMBLE.sub("", next(filter(None, said), "no text"))
 
 
 class Restarts:
@@ -75,12 +181,13 @@ class Restarts:
         self._failures = 0
         self._back_off.reset()
 
-    def wait_s(self, text: str, source: str, scn: int) -> float:
+    def wait_s(self, failed: str | BaseException, source: str, scn: int) -> float:
         """Return the pause before a restart; raises ConsumerError if there must be none.
 
-        `text` is Spark's error text. `scn` is the job's position, for the error.
+        `failed` is Spark's error or its text. `scn` is the job's position, for the error.
+        The log gets one line, and Spark's whole text at level INFO.
         """
-        failure = read_failure(text)
+        failure = log_failure(f"{source} at scn {scn}", failed)
         self._failures += 1
         if failure.is_final:
             raise ConsumerError(scn, f"{source}: {failure.problem}")
@@ -88,4 +195,6 @@ class Restarts:
             raise ConsumerError(
                 scn, f"{source}, {self._failures} times in a row: {failure.problem}"
             )
-        return 0.0 if failure.is_a(RestartNeededError) else self._back_off.next_s()
+        wait_s = 0.0 if failure.is_a(RestartNeededError) else self._back_off.next_s()
+        log.warning("%s: the query is restarted in %.1f s: %s", source, wait_s, failure.problem)
+        return wait_s

@@ -29,6 +29,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from databus.client.spark.consuming.checkpoint_folder import CheckpointFolder
+from databus.client.spark.session import need_own_driver
 from databus.client.spark.targets.target import Target
 from databus.schemas.errors import CheckpointError, OtherTargetError
 
@@ -78,7 +79,7 @@ class TargetProof:
     `checkpoint` is the query's `checkpointLocation`. `app_id` is that of
     `apply_changes`, if it was given one. `name` distinguishes several targets of one
     checkpoint. `whole` is the folder to remove for a new start, if the checkpoint is
-    only a part of it.
+    only a part of it. Raises SettingsError on Spark Connect, which shows no folder.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class TargetProof:
         name: str = "",
         whole: str | None = None,
     ) -> None:
+        need_own_driver(spark, "the check of a checkpoint's target")
         self._folder = CheckpointFolder(spark, checkpoint)
         self._target = target
         self._app_id = app_id

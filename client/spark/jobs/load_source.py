@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from databus.client.spark.arrow.row_keys import key_columns
 from databus.client.spark.options import parse_options
 from databus.client.spark.planning.server_pool import ServerPool
+from databus.client.spark.session import parallelism
 from databus.client.spark.source.database_reader import DatabaseReader, physical_source_of
 from databus.client.spark.source.table_reader import SCN_COLUMN, TableReader
 from databus.client.spark.targets.changes import SCN
@@ -89,7 +90,7 @@ class BootstrapLoadSource:
         self._spark = spark
         self._servers = list(servers)
         self._as_of = as_of
-        self._partitions = partitions or spark.sparkContext.defaultParallelism
+        self._partitions = partitions or parallelism(spark)
         self.columns = TableReader.columns(self._options())
         self.physical_source, self._rows = self._ask_for_status()
 
@@ -165,7 +166,7 @@ class DatabaseLoadSource:
         self.source = source
         self._spark = spark
         self._settings = settings
-        self._partitions = partitions or spark.sparkContext.defaultParallelism
+        self._partitions = partitions or parallelism(spark)
         self.columns = DatabaseReader.columns(self._options())
         self._database = physical_source_of(source, settings)
         self.physical_source = self._database.name

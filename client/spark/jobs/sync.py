@@ -17,18 +17,24 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from databus.client.machines.backoff import BackOff
 from databus.client.spark import register
 from databus.client.spark.consuming.apply import apply_changes
-from databus.client.spark.consuming.restart_policy import Failure, Restarts, read_failure
+from databus.client.spark.consuming.restart_policy import (
+    JOB_FAILURES,
+    SPARK_FAILURES,
+    Failure,
+    Restarts,
+    read_failure,
+)
 from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.jobs.load import load
 from databus.client.spark.monitoring.progress import batch_stats
 from databus.client.spark.options import parse_options
+from databus.client.spark.session import need_own_driver
 from databus.client.spark.source.change_stream import known_schemas, make_measure_client
 from databus.client.spark.targets.following import check_reload
 from databus.client.spark.targets.target import Target, check_same_source, open_target
@@ -99,6 +105,7 @@ def sync(
     whose batches went to another target, or to one that was removed or restored since;
     SettingsError for wrong arguments.
     """
+    need_own_driver(spark, "sync")
     register(spark)
     given = {
         **(options or {}),
@@ -159,14 +166,14 @@ class _Job:
                 self._reload = error
                 self._load_again(stop)
                 continue
-            except PySparkException as error:
+            except JOB_FAILURES as error:
                 if self._other_target is not None:
                     raise self._other_target from error
-                if self._is_reload(read_failure(str(error))):
+                if self._is_reload(read_failure(error)):
                     self._load_again(stop)
                     continue
                 scn = max(self._progress.scns.values(), default=0)
-                wait_s = self._restarts.wait_s(str(error), self._options["sources"], scn)
+                wait_s = self._restarts.wait_s(error, self._options["sources"], scn)
                 self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
                 stop.wait(wait_s)
                 continue
@@ -239,13 +246,12 @@ class _Job:
             except BootstrapTooOldError:
                 stop.wait(STORE_WAIT_S)
                 continue
-            except (PySparkException, DatabusError) as error:
-                text = f"{type(error).__module__}.{type(error).__name__}: {error}"
-                if read_failure(text).is_a(BootstrapTooOldError):
+            except (*SPARK_FAILURES, DatabusError) as error:
+                if read_failure(error).is_a(BootstrapTooOldError):
                     # The store seeds the table again itself; that may take long.
                     stop.wait(STORE_WAIT_S)
                     continue
-                wait_s = self._restarts.wait_s(text, self._source, needed_scn)
+                wait_s = self._restarts.wait_s(error, self._source, needed_scn)
                 stop.wait(wait_s)
                 continue
             (physical,) = self._physical()

@@ -7,7 +7,7 @@ with watching(spark, Console(), metrics_port=9400):
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import click
 from prometheus_client import CollectorRegistry, start_http_server
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from databus.client.spark.consuming.restart_policy import SPARK_FAILURES
 from databus.client.spark.monitoring.metrics import QueryState, QueryStats, make_metrics
 from databus.client.spark.monitoring.progress import BatchStats, PlaceStats
 from databus.schemas.errors import SettingsError
@@ -62,8 +63,14 @@ def watching(
             )
             stack.enter_context(live)
         spark.streams.addListener(stats)
+        try:
+            yield stats
+        except BaseException:
+            # Spark's own process may have ended: its error must not hide this one.
+            with suppress(*SPARK_FAILURES):
+                spark.streams.removeListener(stats)
+            raise
         stack.callback(spark.streams.removeListener, stats)
-        yield stats
         # Queries that still run are not waited for; the last events of the others come late.
         active = [str(query.id) for query in spark.streams.active]
         stats.wait_for_ends(active, END_PATIENCE_S)

@@ -209,6 +209,9 @@ def _of_batches(batches: list[tuple[str, BatchStats]]) -> Iterator[Metric]:
     for name, text, of_place in _PLACE_GAUGES:
         samples = (([query, p.physical_source], of_place(p)) for query, p in places)
         yield _gauge(name, text, _PLACE, samples)
+    rungs = (([query, p.physical_source, p.rung], 1.0) for query, p in places if p.rung)
+    text = "Where the last batch was read from: relay, log or snapshot"
+    yield _gauge("rung", text, [*_PLACE, "rung"], rungs)
     rows = (
         ([query, p.physical_source, p.snapshot.source], p.snapshot.row)
         for query, p in places

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, Places, from_offset
+from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, from_offset
+from databus.client.spark.planning.planner import SNAPSHOT
 
 _KEYS = frozenset({"physical", "sources", "v"})
 _WHOLE = "triggerExecution"  # the part of durationMs that is the total of the others
@@ -37,7 +38,8 @@ class PlaceStats:
     the commit of window `scn` to that of the newest window, so 0 when everything is
     read, however old it is; None if a time is not known, as right after a snapshot.
     `stopped`: the state of a source that its relay does not capture; then the newest
-    SCN and the lag are not known.
+    SCN and the lag are not known. `rung`: where the last batch was read from, `relay`,
+    or the `log` or a `snapshot` of a bootstrap server; "" if not known.
     """
 
     physical_source: str
@@ -46,6 +48,7 @@ class PlaceStats:
     lag_s: float | None = None
     snapshot: SnapshotStats | None = None
     stopped: str = ""
+    rung: str = ""
 
     @property
     def lag_scn(self) -> int | None:
@@ -110,16 +113,18 @@ def offset_of(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) and value.keys() >= _KEYS else None
 
 
-def place_stats(name: str, place: Place, newest: Place | None, stopped: str = "") -> PlaceStats:
+def place_stats(
+    name: str, place: Place, newest: Place | None, stopped: str = "", rung: str = ""
+) -> PlaceStats:
     """Return a query's place in a physical source, and its lag behind the newest window."""
     at_newest = newest if isinstance(newest, AtScn) and newest.scn >= 0 else None
     newest_scn = None if at_newest is None else at_newest.scn
     if isinstance(place, InSnapshot):
         snapshot = SnapshotStats(place.source, place.row, place.at_scn, place.since_scn)
-        return PlaceStats(name, None, newest_scn, None, snapshot, stopped)
+        return PlaceStats(name, None, newest_scn, None, snapshot, stopped, SNAPSHOT)
     scn = place.scn if place.scn >= 0 else None
     lag_s = None if stopped else _lag_s(place, at_newest)
-    return PlaceStats(name, scn, newest_scn, lag_s, stopped=stopped)
+    return PlaceStats(name, scn, newest_scn, lag_s, stopped=stopped, rung=rung)
 
 
 def _lag_s(place: AtScn, newest: AtScn | None) -> float | None:
@@ -139,17 +144,19 @@ def _places(
     found: dict[str, PlaceStats] = {}
     for end, latest in offsets:
         newest = {} if latest is None else _read(latest)
+        rungs = {} if latest is None else latest.get("rungs", {})
         stopped = end.get("stopped", {})
         for name, place in _read(end).items():
-            one = place_stats(name, place, newest.get(name), stopped.get(name, ""))
+            told = stopped.get(name, ""), rungs.get(name, "")
+            one = place_stats(name, place, newest.get(name), *told)
             # The query as a whole is only as far as its slowest source.
             if name not in found or _order(one) < _order(found[name]):
                 found[name] = one
     return tuple(found[name] for name in sorted(found))
 
 
-def _read(offset: Mapping[str, Any]) -> Places:
-    return from_offset(offset, offset["sources"])
+def _read(offset: Mapping[str, Any]) -> Mapping[str, Place]:
+    return from_offset(offset).places
 
 
 def _order(place: PlaceStats) -> int:

@@ -69,6 +69,18 @@ def stopped_error(name: str, stopped: Stopped, scn: int) -> SourceStoppedError:
     )
 
 
+def still_stopped_error(name: str, stopped: Stopped, scn: int, for_s: float) -> SourceStoppedError:
+    """Return the error for a query that goes on, and gets no more changes of a source."""
+    why = f" ({stopped.problem})" if stopped.problem else ""
+    return SourceStoppedError(
+        name,
+        scn,
+        f"its relay has reported state {stopped.state}{why} for {for_s:.0f} s, longer than "
+        "stoppedSourceSeconds: everything that the relay has is read; fix the source and start "
+        "the query again, which continues",
+    )
+
+
 class CaptureStates:
     """Asks relays for the states of one query's physical sources."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from databus.client.responses import read_scn
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import STARTING, Stopped
-from databus.client.spark.planning.offsets import AtScn, InSnapshot
+from databus.client.spark.planning.offsets import AtScn, Group, InSnapshot
 from databus.client.spark.planning.ranges import LogRange
 from databus.client.spark.planning.relay_windows import RelayWindows, find_windows
 from databus.client.spark.planning.requests import (
@@ -38,6 +38,7 @@ from databus.schemas.protocol import Header, Parameter
 from databus.schemas.scn import MAX_SCN
 
 _LOOK_S = 0.2
+_LOOK_AGAIN_S = 1.0
 
 
 class MeasureClient:
@@ -52,8 +53,9 @@ class MeasureClient:
         self._found: RelayWindows | None = None
         # The newest windows that relays have reported.
         self.newest: dict[str, AtScn] = {}
-        # The end and the row count of the last measured windows, by physical source.
-        self._counted: dict[str, tuple[int, int]] = {}
+        # The end and the row count of the last measured windows, by group.
+        self._counted: dict[frozenset[str], tuple[int, int]] = {}
+        self._looked_s = time.monotonic()
 
     def close(self) -> None:
         """Close the connections."""
@@ -65,6 +67,18 @@ class MeasureClient:
     def by_physical(self) -> Mapping[str, tuple[str, ...]]:
         """The query's sources by physical source; raises UnknownSourceError."""
         return self._windows.by_physical
+
+    def look_again(self, *, at_once: bool = False) -> None:
+        """Ask again for the sources that patterns choose, unless asked within the last second."""
+        now_s = time.monotonic()
+        if at_once or now_s - self._looked_s >= _LOOK_AGAIN_S:
+            self._windows.look_again()
+            self._looked_s = now_s
+
+    @property
+    def groups(self) -> list[Group]:
+        """The query's sources, as one group for each physical source."""
+        return [Group(name, sources) for name, sources in self.by_physical.items()]
 
     @property
     def _windows(self) -> RelayWindows:
@@ -87,13 +101,13 @@ class MeasureClient:
         """Whether relays say that windows before their oldest one were evicted."""
         return self._windows.tells_evicted
 
-    def resolved(self, name: str, start: NamedPlace) -> NamedPlace:
+    def resolved(self, group: Group, start: NamedPlace) -> NamedPlace:
         """Return a start that relays measure from.
 
         Raises SettingsError for one that they cannot find; ScnNotFoundError, ScnAheadError and
         PlaceNotFoundError for one that is not there.
         """
-        return self._windows.resolved(name, start)
+        return self._windows.resolved(group, start)
 
     def await_opened(self) -> None:
         """Wait, up to `retrySeconds`, for sources that their relay is opening.
@@ -110,7 +124,10 @@ class MeasureClient:
 
     def newest_scns(self) -> dict[str, int]:
         """Return the newest SCN of each physical source."""
-        return {name: self.ring_from(name, Word.LATEST).max_scn for name in self.by_physical}
+        return {
+            group.physical_source: self.ring_from(group, Word.LATEST).max_scn
+            for group in self.groups
+        }
 
     def stopped(self, *, at_once: bool = False) -> Mapping[str, Stopped]:
         """Return the physical sources that are not captured now: their newest SCN is unknown."""
@@ -126,72 +143,86 @@ class MeasureClient:
         if self._bootstraps is not None:
             self._bootstraps.prefer(bootstrap_server)
 
-    def rows_until(self, name: str, scn: int) -> int | None:
+    def rows_until(self, group: Group, scn: int) -> int | None:
         """Return the row count of the last measurement, if that ended at `scn`."""
-        counted_scn, rows = self._counted.get(name, (-1, 0))
+        counted_scn, rows = self._counted.get(frozenset(group.sources), (-1, 0))
         return rows if counted_scn == scn else None
 
     # Windows
 
     def windows(self, one: LogRange, after: int, rows: int | None) -> LogMeasure:
         """Measure `rows` rows of a range after a window, in the ring or else in the log."""
-        name = one.physical_source
+        group = Group(one.physical_source, one.sources)
         try:
-            return self.ring_after(name, after, rows, one.to_scn)
+            return self.ring_after(group, after, rows, one.to_scn)
         except ScnNotFoundError:
             if self._bootstraps is None:
                 raise
-        return self._catch_up(name, after, one.to_scn, rows)
+        return self._catch_up(group, after, one.to_scn, rows)
 
-    def ring_after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
+    def ring_after(
+        self, group: Group, scn: int, rows: int | None, target: int | None
+    ) -> LogMeasure:
         """Measure a ring after a window; raises ScnNotFoundError."""
-        return self._noted(name, self._windows.after(name, scn, rows, target))
+        return self._noted(group, self._windows.after(group, scn, rows, target))
 
     def ring_from(
-        self, name: str, start: NamedPlace, rows: int | None = None, target: int | None = None
+        self, group: Group, start: NamedPlace, rows: int | None = None, target: int | None = None
     ) -> LogMeasure:
         """Measure a ring from the place that the option `start` names."""
-        return self._noted(name, self._windows.from_start(name, start, rows, target))
+        return self._noted(group, self._windows.from_start(group, start, rows, target))
+
+    def has_all_since(self, group: Group, scn: int) -> bool:
+        """Return whether a ring has every row of sources that were made after a window."""
+        try:
+            made = [self._windows.made_at(source) for source in group.sources]
+            if any(one is None or one <= scn for one in made):
+                return False
+            self.ring_after(group, scn, None, scn)
+        except DatabusError:
+            # Not known: then all rows are read.
+            return False
+        return True
 
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""
         return self._windows.oldest(name)
 
-    def _noted(self, name: str, found: LogMeasure) -> LogMeasure:
-        self.newest[name] = AtScn(found.max_scn, found.max_time_ms)
-        self._counted[name] = found.scn, found.rows
+    def _noted(self, group: Group, found: LogMeasure) -> LogMeasure:
+        self.newest[group.physical_source] = AtScn(found.max_scn, found.max_time_ms)
+        self._counted[frozenset(group.sources)] = found.scn, found.rows
         return found
 
     # The log of a bootstrap server, and its snapshots
 
-    def log_after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
+    def log_after(self, group: Group, scn: int, rows: int | None, target: int | None) -> LogMeasure:
         """Measure the log after a window, up to its current end."""
-        newest = min(self._log_end(name), MAX_SCN if target is None else target)
+        newest = min(self._log_end(group), MAX_SCN if target is None else target)
         if newest <= scn:
             return LogMeasure(scn, scn, 0, 0, 0, newest, 0)
-        return self._catch_up(name, scn, newest, rows)
+        return self._catch_up(group, scn, newest, rows)
 
-    def _catch_up(self, name: str, scn: int, until_scn: int, rows: int | None) -> LogMeasure:
-        answer = self._ask(name, catch_up(scn, until_scn), rows)
+    def _catch_up(self, group: Group, scn: int, until_scn: int, rows: int | None) -> LogMeasure:
+        answer = self._ask(group.sources, catch_up(scn, until_scn), rows)
         found = log_measure(answer.server, answer.json())
-        self._counted[name] = found.scn, found.rows
+        self._counted[frozenset(group.sources)] = found.scn, found.rows
         return found
 
-    def _log_end(self, name: str) -> int:
+    def _log_end(self, group: Group) -> int:
         """Return the SCN that the logs of all sources of a physical source have reached."""
         assert self._bootstraps is not None
         # The logs of a physical source's tables advance together, so any one of them can be asked.
-        answer = self._bootstraps.get("/targetSCN", {Parameter.SOURCE: self.by_physical[name][0]})
+        answer = self._bootstraps.get("/targetSCN", {Parameter.SOURCE: group.sources[0]})
         return read_scn(answer.server, "/targetSCN", bytes(answer.body))
 
-    def begin_snapshot(self, name: str, since_scn: int) -> InSnapshot:
+    def begin_snapshot(self, group: Group, since_scn: int) -> InSnapshot:
         """Return the start of a snapshot of the rows that changed since an SCN.
 
         If the server no longer knows what was deleted since, it is a snapshot of all rows,
         which ends with a mark.
         """
         assert self._bootstraps is not None
-        sources = self.by_physical[name]
+        sources = group.sources
         parameters = {
             Parameter.SOURCES: ",".join(sources),
             Parameter.CHECKPOINT: beginning_after(since_scn).to_json(),
@@ -200,7 +231,7 @@ class MeasureClient:
             answer = self._bootstraps.get("/startSCN", parameters)
         except DatabusError as error:
             if since_scn > 0 and isinstance(error, BootstrapTooYoungError):
-                return self.begin_snapshot(name, 0)
+                return self.begin_snapshot(group, 0)
             raise
         return InSnapshot(
             at_scn=read_scn(answer.server, "/startSCN", bytes(answer.body)),
@@ -211,23 +242,17 @@ class MeasureClient:
             store=answer.headers.get(Header.STORE_ID, ""),
         )
 
-    def snapshot_after(self, name: str, place: InSnapshot, rows: int | None) -> SnapshotMeasure:
+    def snapshot_after(self, place: InSnapshot, rows: int | None) -> SnapshotMeasure:
         """Measure a source's snapshot after a row."""
         checkpoint = snapshot(place.source, place.row, place.at_scn, place.since_scn, place.store)
-        answer = self._ask(name, checkpoint, rows, (place.source,))
+        answer = self._ask((place.source,), checkpoint, rows)
         return snapshot_measure(answer.server, answer.json())
 
     # Requests
 
-    def _ask(
-        self,
-        name: str,
-        checkpoint: Checkpoint,
-        rows: int | None,
-        sources: Sequence[str] = (),
-    ) -> Answer:
+    def _ask(self, wanted: Sequence[str], checkpoint: Checkpoint, rows: int | None) -> Answer:
         assert self._bootstraps is not None
-        options, wanted = self._options, sources or self.by_physical[name]
+        options = self._options
         parameters = measure_parameters(wanted, checkpoint, rows, options.max_bytes_per_trigger)
         filters = {source: one for source, one in options.filters.items() if source in wanted}
         text = filters_text(filters, self._windows.src_ids)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from databus.client.responses import read_position
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import CaptureStates, Stopped
+from databus.client.spark.planning.offsets import Group
 from databus.client.spark.planning.requests import (
     LogMeasure,
     filters_text,
@@ -17,14 +18,17 @@ from databus.client.spark.planning.requests import (
     online_at,
 )
 from databus.client.spark.planning.server_pool import ServerPool
+from databus.client.subscription import chosen_sources
 from databus.conf.named_places import (
     NamedPlace,
     ScnPlace,
     Word,
 )
+from databus.conf.patterns import is_pattern
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import ScnNotFoundError, ServerError, UnknownSourceError
+from databus.schemas.errors import ScnNotFoundError, ServerError
 from databus.schemas.protocol import Parameter
+from databus.schemas.table_change import change_of
 
 Homes = Mapping[str, tuple[str, int]]  # by source: its physical source, and its id
 
@@ -41,32 +45,37 @@ class MeasuredWindows:
         self._options = options
         self._relays = relays
         self._states = CaptureStates(relays)
-        src_ids: dict[str, int] = {}
+        self.src_ids: Mapping[str, int] = {}
+        self.by_physical: Mapping[str, tuple[str, ...]] = {}
+        self._take(homes)
+
+    def _take(self, homes: Homes) -> None:
         found: dict[str, list[str]] = {}
-        for source in options.sources:
-            if source not in homes:
-                raise UnknownSourceError(source, sorted(homes))
-            physical, src_ids[source] = homes[source]
-            found.setdefault(physical, []).append(source)
-        self.src_ids: Mapping[str, int] = src_ids
-        self.by_physical: Mapping[str, tuple[str, ...]] = {
-            name: tuple(found[name]) for name in sorted(found)
-        }
+        sources = chosen_sources(self._options.sources, homes)
+        for source in sources:
+            found.setdefault(homes[source][0], []).append(source)
+        self.src_ids = {source: homes[source][1] for source in sources}
+        self.by_physical = {name: tuple(found[name]) for name in sorted(found)}
+
+    def look_again(self) -> None:
+        """Ask again for the sources that the relays have, if the query chooses by patterns."""
+        if any(map(is_pattern, self._options.sources)):
+            self._take(find_homes(self._relays))
 
     def stopped(self, at_once: bool) -> Mapping[str, Stopped]:
         """Return the physical sources that the relays do not capture."""
         return self._states.look(self.by_physical, at_once=at_once)
 
-    def resolved(self, name: str, start: NamedPlace) -> NamedPlace:
+    def resolved(self, group: Group, start: NamedPlace) -> NamedPlace:
         """Return the start, with an SCN instead of a time, a GTID or a place in a binlog."""
         if isinstance(start, Word | ScnPlace):
             return start  # what a ring lacks, a bootstrap server may have
-        first, *others = (str(self.src_ids[source]) for source in self.by_physical[name])
+        first, *others = (str(self.src_ids[source]) for source in group.sources)
         parameters = {"at": str(start), "others": ",".join(others)}
         answer = self._relays.get(f"/api/v1/sources/{first}/position", parameters)
         return ScnPlace(read_position(answer.server, bytes(answer.body)))
 
-    def after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
+    def after(self, group: Group, scn: int, rows: int | None, target: int | None) -> LogMeasure:
         """Measure a ring after a window, or else from the next SCN on.
 
         The next SCN may be the first of a ring that has nothing older. This is not tried
@@ -74,21 +83,28 @@ class MeasuredWindows:
         ScnNotFoundError.
         """
         try:
-            return self._measure(name, online_at(scn), {}, rows, target)
+            return self._measure(group, online_at(scn), {}, rows, target)
         except ScnNotFoundError:
             if scn > 0:
                 with suppress(ScnNotFoundError):
-                    return self._measure(name, online_at(scn + 1, 0), {}, rows, target)
+                    return self._measure(group, online_at(scn + 1, 0), {}, rows, target)
             raise
 
     def from_start(
-        self, name: str, start: NamedPlace, rows: int | None, target: int | None
+        self, group: Group, start: NamedPlace, rows: int | None, target: int | None
     ) -> LogMeasure:
         """Measure a ring from the place that the option `start` names."""
         words: dict[str, str] = {}
         if start is Word.LATEST:
             words[Parameter.FROM_LATEST] = "true"
-        return self._measure(name, Checkpoint.flexible(), words, rows, target)
+        return self._measure(group, Checkpoint.flexible(), words, rows, target)
+
+    def made_at(self, source: str) -> int | None:
+        """Return the SCN of a table's CREATE, if it is captured from there on; else None."""
+        versions = self._relays.register([source])[source]
+        first = min(versions, key=lambda one: one.version, default=None)
+        change = None if first is None else change_of(first.text)
+        return change.scn if change is not None and change.is_emptied else None
 
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""
@@ -97,13 +113,13 @@ class MeasuredWindows:
 
     def _measure(
         self,
-        name: str,
+        group: Group,
         checkpoint: Checkpoint,
         words: Mapping[str, str],
         rows: int | None,
         target: int | None,
     ) -> LogMeasure:
-        options, sources = self._options, self.by_physical[name]
+        options, sources = self._options, group.sources
         parameters = measure_parameters(sources, checkpoint, rows, options.max_bytes_per_trigger)
         parameters |= words
         if target is not None:

@@ -10,21 +10,24 @@ change between two starts.
     {"physical": {"shop": {"from": 90, "scn": 120, "timeMs": …}}, "sources": …}
     {"physical": {"shop": {"snapshot": {…}}}, "sources": ["shop.orders"], "v": 1}
     {"physical": {…}, "sources": …, "stopped": {"shop": "unreachable"}, "v": 1}
+    {"joining": {"shop.new": {"snapshot": {…}}}, "physical": {…}, "sources": …, "v": 2}
 
-The offset also records the sources: a source added later would lack its earlier
-changes.
+The offset also records the sources. One that is added later may have a place of its
+own for a while, in `joining`: its rows from before are read first. An earlier version
+of this package, which does not know such places, refuses the offset by its version.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from databus.schemas.errors import CheckpointError
 from databus.schemas.scn import MAX_SCN
 
 VERSION = 1
+JOINING_VERSION = 2
 # The physical source of LinkedIn's relays, which do not name theirs. Settings cannot give it.
 STOCK_RELAY = "*"
 
@@ -48,8 +51,9 @@ class InSnapshot:
     """The rows of a snapshot are read up to row `row` of `source`; sources are read in order.
 
     The snapshot is as of `at_scn`, and has the rows that changed after `since_scn` (0:
-    the whole table), from the store `store` of `server`. `is_read`: all rows of the
-    last source are read.
+    the whole table), from the store `store` of `server`. `left`: the sources that are
+    read after this one; None in an offset of an earlier version, which means those
+    after it in the query's own order. `is_read`: all rows of the last source are read.
     """
 
     at_scn: int
@@ -59,6 +63,7 @@ class InSnapshot:
     server: str
     store: str
     is_read: bool = False
+    left: tuple[str, ...] | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -78,42 +83,59 @@ Place = AtScn | InSnapshot
 Places = dict[str, Place]  # by physical source
 
 
-def to_offset(
-    places: Mapping[str, Place], sources: Iterable[str], stopped: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+class Group(NamedTuple):
+    """Sources of one physical source that are read together, from one place."""
+
+    physical_source: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOffset:
+    """How far a query has read.
+
+    `sources`: those that it reads. `places`: by physical source. `joining`: the places
+    of sources that were added, by source; the others are at their physical source's.
+    """
+
+    sources: tuple[str, ...]
+    places: Mapping[str, Place] = field(default_factory=dict)
+    joining: Mapping[str, Place] = field(default_factory=dict)
+
+
+def to_offset(offset: QueryOffset, stopped: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return Spark's offset, with sorted keys: equal places give equal texts.
 
     `stopped`: the states of physical sources that are not captured. A changed state
     causes a batch without rows, so that it appears in the query's progress.
     """
-    offset = {
-        "physical": {name: _to_json(places[name]) for name in sorted(places)},
-        "sources": sorted(sources),
-    }
+    found: dict[str, Any] = {}
+    if offset.joining:
+        found["joining"] = _places_to_json(offset.joining)
+    found["physical"] = _places_to_json(offset.places)
+    found["sources"] = sorted(offset.sources)
     if stopped:
-        offset["stopped"] = {name: stopped[name] for name in sorted(stopped)}
+        found["stopped"] = {name: stopped[name] for name in sorted(stopped)}
     # `v` is last in the order of the keys, too.
-    return offset | {"v": VERSION}
+    return found | {"v": JOINING_VERSION if offset.joining else VERSION}
 
 
-def from_offset(offset: Mapping[str, Any], sources: Iterable[str]) -> Places:
-    """Return the places of an offset of a query of these sources; raises CheckpointError."""
+def from_offset(offset: Mapping[str, Any]) -> QueryOffset:
+    """Return how far a query has read by its offset; raises CheckpointError."""
     try:
-        if offset["v"] != VERSION:
-            raise ValueError(f"version {offset['v']}, not {VERSION}")
-        places = {str(name): _from_json(value) for name, value in offset["physical"].items()}
-        kept = sorted(map(str, offset["sources"]))
+        joining = offset.get("joining", {})
+        if offset["v"] != (JOINING_VERSION if joining else VERSION):
+            raise ValueError(f"version {offset['v']}, not {VERSION} or {JOINING_VERSION}")
+        return QueryOffset(
+            tuple(sorted(map(str, offset["sources"]))),
+            _places_from_json(offset["physical"]),
+            _places_from_json(joining),
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"the query's checkpoint has a malformed offset: {offset!r}: {error!r}; "
             "start the query with another checkpoint folder"
         ) from error
-    if kept != sorted(sources):
-        raise CheckpointError(
-            f"the query's checkpoint is for sources {', '.join(kept)}, but the query now reads "
-            f"{', '.join(sorted(sources))}; start it with another checkpoint folder"
-        )
-    return places
 
 
 def check_physical(places: Mapping[str, Place], known: Iterable[str]) -> None:
@@ -157,11 +179,19 @@ def after_rows(place: InSnapshot, row: int, is_read: bool = False) -> InSnapshot
     return replace(place, row=row, is_read=is_read)
 
 
+def _places_to_json(places: Mapping[str, Place]) -> dict[str, Any]:
+    return {name: _to_json(places[name]) for name in sorted(places)}
+
+
+def _places_from_json(values: Mapping[str, Any]) -> Places:
+    return {str(name): _from_json(value) for name, value in values.items()}
+
+
 def _to_json(place: Place) -> dict[str, Any]:
     if isinstance(place, AtScn):
         values: dict[str, Any] = {} if place.from_scn is None else {"from": place.from_scn}
         return values | {"scn": place.scn, "timeMs": place.time_ms}
-    snapshot = {
+    snapshot: dict[str, Any] = {
         "atScn": place.at_scn,
         "isRead": place.is_read,
         "row": place.row,
@@ -170,6 +200,8 @@ def _to_json(place: Place) -> dict[str, Any]:
         "source": place.source,
         "store": place.store,
     }
+    if place.left is not None:
+        snapshot["left"] = list(place.left)
     return {"snapshot": snapshot}
 
 
@@ -182,6 +214,7 @@ def _from_json(value: Mapping[str, Any]) -> Place:
             None if from_scn is None else _number(from_scn),
         )
     found = value["snapshot"]
+    left = found.get("left")
     return InSnapshot(
         at_scn=_number(found["atScn"]),
         since_scn=_number(found["sinceScn"]),
@@ -190,6 +223,7 @@ def _from_json(value: Mapping[str, Any]) -> Place:
         server=str(found["server"]),
         store=str(found["store"]),
         is_read=bool(found["isRead"]),
+        left=None if left is None else tuple(map(str, left)),
     )
 
 

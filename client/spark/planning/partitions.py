@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from databus.client.spark.planning.measure_client import MeasureClient
-from databus.client.spark.planning.offsets import Place, after_rows
+from databus.client.spark.planning.offsets import Group, Place, after_rows
 from databus.client.spark.planning.ranges import (
     LogRange,
     Range,
@@ -39,24 +39,22 @@ class PartitionPlanner:
         self._measure_client = measure_client
         self._tasks = tasks
 
-    def planned_now(self, name: str, start: Place | None, end: Place) -> list[Range]:
+    def planned_now(self, group: Group, start: Place | None, end: Place) -> list[Range]:
         """Return the ranges of a batch that was planned just now, one for each task."""
-        return self._for_tasks(
-            ranges_between(name, self._measure_client.by_physical[name], start, end)
-        )
+        return self._for_tasks(ranges_between(group, start, end))
 
-    def planned_before(self, name: str, start: Place | None, end: Place) -> list[Range]:
+    def planned_before(self, group: Group, start: Place | None, end: Place) -> list[Range]:
         """Return the ranges of a batch that was planned before a restart."""
-        planned = ranges_between(name, self._measure_client.by_physical[name], start, end)
+        planned = ranges_between(group, start, end)
         # Only windows vanish from servers: of a snapshot, a task finds out by itself.
         first = planned[0] if planned else None
         if isinstance(first, LogRange) and not (first.is_stock or self._is_held(first)):
-            begun = self._measure_client.begin_snapshot(name, first.from_scn)
+            begun = self._measure_client.begin_snapshot(group, first.from_scn)
             ends = [
-                after_rows(one, self._measure_client.snapshot_after(name, one, None).row)
+                after_rows(one, self._measure_client.snapshot_after(one, None).row)
                 for one in (replace(begun, source=source) for source in first.sources)
             ]
-            planned = ranges_of_whole(name, ends, first.to_scn)
+            planned = ranges_of_whole(group.physical_source, ends, first.to_scn)
         return self._for_tasks(planned)
 
     def _is_held(self, one: LogRange) -> bool:
@@ -94,7 +92,9 @@ class PartitionPlanner:
         ends: list[int] = []
         try:
             # Usually the planner has just counted them.
-            rows = self._measure_client.rows_until(one.physical_source, one.to_scn)
+            rows = self._measure_client.rows_until(
+                Group(one.physical_source, one.sources), one.to_scn
+            )
             if rows is None and one.is_stock:
                 return []  # counting them means reading them
             if rows is None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
-from databus.client.spark.planning.offsets import STOCK_RELAY, InSnapshot, Place, start_of
+from databus.client.spark.planning.offsets import STOCK_RELAY, Group, InSnapshot, Place, start_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,9 @@ def range_from_text(text: str) -> Range | ArchiveRange:
     return kind(**values)
 
 
-def ranges_between(
-    physical_source: str, sources: Sequence[str], start: Place | None, end: Place
-) -> list[Range]:
-    """Return the ranges of a batch of one physical source; raises CheckpointError."""
+def ranges_between(group: Group, start: Place | None, end: Place) -> list[Range]:
+    """Return the ranges of a batch of one group; raises CheckpointError."""
+    physical_source, names = group
     if end == start:
         return []
     if isinstance(end, InSnapshot):
@@ -101,7 +100,6 @@ def ranges_between(
         is_same_source = is_further and start.source == end.source  # type: ignore[union-attr]
         from_row = start.row if is_same_source else 0  # type: ignore[union-attr]
         return [*_rows_up_to(physical_source, from_row, end)]
-    names = tuple(sources)
     if isinstance(start, InSnapshot):
         # The end of a snapshot is a batch of its own, planned once all its rows were read.
         return [SnapshotEnd(physical_source, names, start.at_scn)] if start.is_whole else []

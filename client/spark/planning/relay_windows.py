@@ -8,6 +8,7 @@ from typing import Protocol
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import Stopped
 from databus.client.spark.planning.measured_windows import MeasuredWindows, find_homes
+from databus.client.spark.planning.offsets import Group
 from databus.client.spark.planning.requests import LogMeasure
 from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.client.spark.planning.stock_windows import StockWindows
@@ -34,22 +35,30 @@ class RelayWindows(Protocol):
     by_physical: Mapping[str, tuple[str, ...]]
     src_ids: Mapping[str, int]
 
+    def look_again(self) -> None:
+        """Ask again for the sources that the relays have, if the query chooses by patterns."""
+        ...
+
     def stopped(self, at_once: bool, /) -> Mapping[str, Stopped]:
         """Return the physical sources that are known not to be captured."""
         ...
 
-    def resolved(self, name: str, start: NamedPlace, /) -> NamedPlace:
+    def resolved(self, group: Group, start: NamedPlace, /) -> NamedPlace:
         """Return a start that the relays measure from; raises as `MeasureClient.resolved`."""
         ...
 
-    def after(self, name: str, scn: int, rows: int | None, target: int | None, /) -> LogMeasure:
+    def after(self, group: Group, scn: int, rows: int | None, target: int | None, /) -> LogMeasure:
         """Measure at most `rows` rows after a window, up to `target`; raises ScnNotFoundError."""
         ...
 
     def from_start(
-        self, name: str, start: NamedPlace, rows: int | None, target: int | None, /
+        self, group: Group, start: NamedPlace, rows: int | None, target: int | None, /
     ) -> LogMeasure:
         """Measure rows from the place that the option `start` names."""
+        ...
+
+    def made_at(self, source: str, /) -> int | None:
+        """Return the SCN of a table's CREATE, if it is captured from there on; else None."""
         ...
 
     def oldest(self, name: str, /) -> int:

@@ -188,10 +188,14 @@ class ServerPool:
                 found.append((server.url, error))
         return found
 
+    def offered(self) -> dict[str, int]:
+        """Return the ids of all sources that the servers have, by name."""
+        answer = self.get("/sources", {Parameter.VERSION: "1"})
+        return read_sources(answer.server, bytes(answer.body))
+
     def register(self, sources: Sequence[str]) -> dict[str, list[WriterSchema]]:
         """Return all versions of each source's schema; raises UnknownSourceError too."""
-        answer = self.get("/sources", {Parameter.VERSION: "1"})
-        ids = find_ids(sources, read_sources(answer.server, bytes(answer.body)))
+        ids = find_ids(sources, self.offered())
         names = {src_id: name for name, src_id in ids.items()}
         listed = ",".join(map(str, names))
         answer = self.get("/register", {Parameter.SOURCES: listed, Parameter.PROTOCOL_VERSION: "3"})

@@ -17,13 +17,14 @@ from collections.abc import Iterator, Mapping
 from databus.client.responses import read_sources
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import Stopped
-from databus.client.spark.planning.offsets import STOCK_RELAY
+from databus.client.spark.planning.offsets import STOCK_RELAY, Group
 from databus.client.spark.planning.requests import LogMeasure
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.planning.stock_stream import StockStream
 from databus.client.spark.planning.window_ends import Limits, Reach, WindowEnd
 from databus.client.subscription import find_ids
 from databus.conf.named_places import NamedPlace, ScnPlace, Word
+from databus.conf.patterns import is_pattern, unescaped
 from databus.schemas.errors import SettingsError
 from databus.schemas.protocol import Parameter
 from databus.schemas.scn import MAX_SCN
@@ -44,10 +45,16 @@ class StockWindows:
                 f"option bootstrapServers: {relays.urls[0]} is a LinkedIn relay, whose bootstrap "
                 "server Spark does not read; leave the option out"
             )
+        if patterns := [text for text in options.sources if is_pattern(text)]:
+            raise SettingsError(
+                f"option sources: {relays.urls[0]} is a LinkedIn relay; name each source instead "
+                f"of {', '.join(patterns)}"
+            )
         answer = relays.get("/sources", {Parameter.VERSION: "1"})
         offered = read_sources(answer.server, bytes(answer.body))
-        self.src_ids: Mapping[str, int] = find_ids(options.sources, offered)
-        self.by_physical: Mapping[str, tuple[str, ...]] = {STOCK_RELAY: options.sources}
+        sources = tuple(map(unescaped, options.sources))
+        self.src_ids: Mapping[str, int] = find_ids(sources, offered)
+        self.by_physical: Mapping[str, tuple[str, ...]] = {STOCK_RELAY: sources}
         self._server = answer.server
         self._max_bytes = options.max_bytes_per_trigger
         self._stream = StockStream(relays, self.src_ids, options.filters, options.fetch_bytes)
@@ -56,11 +63,14 @@ class StockWindows:
         self._known: list[WindowEnd] = []
         self._was_empty = False  # when the query asked for the newest window
 
+    def look_again(self) -> None:
+        """Do nothing: patterns are refused."""
+
     def stopped(self, _at_once: bool) -> Mapping[str, Stopped]:
         """Return nothing: the relay does not say whether it captures."""
         return {}
 
-    def resolved(self, _name: str, start: NamedPlace) -> NamedPlace:
+    def resolved(self, _group: Group, start: NamedPlace) -> NamedPlace:
         """Return the start; raise SettingsError for one that the relay cannot find."""
         if isinstance(start, ScnPlace) or start in (Word.EARLIEST, Word.LATEST):
             return start
@@ -70,7 +80,7 @@ class StockWindows:
             "to start from; choose earliest, latest or an SCN"
         )
 
-    def after(self, _name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
+    def after(self, _group: Group, scn: int, rows: int | None, target: int | None) -> LogMeasure:
         """Measure the windows after `scn`; raises ScnNotFoundError."""
         reach = Reach(
             scn,
@@ -98,7 +108,7 @@ class StockWindows:
         )
 
     def from_start(
-        self, name: str, start: NamedPlace, rows: int | None, target: int | None
+        self, group: Group, start: NamedPlace, rows: int | None, target: int | None
     ) -> LogMeasure:
         """Measure the windows from the newest one, or from the oldest one."""
         # The first window after an empty ring came after the query had begun.
@@ -109,8 +119,11 @@ class StockWindows:
             time_ms = time_ns // 1_000_000
             return LogMeasure(scn, scn, 0, 0, time_ms, scn, time_ms)
         self._forget(-1)
-        found = self.after(name, -1, rows, target)
+        found = self.after(group, -1, rows, target)
         return found._replace(from_scn=self._known[0].scn - 1) if self._known else found
+
+    def made_at(self, _source: str) -> None:
+        """Return nothing: the relay does not say it."""
 
     def oldest(self, _name: str) -> int:
         """Return the SCN of the oldest window that was read."""

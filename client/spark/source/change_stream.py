@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from databus.client.spark.arrow.event_rows import events_schema
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
     SCHEMAS,
@@ -22,12 +23,13 @@ from databus.client.spark.arrow.row_types import (
 )
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planning.archive_plan import find_log
-from databus.client.spark.planning.capture_states import Stopped, stopped_error
+from databus.client.spark.planning.capture_states import Stopped, still_stopped_error, stopped_error
+from databus.client.spark.planning.joining import JoiningPlanner, moves
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
     AtScn,
     Place,
-    Places,
+    QueryOffset,
     check_physical,
     from_offset,
     to_offset,
@@ -38,6 +40,7 @@ from databus.client.spark.planning.ranges import ArchiveRange, range_from_text, 
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.source.archive_reader import read_archive
 from databus.client.spark.source.range_reader import range_reader
+from databus.client.subscription import chosen_sources
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
 log = logging.getLogger(__name__)
@@ -46,8 +49,12 @@ log = logging.getLogger(__name__)
 class ChangeStream:
     """Plans one query, in Spark's planner process."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, options: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Raise SettingsError for wrong options; ask no server yet."""
+        self._clock = clock
+        self._stopped_at_s: dict[str, float] = {}  # since when, by physical source
         self._options = parse_options(options)
         if self._options.mode is not Mode.CHANGES:
             raise SettingsError(
@@ -56,7 +63,11 @@ class ChangeStream:
         if self._options.archive is not None:
             raise SettingsError("option archive is only for spark.read: a stream reads from relays")
         self._measure_client = make_measure_client(self._options)
-        self._planner = Planner(self._measure_client, self._options.start)
+        self._planner = JoiningPlanner(
+            self._measure_client,
+            Planner(self._measure_client, self._options.start),
+            self._options,
+        )
         self._ranges = PartitionPlanner(self._measure_client, self._options.shards)
         self._targets: dict[str, int] | None = None
         # The sources that were not captured when the targets were set.
@@ -79,49 +90,80 @@ class ChangeStream:
 
     def initial_offset(self) -> dict[str, Any]:
         """Return the offset of a query that has read nothing; it is always the same."""
-        return to_offset({}, self._options.sources)
+        return to_offset(QueryOffset(self._options.sources))
 
     def latest_offset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch; `start` itself if nothing is new.
 
         When everything is read up to a target, but a source is not captured, raises
-        SourceStoppedError or logs a warning, by option `onStoppedSource`.
+        SourceStoppedError or logs a warning, by option `onStoppedSource`. Without a target
+        it raises that once the source is not captured for `stoppedSourceSeconds`.
         """
-        places = from_offset(start, self._options.sources)
-        further = self._planner.next_places(places, _rows(limit), self._targets)
+        begun = from_offset(start)
+        further = self._planner.next_offset(begun, _rows(limit), self._targets)
         if self._targets is None:
             self._stopped = self._measure_client.stopped()
         states = {name: one.state for name, one in self._stopped.items()}
-        self._planned = to_offset(further, self._options.sources, states)
+        self._planned = to_offset(further, states)
         if self._planned == start:
-            self._idle(places)
+            self._idle(begun.places)
         return self._planned
 
-    def _idle(self, places: Places) -> None:
+    def _idle(self, places: Mapping[str, Place]) -> None:
         if self._targets is None:
+            self._check_patience(places)
             # Spark asks every 10 ms: without a pause, a hundred requests a second while idle.
             time.sleep(self._measure_client.idle_s)
-        else:
-            report_stopped(self._options, self._stopped, places)
+            return
+        report_stopped(self._options, self._stopped, places)
+        for error in self._planner.waiting.values():
+            # The query was to read all that there is.
+            raise error
+
+    def _check_patience(self, places: Mapping[str, Place]) -> None:
+        """Raise SourceStoppedError if a source is not captured for longer than allowed."""
+        most_s, now_s = self._options.stopped_source_seconds, self._clock()
+        since = {name: self._stopped_at_s.get(name, now_s) for name in self._stopped}
+        self._stopped_at_s = since
+        if most_s is None:
+            return
+        for name, at_s in since.items():
+            if now_s - at_s >= most_s:
+                place = places.get(name)
+                scn = place.scn if isinstance(place, AtScn) else -1
+                raise still_stopped_error(name, self._stopped[name], scn, now_s - at_s)
 
     def newest_offset(self) -> dict[str, Any] | None:
-        """Return the newest windows that relays have reported, to show the lag."""
-        newest = self._measure_client.newest
-        return to_offset(newest, self._options.sources) if newest else None
+        """Return the newest windows that relays have reported, to show the lag.
+
+        With `rungs`: where the last planned batch is read from; and `waiting`: why sources
+        are not read yet. Spark stores none of it.
+        """
+        newest, rungs = self._measure_client.newest, self._planner.rungs
+        if not newest and not rungs:
+            return None
+        offset = to_offset(QueryOffset(self._options.sources, dict(newest)))
+        waiting = {source: str(why) for source, why in sorted(self._planner.waiting.items())}
+        return offset | {"rungs": dict(sorted(rungs.items()))} | _unless_empty("waiting", waiting)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
         """Return the ranges between two offsets as texts; every call yields the same rows."""
-        begins = from_offset(start, self._options.sources)
-        ends = from_offset(end, self._options.sources)
-        check_physical(begins | ends, self._measure_client.by_physical)
+        begun, further = from_offset(start), from_offset(end)
+        by_physical = self._measure_client.by_physical
+        check_physical({**begun.places, **further.places}, by_physical)
+        homes = {source: name for name, sources in by_physical.items() for source in sources}
         # The rows of the newest plan were available a moment ago: no need to check again.
         is_planned_now = end == self._planned
         ranges = self._ranges.planned_now if is_planned_now else self._ranges.planned_before
         return [
             range_to_text(one)
-            for name, place in ends.items()
-            for one in ranges(name, begins.get(name), place)
+            for group, after, until in moves(begun, further, homes)
+            for one in ranges(group, after, until)
         ]
+
+
+def _unless_empty(name: str, value: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+    return {name: value} if value else {}
 
 
 def report_stopped(
@@ -154,6 +196,8 @@ def changes_type(options: Mapping[str, str]) -> StructType:
     """
     parsed = parse_options(options)
     found = known_schemas(parsed)
+    if parsed.keeps_events:
+        return events_schema()
     for source, versions in found.items():
         if not versions:
             raise SchemaNotFoundError(f"the relay has no schema of source {source} yet")
@@ -161,6 +205,7 @@ def changes_type(options: Mapping[str, str]) -> StructType:
     rows = {
         source: row_schema(versions, parsed.columns_as_text) for source, versions in found.items()
     }
+    assert parsed.layout != "events"
     schema = changes_schema(rows, parsed.layout, parsed.before_images)
     # With these texts `apply_changes` converts rows of older versions.
     schema[CHANGE_COLUMN].metadata[SCHEMAS] = {
@@ -188,7 +233,7 @@ def known_schemas(options: SourceOptions) -> Mapping[str, list[WriterSchema]]:
     need_relays(options)
     pool = ServerPool(options.relays, options.retry_seconds, options.access)
     try:
-        return pool.register(options.sources)
+        return pool.register(chosen_sources(options.sources, pool.offered()))
     finally:
         pool.close()
 

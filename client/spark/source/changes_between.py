@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.planning.archive_plan import archived_by_relay, archived_ranges
 from databus.client.spark.planning.measure_client import MeasureClient
-from databus.client.spark.planning.offsets import AtScn, InSnapshot
+from databus.client.spark.planning.offsets import AtScn, Group, InSnapshot
 from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import ArchiveRange, range_to_text
@@ -39,7 +39,8 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
             f"option after is an SCN of one physical source, but the sources belong to "
             f"{', '.join(physical)}: read the sources of each one separately"
         )
-    (name,) = physical
+    ((name, sources),) = physical.items()
+    group = Group(name, sources)
     if options.until is None:
         # A source that is being opened has no newest SCN yet.
         measure_client.await_opened()
@@ -52,7 +53,7 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
     )
     found: list[str] = []
     if options.archive is not None:
-        archived = _archived(options, name, after, until)
+        archived = _archived(options, group, after, until)
         found += map(range_to_text, archived)
         after = archived[-1].to_scn if archived else after
     place = AtScn(after)
@@ -66,12 +67,12 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
             )
         if end == place:
             raise SettingsError(f"{name}: scn {until} is in the future, the newest is {place.scn}")
-        found += [range_to_text(one) for one in tasks.planned_now(name, place, end)]
+        found += [range_to_text(one) for one in tasks.planned_now(group, place, end)]
         place = end
     return found
 
 
-def _archived(options: SourceOptions, name: str, after: int, until: int) -> list[ArchiveRange]:
+def _archived(options: SourceOptions, group: Group, after: int, until: int) -> list[ArchiveRange]:
     pool = ServerPool(options.relays, options.retry_seconds, options.access)
     with contextlib.closing(pool) as relays:
-        return archived_by_relay(relays, name, options.sources, after, until)
+        return archived_by_relay(relays, group.physical_source, group.sources, after, until)

@@ -11,8 +11,11 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile, is_zipfile
 
+from pyspark import SparkFiles
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,6 +28,11 @@ from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_PACKAGE = "databus"
+# The archive that this process has imported the package from. It is pickled with the classes: the
+# processes that plan queries on the driver's machine are not given `--py-files` by Spark.
+_ARCHIVE = next((str(one) for one in Path(__file__).parents if one.is_file()), "")
 
 
 class DatabusDataSource(DataSource):
@@ -125,8 +133,16 @@ class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _ours(module: str) -> Any:
     """Import a module of this folder; raises ImportError that says how to install it."""
+    name = f"{_PACKAGE}.client.spark.source.{module}"
     try:
-        return import_module(f"databus.client.spark.source.{module}")
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as error:
+            found = _shipped() if error.name == _PACKAGE else []
+            if not found:
+                raise
+            sys.path[:0] = found
+            return import_module(name)
     except ModuleNotFoundError as error:
         raise ImportError(
             f"the Python of this Spark worker ({sys.executable} on {platform.node()}) lacks "
@@ -134,6 +150,21 @@ def _ours(module: str) -> Any:
             "`spark` (pip install '.[spark]' in a checkout, or 'FILE.whl[spark]' of a wheel), or "
             "name with PYSPARK_PYTHON a Python that has it"
         ) from error
+
+
+def _shipped() -> list[str]:
+    """Return the archives with the package that came by `--py-files`.
+
+    Spark does not put a wheel on the path, nor any archive in the process that plans a stream.
+    """
+    folder = Path(SparkFiles.getRootDirectory())
+    paths = [Path(_ARCHIVE), *(sorted(folder.iterdir()) if folder.is_dir() else ())]
+    return [str(path) for path in paths if is_zipfile(path) and _has_package(path)][:1]
+
+
+def _has_package(path: Path) -> bool:
+    with ZipFile(path) as archive:
+        return f"{_PACKAGE}/__init__.py" in archive.namelist()
 
 
 register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]

@@ -104,6 +104,7 @@ class RangeReader:
             on_new_column=self._options.on_new_column,
             as_text=self._options.columns_as_text,
             batch_rows=self._options.batch_rows,
+            keeps_events=self._options.keeps_events,
         )
 
     def schemas(self, sources: Sequence[str], is_again: bool = False) -> list[WriterSchema]:

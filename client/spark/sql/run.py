@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from pyspark.errors import AnalysisException, ParseException, StreamingQueryException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from databus.client.machines.backoff import BackOff
-from databus.client.spark.consuming.restart_policy import Restarts
+from databus.client.spark.consuming.restart_policy import JOB_FAILURES, Restarts
 from databus.client.spark.consuming.target_proof import TargetProof
+from databus.client.spark.session import need_own_driver
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
 from databus.client.spark.sql.binder import bind, streams_of
 from databus.client.spark.sql.explain import explain_keys
@@ -82,6 +83,7 @@ def run(
     checkpoint of another job, OtherTargetError for a target that is not as the
     job left it, errors of the target, and ConsumerError if the query fails.
     """
+    need_own_driver(spark, "run")
     running = _Running(job, spark, stop or threading.Event(), on_batch)
     restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
     running.on_applied = restarts.progressed
@@ -91,11 +93,11 @@ def run(
         try:
             running.follow(available_now=available_now)
             break
-        except StreamingQueryException as error:
+        except JOB_FAILURES as error:
             if running.failure is not None:
                 raise running.failure from error
             scn = max(running.summary.positions.values(), default=0)
-            running.stop.wait(restarts.wait_s(str(error), job.name, scn))
+            running.stop.wait(restarts.wait_s(error, job.name, scn))
             running.summary.restarts += 1
         finally:
             running.close()

@@ -12,7 +12,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from databus.client.spark.verify.conditions import where
+from databus.client.spark.verify.checksums.checksum_table import ChecksumPlace
+from databus.client.spark.verify.checksums.mysql_checksums import MysqlChecksums
+from databus.client.spark.verify.chunks import where
 from databus.client.spark.verify.mysql_texts import MysqlTexts
 from databus.client.spark.verify.source_table import Selection, SourceTable
 from databus.client.spark.verify.table_shape import Key, Row, shape_of, spark_values
@@ -73,12 +75,13 @@ class MysqlTable(SourceTable):
         if connection is not None and connection.open:
             connection.close()
 
-    def _next_chunk_query(self, condition: str, rows: int) -> str:
+    def _chunk_select(self, condition: str, rows: int, last: str, lock: str) -> str:
         key = self._key
         # FORCE INDEX: any other plan would sort the table for each chunk.
         return (
-            f"SELECT MAX(k), COUNT(*), BIT_XOR(d) FROM (SELECT {key} AS k, {self._digest} AS d "
-            f"FROM {self._name} FORCE INDEX (PRIMARY){condition} ORDER BY {key} LIMIT {rows}) AS c"
+            f"SELECT {last} AS last, COUNT(*) AS found, BIT_XOR(d) AS digest "
+            f"FROM (SELECT {key} AS k, {self._digest} AS d FROM {self._name} FORCE INDEX (PRIMARY)"
+            f"{condition} ORDER BY {key} LIMIT {rows}{lock}) AS c"
         )
 
     def _buckets_query(self, count: int) -> str:
@@ -105,6 +108,11 @@ class MysqlTable(SourceTable):
             f"WHERE {self._is_one_of(keys)}"
         )
 
+    def checksums(self, table: str, source: str, run: str) -> MysqlChecksums:
+        """Return the table for this one's checksums, on a connection of its own."""
+        place = ChecksumPlace(table, source, self._source, run)
+        return MysqlChecksums(place, self._connect(), is_mariadb=self._is_mariadb)
+
     def _defined(self, physical: PhysicalSourceSettings) -> Definition:
         definition = ServerCatalog(self._address, physical, 0).definition(self._source)
         if definition is None:
@@ -120,10 +128,14 @@ class MysqlTable(SourceTable):
             "conv": {},
         }
         connection = connect(self._address, source=self.physical_source, **options)
-        self._connection = connection
-        self._is_mariadb = b"mariadb" in self._ask("SELECT VERSION()")[0][0].lower()
-        self._ask(_SESSION)
-        self._ask(f"SET SESSION {_NO_LIMIT[self._is_mariadb]} = 0")
+        try:
+            version = self._ask("SELECT VERSION()", connection)[0][0]
+            self._is_mariadb = b"mariadb" in version.lower()
+            self._ask(_SESSION, connection)
+            self._ask(f"SET SESSION {_NO_LIMIT[self._is_mariadb]} = 0", connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _is_one_of(self, keys: Sequence[Key]) -> str:
@@ -154,10 +166,10 @@ class MysqlTable(SourceTable):
                 raise SourceStoppedError(self.physical_source, 0, problem) from error
             yield from map(self._values, made)
 
-    def _ask(self, query: str) -> Any:
+    def _ask(self, query: str, connection: Any = None) -> Any:
         with (
             driver_errors(self.physical_source, 0, f"reading {self._source} of {self._address}"),
-            self._connection.cursor() as cursor,
+            (connection or self._connection).cursor() as cursor,
         ):
             cursor.execute(query)
             return cursor.fetchall()

@@ -29,11 +29,14 @@ from databus.client.spark.targets.target import Put, Target, open_target
 from databus.client.spark.verify.differences import comparer_of
 from databus.client.spark.verify.report import (
     Compared,
+    OnStep,
     Report,
     Reported,
+    Step,
     findings_in,
     keys_of,
     read_report,
+    unseen,
 )
 from databus.client.spark.verify.source_table import (
     Selection,
@@ -44,14 +47,7 @@ from databus.client.spark.verify.source_table import (
 )
 from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.client.spark.verify.target_table import TargetTable
-from databus.client.spark.verify.verify import (
-    OnStep,
-    Step,
-    Verifier,
-    VerifyOptions,
-    changes_for,
-    unseen,
-)
+from databus.client.spark.verify.verify import Verifier, VerifyOptions, changes_for
 from databus.conf.settings import RelaySettings
 from databus.schemas.columns.avro_columns import AvroColumn
 from databus.schemas.errors import ConsumerError, SettingsError, SourceUnavailableError

@@ -3,9 +3,12 @@
     {"verify": {"source": …, "target": …, "physicalSource": …, "columns": […], "where": …}}
     {"key": {"id": 5}, "kind": "missing", "columns": […], "inSource": {…}, "inTarget": null,
      "sourceScn": …, "targetScn": …, "untilScn": …}
+    {"chunk": {"after": 2000, "last": 4000, "scn": …, "rows": …, "targetRows": …,
+     "isEqual": false, "differingRows": 1}}
     {"totals": {"rows": …, …}}
 
-A file without totals comes from a comparison that did not finish.
+Chunks are in the file of a comparison by checksums in the stream. A file without totals
+comes from a comparison that did not finish.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -29,6 +33,23 @@ from databus.schemas.event.json import json_value
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """The progress of one step; `total` may be an estimate, None if not known."""
+
+    name: str
+    done: int
+    total: int | None
+    unit: str = "rows"
+
+
+OnStep = Callable[[Step], None]
+
+
+def unseen(step: Step) -> None:
+    """Ignore a step."""
+
+
+@dataclass(frozen=True, slots=True)
 class Compared:
     """The two sides of a comparison, and the compared part."""
 
@@ -40,6 +61,35 @@ class Compared:
 
 
 @dataclass(slots=True)
+class ChunkResult:
+    """A chunk whose checksum came in the stream, at `scn`.
+
+    Its keys are in (`after`, `last`], None = no limit. `is_equal`: the target's rows of the
+    chunk had the same checksum there. `differing_rows` were not made equal by later changes.
+    """
+
+    after: int | None
+    last: int | None
+    scn: int
+    rows: int
+    target_rows: int
+    is_equal: bool
+    differing_rows: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the chunk as a JSON object."""
+        return {
+            "after": self.after,
+            "last": self.last,
+            "scn": self.scn,
+            "rows": self.rows,
+            "targetRows": self.target_rows,
+            "isEqual": self.is_equal,
+            "differingRows": self.differing_rows,
+        }
+
+
+@dataclass(slots=True)
 class Report:
     """The counts. `rows` are those of the source, `target_rows` those of the target.
 
@@ -47,7 +97,7 @@ class Report:
     so many are fetched. `moving`: rows that differed when they were read, but only
     because of changes on their way. `unsettled`: with `settle_s`, rows that changed
     between all reads, so that their state is not known. `differences`: the first
-    differences; the file has all.
+    differences; the file has all. `chunk_results`: with `through_log`, all chunks.
     """
 
     compared: Compared
@@ -64,6 +114,7 @@ class Report:
     differences: list[Difference] = field(default_factory=list)
     position: int | None = None
     until_scn: int | None = None
+    chunk_results: list[ChunkResult] = field(default_factory=list)
 
     @property
     def is_same(self) -> bool:
@@ -103,12 +154,24 @@ class Findings:
     def add(self, found: Difference) -> None:
         """Add one difference."""
         self._report.counts[found.kind] += 1
+        if self._report.chunk_results:
+            self._chunk_of(found).differing_rows += 1
         if len(self._report.differences) < self._most_kept:
             self._report.differences.append(found)
         self._write(_difference_json(self._shape, found))
 
+    def _chunk_of(self, found: Difference) -> ChunkResult:
+        results = self._report.chunk_results
+        if len(results) == 1:
+            return results[0]
+        # Of several chunks, each but the last one has a last key.
+        bounds = [one.last for one in results if one.last is not None]
+        return results[bisect_left(bounds, found.key[0])]
+
     def end(self) -> None:
-        """Write the totals."""
+        """Write the chunks, and the totals."""
+        for chunk in self._report.chunk_results:
+            self._write({"chunk": chunk.to_json()})
         self._write({"totals": self._report.totals()})
 
     def _write(self, value: Mapping[str, Any]) -> None:

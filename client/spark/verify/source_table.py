@@ -1,7 +1,7 @@
 """A table in its own database, as a comparison reads it: digests of chunks, and rows.
 
-Only `touch` writes. No lock blocks a writer, and every statement is a transaction
-of its own.
+Only `touch` and `checksums` write. No other lock blocks a writer, and every statement is a
+transaction of its own.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
+from databus.client.spark.verify.checksums.checksum_table import ChecksumTable, ChunkQuery
 from databus.client.spark.verify.chunks import (
     ChunkDigest,
     Chunks,
@@ -20,8 +22,9 @@ from databus.client.spark.verify.chunks import (
     KeyBuckets,
     KeyRanges,
     bucket_count,
+    of_chunks,
+    where,
 )
-from databus.client.spark.verify.conditions import of_chunks, where
 from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.relay.sources.kind import kind_of
@@ -87,13 +90,29 @@ class SourceTable(ABC):
 
         The last chunk has fewer rows; without any row the key is None.
         """
-        condition = where("" if after is None else f"{self._key} > {after}", self._where)
-        ((last, count, digest),) = self._ask(self._next_chunk_query(condition, rows))
+        query = self.chunk_query(after, rows)
+        ((last, count, digest),) = self._ask(query.select(""))
         return None if last is None else int(last), ChunkDigest(int(count), int(digest))
 
+    def chunk_query(self, after: int | None, rows: int) -> ChunkQuery:
+        """Return the query that digests the next `rows` rows behind an integer key.
+
+        A table with another key can be asked for its first rows only, and `last` is 0.
+        """
+        condition = where("" if after is None else f"{self._key} > {after}", self._where)
+        last = "max(k)" if self.shape.has_key_ranges else "0"
+        return ChunkQuery(partial(self._chunk_select, condition, rows, last), after, rows)
+
     @abstractmethod
-    def _next_chunk_query(self, condition: str, rows: int) -> str:
-        """Return SQL for the last key, the row count and the digest of a chunk."""
+    def _chunk_select(self, condition: str, rows: int, last: str, lock: str) -> str:
+        """Return SQL for `last`, `found` and `digest` of a chunk; see `ChunkQuery`."""
+
+    @abstractmethod
+    def checksums(self, table: str, source: str, run: str) -> ChecksumTable:
+        """Return the table for this one's checksums, by its name in the database and as a source.
+
+        `run` is the name of one comparison.
+        """
 
     def bucket_digests(self, count: int) -> Digests:
         """Return the digests of all buckets that have rows, in one pass over the table."""

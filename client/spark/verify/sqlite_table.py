@@ -12,7 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from databus.client.spark.verify.conditions import where
+from databus.client.spark.verify.checksums.checksum_table import ChecksumPlace
+from databus.client.spark.verify.checksums.sqlite_checksums import SqliteChecksums
+from databus.client.spark.verify.chunks import where
 from databus.client.spark.verify.source_table import Selection, SourceTable
 from databus.client.spark.verify.table_shape import Key, Row, Shape, shape_of, spark_values
 from databus.client.spark.verify.texts import digest, row_text
@@ -40,7 +42,7 @@ class _Xor:
         self._found ^= value
 
     def finalize(self) -> int:
-        """Return the XOR; 0 without numbers."""
+        """Return the XOR."""
         return self._found
 
 
@@ -73,11 +75,13 @@ class SqliteTable(SourceTable):
         if connection is not None:
             connection.close()
 
-    def _next_chunk_query(self, condition: str, rows: int) -> str:
+    def _chunk_select(self, condition: str, rows: int, last: str, lock: str) -> str:
         key = self._key
+        # Without rows Python's aggregates return NULL.
         return (
-            f"SELECT max(k), count(*), databus_xor(d) FROM (SELECT {key} AS k, "
-            f"{self._digest} AS d FROM {self._name}{condition} ORDER BY {key} LIMIT {rows})"
+            f"SELECT {last} AS last, count(*) AS found, coalesce(databus_xor(d), 0) AS digest "
+            f"FROM (SELECT {key} AS k, {self._digest} AS d FROM {self._name}{condition} "
+            f"ORDER BY {key} LIMIT {rows}{lock})"
         )
 
     def _buckets_query(self, count: int) -> str:
@@ -106,6 +110,13 @@ class SqliteTable(SourceTable):
             transaction(connection),
         ):
             connection.execute(update, values)
+
+    def checksums(self, table: str, source: str, run: str) -> SqliteChecksums:
+        """Return the table for this one's checksums, on a connection of its own."""
+        with translated(self.physical_source, self._path, lambda: 0):
+            connection = self._connect("rw")
+        place = ChecksumPlace(table, source, self._source, run)
+        return SqliteChecksums(place, connection, self._path)
 
     def _connect(self, mode: str = "ro") -> sqlite3.Connection:
         connection = connect(self._path, mode=mode)

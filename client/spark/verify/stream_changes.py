@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from pyspark.sql import DataFrame, SparkSession, functions as sf
+from pyspark.sql import Column, DataFrame, SparkSession, functions as sf
 
 from databus.client.spark import register
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
@@ -55,12 +55,10 @@ class StreamChanges:
         Waits until a relay has reached it. Raises SourceUnavailableError if none does,
         SettingsError for relays of another database, and the data source's errors.
         """
-        until = self._newest(reach_scn)
+        until = self.reached(reach_scn)
         if until <= after_scn:
             return Changes({}, until)
-        register(self._spark)
-        options = {**self._options, "after": str(after_scn), "until": str(until)}
-        changes = self._spark.read.format("databus").options(**options).load()
+        changes = self.read(after_scn, until)
         by_key: dict[Key, LastChange] = {}
         truncated = NOWHERE
         for place, row, is_row in self._collect(changes, keys):
@@ -70,8 +68,27 @@ class StreamChanges:
                 by_key[self._shape.key_of(row)] = LastChange(place, row if is_row else None)
         return Changes(by_key, until, truncated)
 
-    def _newest(self, reach_scn: int) -> int:
-        """Wait until the newest SCN of the relays is at least `reach_scn`, and return it."""
+    def read(self, after_scn: int, until_scn: int, source: str = "") -> DataFrame:
+        """Return the changes after one SCN up to another, of the table or of another source."""
+        register(self._spark)
+        options = {**self._options, "after": str(after_scn), "until": str(until_scn)}
+        options["sources"] = source or self._shape.source
+        return self._spark.read.format("databus").options(**options).load()
+
+    def is_row(self) -> Column:
+        """Return the condition that a row exists after a change, for the comparison."""
+        is_there = sf.col(f"{CHANGE_COLUMN}.op") != "delete"
+        if self._where:
+            # To a comparison of part of a table, a row that leaves that part is deleted.
+            is_there = is_there & sf.coalesce(sf.expr(f"({self._where})"), sf.lit(False))
+        return is_there
+
+    def reached(self, reach_scn: int) -> int:
+        """Wait until the newest SCN of the relays is at least `reach_scn`, and return it.
+
+        Raises SourceUnavailableError if it is not reached, SettingsError for relays of another
+        database.
+        """
         measure_client = make_measure_client(parse_options(self._options))
         deadline = time.monotonic() + PATIENCE_S
         try:
@@ -99,12 +116,8 @@ class StreamChanges:
         self, changes: DataFrame, keys: Sequence[Key]
     ) -> Iterator[tuple[tuple[int, int], Row | None, bool]]:
         """Yield (place, row, whether the row exists) of the last changes; no row = a truncate."""
-        op = sf.col(f"{CHANGE_COLUMN}.op")
-        is_truncate = op == "truncate"
-        is_there = op != "delete"
-        if self._where:
-            # To a comparison of part of a table, a row that leaves that part is deleted.
-            is_there = is_there & sf.coalesce(sf.expr(f"({self._where})"), sf.lit(False))
+        is_truncate = sf.col(f"{CHANGE_COLUMN}.op") == "truncate"
+        is_there = self.is_row()
         frame, is_same = key_frame(self._spark, self._shape, keys)
         marked = sf.broadcast(frame.withColumn(_IS_KEY, sf.lit(True)))
         # A left join: truncates have no key, and must stay.

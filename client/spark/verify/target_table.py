@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions as sf
 from pyspark.sql.types import StructField, StructType
 
-from databus.client.spark.arrow.row_types import arrow_schema, spark_type
-from databus.client.spark.targets.changes import SCN, SOURCE
+from databus.client.spark.arrow.row_keys import split_moves
+from databus.client.spark.arrow.row_types import CHANGE_COLUMN, arrow_schema, spark_type
+from databus.client.spark.targets.changes import MARK_OPS, SCN, SOURCE
 from databus.client.spark.targets.target import Target
 from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests, KeyRanges, Span
 from databus.client.spark.verify.spark_texts import digest_of, in_python, value_of
@@ -21,6 +22,9 @@ from databus.schemas.errors import SettingsError
 
 MOST_SPANS = 200  # ranges in a Spark filter, with which Spark skips files
 _CHUNK, _DIGEST = "_databus_chunk", "_databus_digest"
+_KEY, _PLACE, _IS_ROW, _OP = "_databus_key_{}", "_databus_place", "_databus_is_row", "_databus_op"
+_FIRST = -1  # the SCN of what was read, which is before any change
+Place = tuple[int, int]  # SCN, index in its window
 
 
 class TargetTable:
@@ -53,6 +57,40 @@ class TargetTable:
         )
         found = rows.groupBy(_CHUNK).agg(sf.count("*"), sf.bit_xor(_DIGEST)).collect()
         return {chunk: ChunkDigest(count, digest) for chunk, count, digest in found}
+
+    def keep_digests(self) -> DataFrame:
+        """Read the key and the digest of every row now, and keep them for `digests_at`."""
+        # A lost block ends the job. Spark would read a cached frame's rows again, and find others.
+        return self._rows().select(*_digested(self.shape)).localCheckpoint(eager=True)
+
+    def digests_at(
+        self,
+        kept: DataFrame,
+        changes: DataFrame,
+        is_row: Column,
+        chunks: Chunks,
+        ends: Sequence[Place],
+    ) -> dict[int, ChunkDigest]:
+        """Return the digest of each chunk as of its own place; empty chunks are missing.
+
+        `changes`: those since the SCN up to which the kept rows are complete. `is_row`: the
+        condition that a row exists after a change. `ends`: the places by chunk number, none
+        of them before anything that the kept rows have.
+        """
+        changed = _digested_changes(changes, is_row, self.shape).persist()
+        try:
+            empties = changed.where(sf.col(_OP) == "truncate")
+            truncates = [tuple(row) for row in empties.select(f"{_PLACE}.*").collect()]
+            first = sf.struct(sf.lit(_FIRST).cast("bigint").alias("scn"), sf.lit(-1).alias("index"))
+            first_rows = kept.withColumns({_PLACE: first, _IS_ROW: sf.lit(True)})
+            # Unlike a join, a union keeps rows of the target that have the same key.
+            changed_rows = changed.where(~sf.col(_OP).isin(*MARK_OPS)).drop(_OP)
+            both = first_rows.unionByName(changed_rows).withColumn(_CHUNK, _chunk_of_key(chunks))
+            rows = _rows_at(both, ends, truncates, len(self.shape.key))
+            found = rows.groupBy(_CHUNK).agg(sf.sum("rows"), sf.bit_xor(_DIGEST)).collect()
+        finally:
+            changed.unpersist()
+        return {chunk: ChunkDigest(rows, digest or 0) for chunk, rows, digest in found if rows}
 
     def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
         """Yield the rows of some chunks."""
@@ -89,6 +127,77 @@ def key_frame(spark: SparkSession, shape: Shape, keys: Sequence[Key]) -> tuple[D
     table = pa.Table.from_pylist([dict(zip(names, key, strict=True)) for key in keys], schema)
     is_same = reduce(and_, (value_of(column) == sf.col(name) for name, column in pairs))
     return spark.createDataFrame(table), is_same
+
+
+def _digested(shape: Shape) -> list[Column]:
+    """Return the key's columns under names of their own, and the digest of a row."""
+    keys = [value_of(column).alias(_KEY.format(at)) for at, column in enumerate(shape.key)]
+    return [*keys, digest_of(shape.columns, shape.dialect).alias(_DIGEST)]
+
+
+def _digested_changes(changes: DataFrame, is_row: Column, shape: Shape) -> DataFrame:
+    meta = sf.col(CHANGE_COLUMN)
+    rows = split_moves(changes, [(name,) for name in shape.key_names], as_inserts=False)
+    place = sf.struct(meta["scn"].alias("scn"), meta["index"].alias("index"))
+    return rows.select(
+        *_digested(shape), place.alias(_PLACE), is_row.alias(_IS_ROW), meta["op"].alias(_OP)
+    )
+
+
+def _rows_at(
+    rows: DataFrame, ends: Sequence[Place], truncates: Sequence[Place], key_columns: int
+) -> DataFrame:
+    """Return chunk, `rows` (0 or 1, or more of a repeated key) and digest of each key.
+
+    `rows` has what was read and all changes; each key's is its last change up to the place of
+    its chunk, or what was read.
+    """
+    reached = rows.where(~_is_behind(ends))
+    if truncates:
+        none = (_FIRST - 1, 0)
+        reached = reached.where(
+            _is_behind([max([none, *(one for one in truncates if one < end)]) for end in ends])
+        )
+    is_first = sf.col(f"{_PLACE}.scn") == _FIRST
+    change = sf.struct(sf.col(_IS_ROW).alias("is_row"), sf.col(_DIGEST).alias("digest"))
+    keys = [sf.col(_KEY.format(at)) for at in range(key_columns)]
+    of_key = reached.groupBy(_CHUNK, *keys).agg(
+        sf.count_if(is_first).alias("first_rows"),
+        sf.bit_xor(sf.when(is_first, sf.col(_DIGEST))).alias("first_digest"),
+        sf.max_by(change, sf.when(~is_first, sf.col(_PLACE))).alias("last"),
+    )
+    last_change = sf.col("last")
+    is_as_read, is_there = last_change.isNull(), last_change["is_row"]
+    digest = sf.when(is_as_read, sf.col("first_digest")).when(is_there, last_change["digest"])
+    return of_key.select(
+        _CHUNK,
+        sf.when(is_as_read, sf.col("first_rows")).otherwise(is_there.cast("bigint")).alias("rows"),
+        digest.alias(_DIGEST),
+    )
+
+
+def _is_behind(places: Sequence[Place]) -> Column:
+    """Return the condition that a row's place is behind a place of its chunk."""
+    scn, index = sf.col(f"{_PLACE}.scn"), sf.col(f"{_PLACE}.index")
+    scns, indexes = (_looked_up(part)(sf.col(_CHUNK)) for part in zip(*places, strict=True))
+    return (scn > scns) | ((scn == scns) & (index > indexes))
+
+
+def _chunk_of_key(chunks: Chunks) -> Column:
+    """Return the chunk of a digested row; without key ranges there is one chunk."""
+    if not isinstance(chunks, KeyRanges) or not chunks.bounds:
+        return sf.lit(0)
+    return _range_of(chunks.bounds)(sf.col(_KEY.format(0)).cast("bigint"))
+
+
+def _looked_up(values: Sequence[int]) -> Callable[[Column], Column]:
+    """Return the function from a chunk's number to a value of that chunk."""
+    by_chunk = np.array(values, dtype=np.int64)
+
+    def found(numbers: pa.Array) -> pa.Array:
+        return pa.array(by_chunk[numbers.to_numpy(zero_copy_only=False)], pa.int64())
+
+    return in_python(found, "bigint")
 
 
 def _chunk_of(chunks: Chunks, shape: Shape) -> Column:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pyspark.sql import SparkSession
 
@@ -25,8 +24,16 @@ from databus.client.spark.targets.changes import SCN
 from databus.client.spark.targets.target import open_target
 from databus.client.spark.verify.chunks import Chunks, Digests, batches, differing
 from databus.client.spark.verify.differences import Comparer, Difference, comparer_of
-from databus.client.spark.verify.replay import Candidate, Changes, judge, since
-from databus.client.spark.verify.report import Compared, Findings, Report, findings_in
+from databus.client.spark.verify.replay import Candidate, judge, since
+from databus.client.spark.verify.report import (
+    Compared,
+    Findings,
+    OnStep,
+    Report,
+    Step,
+    findings_in,
+    unseen,
+)
 from databus.client.spark.verify.source_table import (
     EVERYTHING,
     Selection,
@@ -39,6 +46,7 @@ from databus.client.spark.verify.source_table import (
 from databus.client.spark.verify.stream_changes import StreamChanges
 from databus.client.spark.verify.table_shape import Key, Row
 from databus.client.spark.verify.target_table import TargetTable
+from databus.client.spark.verify.through_log import ThroughLog, open_checksums
 from databus.conf.settings import RelaySettings
 from databus.schemas.errors import SettingsError
 
@@ -53,6 +61,8 @@ class VerifyOptions:
 
     `settle_s`: instead of replaying changes, read differing rows again after so many
     seconds; a difference that is the same in `settle_tries` reads is reported.
+    `through_log`: compare the target with checksums that are written into the source's
+    database and arrive in the stream. `create_table`: create their table if it is not there.
     """
 
     relays: tuple[str, ...] = ()
@@ -64,31 +74,8 @@ class VerifyOptions:
     settle_tries: int = 3
     most_looks: int = 20
     most_kept: int = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The progress of one step; `total` may be an estimate, None if not known."""
-
-    name: str
-    done: int
-    total: int | None
-    unit: str = "rows"
-
-
-OnStep = Callable[[Step], None]
-
-
-def unseen(step: Step) -> None:
-    """Ignore a step."""
-
-
-class ChangesBetween(Protocol):
-    """The changes to replay: `StreamChanges`, or a fake in tests."""
-
-    def between(self, after_scn: int, reach_scn: int, keys: Sequence[Key]) -> Changes:
-        """Return the last changes of keys after one SCN, up to another SCN or a later one."""
-        ...
+    through_log: bool = False
+    create_table: bool = False
 
 
 def verify(
@@ -107,9 +94,16 @@ def verify(
     differences. Raises SettingsError for tables that cannot be compared, SourceError,
     and Spark's errors.
     """
+    if options.through_log and options.settle_s is not None:
+        raise SettingsError("--through-log replays changes, so it does not go with --settle")
     physical = physical_source_of(settings, source)
     with ExitStack() as stack:
         table = stack.enter_context(open_source_table(physical, source, options.selection))
+        checksums = None
+        if options.through_log:
+            # Opened first: what it refuses is known before Spark starts.
+            opening = open_checksums(physical, table, options.create_table)
+            checksums = stack.enter_context(opening)
         opened = open_target(target)
         stack.callback(opened.close)
         spark = spark or job_session("databus verify")
@@ -121,7 +115,12 @@ def verify(
         findings = stack.enter_context(findings_in(report, found, table.shape, options.most_kept))
         comparer = comparer_of(table.shape.names, options.compare)
         verifier = Verifier(table, rows, changes, comparer, options, on_step)
-        verifier.verify(found, findings)
+        if checksums is None:
+            verifier.verify(found, findings)
+        else:
+            assert changes is not None
+            log = ThroughLog(table, rows, changes, checksums, on_step)
+            verifier.verify_chunks(*log.compare(options.chunk_rows, found), found, findings)
         # Written last, so a file without totals is known to be unfinished.
         findings.end()
     return found
@@ -129,7 +128,7 @@ def verify(
 
 def changes_for(
     table: SourceTable, target: TargetTable, options: VerifyOptions, spark: SparkSession
-) -> ChangesBetween | None:
+) -> StreamChanges | None:
     """Return the changes to replay; None if rows are read again instead.
 
     Raises SettingsError if neither is possible.
@@ -161,7 +160,7 @@ class Verifier:
         self,
         source: SourceTable,
         target: TargetTable,
-        changes: ChangesBetween | None,
+        changes: StreamChanges | None,
         comparer: Comparer,
         options: VerifyOptions,
         on_step: OnStep = unseen,
@@ -177,7 +176,12 @@ class Verifier:
 
     def verify(self, report: Report, findings: Findings) -> None:
         """Compare all rows."""
-        chunks, source, target = self._digests(report)
+        self.verify_chunks(*self._digests(report), report, findings)
+
+    def verify_chunks(
+        self, chunks: Chunks, source: Digests, target: Digests, report: Report, findings: Findings
+    ) -> None:
+        """Compare the rows of the chunks whose digests differ."""
         numbers = differing(source, target)
         report.chunks, report.differing_chunks = chunks.count, len(numbers)
         report.differing_rows = sum(source[one].rows for one in numbers if one in source)

@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 from databus.cli.main import main
 from databus.client.checkpoints.store import FileCheckpoints, take_lock
 from databus.client.cli.checkpoint_lag import RelayRange, consequences, distance_text, lag_of
-from databus.client.spark.planning.offsets import AtScn, InSnapshot, to_offset
+from databus.client.spark.planning.offsets import AtScn, InSnapshot, QueryOffset, to_offset
 from databus.schemas.checkpoint import Checkpoint
 from tests.relay.fakes import ServedRelay, insert, transaction
 
-ORDERS = ["shop.orders"]
+ORDERS = ("shop.orders",)
 HELD = RelayRange("shop", ("shop.orders",), 30, 90, 20, 90_000_000_000)
 
 
@@ -113,7 +113,7 @@ def test_a_spark_query_is_shown_as_of_its_last_batch_that_is_done(tmp_path: Path
     for name in ("offsets", "commits"):
         (tmp_path / name).mkdir()
     for batch, scn in ((9, 80), (10, 90)):
-        offset = json.dumps(to_offset({"shop": AtScn(scn, scn * 1000)}, ORDERS))
+        offset = json.dumps(to_offset(QueryOffset(ORDERS, {"shop": AtScn(scn, scn * 1000)})))
         text = f'v1\n{{"batchWatermarkMs":0,"conf":{{}}}}\n{offset}\n{{"logOffset":3}}'
         (tmp_path / "offsets" / str(batch)).write_text(text)
     (tmp_path / "commits" / "9").write_text("v1\n{}")
@@ -128,7 +128,9 @@ def test_a_spark_query_is_shown_as_of_its_last_batch_that_is_done(tmp_path: Path
 def test_a_spark_query_in_a_snapshot_says_which_row(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     place = InSnapshot(40, 0, "shop.orders", 12, "http://b", "x")
-    (tmp_path / "offsets" / "0").write_text(f"v1\n{json.dumps(to_offset({'shop': place}, ORDERS))}")
+    (tmp_path / "offsets" / "0").write_text(
+        f"v1\n{json.dumps(to_offset(QueryOffset(ORDERS, {'shop': place})))}"
+    )
     assert "snapshot of shop.orders, row 12, as of scn 40" in databus("show", tmp_path).output
 
 

@@ -423,6 +423,8 @@ class WatchedTables:
             return change  # only an index or only rows changed
         is_known = self._history.is_known(key, position - 1)
         is_new = is_known and self._history.table(key, position - 1) is None
+        # A table that is renamed to its name brings rows along that nobody knows.
+        is_new = is_new and not self._appears(change.source, position)
         is_new = is_new or key in outcome.created
         if rest is None and (is_new or key in outcome.emptied):
             rest = RowsAtRest(-1, "", is_emptied=True)

@@ -16,7 +16,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import SparkSession
 
 from databus.client.machines.backoff import BackOff
-from databus.client.spark.cli.sync import words_of
+from databus.client.spark.cli.sync_view import words_of
 from databus.client.spark.consuming.restart_policy import Restarts
 from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.sync import SyncProgress, sync

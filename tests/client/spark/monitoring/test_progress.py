@@ -25,7 +25,7 @@ from databus.client.spark import register
 from databus.client.spark.monitoring.console import line_of, serving, table_of, watching
 from databus.client.spark.monitoring.metrics import QueryStats, make_metrics
 from databus.client.spark.monitoring.progress import BatchStats, batch_stats, offset_of
-from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, to_offset
+from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, QueryOffset, to_offset
 from databus.demo.processes import free_port
 from databus.schemas.errors import CheckpointError, SettingsError
 from tests import PATIENCE_S
@@ -37,7 +37,7 @@ SNAPSHOT = InSnapshot(120, 0, "shop.orders", 4000, "http://store", "s1")
 
 
 def offset(**places: Place) -> dict[str, Any]:
-    return to_offset(places, SOURCES)
+    return to_offset(QueryOffset(SOURCES, places))
 
 
 def source(end: Any, latest: Any = None, rows: int = 10, **more: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_after_a_snapshot_the_lag_is_known_in_scns_alone() -> None:
 
 
 def test_of_a_source_that_is_not_captured_no_lag_is_known() -> None:
-    end = to_offset({"shop": AtScn(100, 5)}, SOURCES, {"shop": "error"})
+    end = to_offset(QueryOffset(SOURCES, {"shop": AtScn(100, 5)}), {"shop": "error"})
     (place,) = figures_of(source(end, offset(shop=AtScn(100, 5)))).places
     assert (place.scn, place.newest_scn, place.lag_scn, place.lag_s) == (100, 100, None, None)
     figures = QueryStats()

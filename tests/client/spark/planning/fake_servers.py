@@ -46,10 +46,15 @@ class FakeRelay:
     oldest: int = 1
     state: str = "running"
     physical: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"shop": SOURCES})
+    made: Mapping[str, int] = field(default_factory=dict)  # by source, the SCN of its CREATE
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def get(self, path: str, parameters: Mapping[str, str], scn: int = -1) -> Answer:
         self.asked.append((path, dict(parameters)))
+        if path == "/api/v1/schemas":
+            every = [source for of in self.physical.values() for source in of]
+            since = [(source, [{"sinceScn": str(self.made.get(source, 0))}]) for source in every]
+            return answer({"sources": [{"source": s, "versions": v} for s, v in since]})
         if path == "/physicalSources":
             return answer(
                 [

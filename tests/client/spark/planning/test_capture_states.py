@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from databus.client.spark.planning.capture_states import CaptureStates, Stopped, stopped_sources
-from databus.client.spark.planning.offsets import AtScn, to_offset
+from databus.client.spark.planning.offsets import AtScn, QueryOffset, to_offset
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.source.changes_between import ranges_of_changes
 from databus.schemas.errors import ServerError, SourceStoppedError
@@ -139,6 +139,25 @@ def test_a_query_at_rest_tells_of_a_stop_and_of_its_end_with_a_batch_without_row
         assert [record["id"] for record in query.wait_for_batch()] == [61]
 
 
+def test_a_query_that_goes_on_for_ever_ends_when_a_source_is_stopped_for_as_long_as_was_given(
+    relay: RunningRelay, shop: Shop
+) -> None:
+    given = {"relays": relay.url, "sources": "shop.orders", "start": "earliest"}
+    with closing(Query(**given, stoppedSourceSeconds="30")) as query:
+        now = [0.0]
+        query.stream._clock = lambda: now[0]
+        assert sum(len(records) for records in query.batches()) == 60
+        pause(relay)
+        wait_until(lambda: query.plan() is not None, "a batch that tells of it")
+        assert query.plan() is None  # the clock of the stop begins
+        now[0] = 29.0
+        assert query.plan() is None
+        now[0] = 30.0
+        with pytest.raises(SourceStoppedError, match=r"state paused for 30 s, longer than stopped"):
+            query.plan()
+        assert query.stream.newest_offset()["rungs"] == {"shop": "relay"}  # type: ignore[index]
+
+
 def test_a_source_that_is_being_opened_is_waited_for_before_the_newest_is_asked(
     relay: RunningRelay, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,8 +211,8 @@ def test_another_relay_that_does_not_know_the_source_does_not_hide_what_the_firs
 
 def test_offsets_without_a_stop_are_as_they_were() -> None:
     places = {"shop": AtScn(1)}
-    assert to_offset(places, SOURCES, {}) == to_offset(places, SOURCES)
-    assert list(to_offset(places, SOURCES, {"shop": "error"})) == [
+    assert to_offset(QueryOffset(SOURCES, places), {}) == to_offset(QueryOffset(SOURCES, places))
+    assert list(to_offset(QueryOffset(SOURCES, places), {"shop": "error"})) == [
         "physical",
         "sources",
         "stopped",

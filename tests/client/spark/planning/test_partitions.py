@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from databus.client.spark.planning.offsets import AtScn
+from databus.client.spark.planning.offsets import AtScn, Group
 from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
@@ -18,7 +18,7 @@ def again(
     relay: FakeRelay, bootstrap: FakeBootstrap | None, from_scn: int, to_scn: int
 ) -> Sequence[Range]:
     tasks = PartitionPlanner(measuring_of(relay, bootstrap), tasks=2)
-    return tasks.planned_before("shop", AtScn(from_scn), AtScn(to_scn))
+    return tasks.planned_before(Group("shop", SOURCES), AtScn(from_scn), AtScn(to_scn))
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_tasks_share_the_rows_of_a_batch(floor: int, log_floor: int) -> None:
     for rows, tasks in ((40_000, 3), (12_000, 2), (9_000, 1)):
         end = Planner(measure_client, ScnPlace(0)).next_places({"shop": place}, rows)["shop"]
         assert isinstance(end, AtScn)
-        found = PartitionPlanner(measure_client, 3).planned_now("shop", place, end)
+        found = PartitionPlanner(measure_client, 3).planned_now(Group("shop", SOURCES), place, end)
         assert len(found) == (tasks if end.scn - place.scn == rows else 1)
         after_restart = PartitionPlanner(measuring_of(relay, bootstrap), 3)
-        assert after_restart.planned_before("shop", place, end) == found
+        assert after_restart.planned_before(Group("shop", SOURCES), place, end) == found
         assert [one.from_scn for one in found if isinstance(one, LogRange)] == [
             place.scn,
             *(one.to_scn for one in found[:-1] if isinstance(one, LogRange)),

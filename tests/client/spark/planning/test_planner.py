@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from databus.client.spark.options import parse_options
-from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place
+from databus.client.spark.planning.offsets import AtScn, Group, InSnapshot, Place
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import (
     LogRange,
@@ -161,6 +161,7 @@ def test_what_the_log_lacks_comes_as_what_changed_since() -> None:
         row=10,
         server="http://fake",
         store="store-1",
+        left=("shop.people",),
     )
 
 
@@ -297,7 +298,7 @@ def test_whatever_happens_batches_join_without_a_gap(steps: list[Any], rows: int
         end = step(world.planning, place, rows)
         if end is None or end == place:
             continue
-        for one in ranges_between("shop", SOURCES, place, end):
+        for one in ranges_between(Group("shop", SOURCES), place, end):
             if isinstance(one, LogRange):
                 assert one.from_scn == known_scn
                 known_scn = one.to_scn

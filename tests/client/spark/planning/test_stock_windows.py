@@ -12,7 +12,7 @@ import pytest
 
 from databus.client.spark.options import parse_options
 from databus.client.spark.planning.measure_client import MeasureClient
-from databus.client.spark.planning.offsets import STOCK_RELAY, AtScn, Place, check_physical
+from databus.client.spark.planning.offsets import STOCK_RELAY, AtScn, Group, Place, check_physical
 from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import LogRange, range_from_text, range_to_text
@@ -110,7 +110,7 @@ def test_a_batch_is_shared_by_tasks_at_the_ends_of_windows(
     query = Query(opened, relay.url, start="earliest", shards="4")
     end = query.step(None, None)
     before = len(relay.requests)
-    ranges = query.tasks.planned_now(STOCK_RELAY, None, end)
+    ranges = query.tasks.planned_now(Group(STOCK_RELAY, (PERSON, CODE)), None, end)
     assert len(relay.requests) == before
     assert 4 <= len(ranges) <= 5
     scns = [ranges[0].from_scn, *(one.to_scn for one in ranges)]  # type: ignore[union-attr]
@@ -124,7 +124,9 @@ def test_a_batch_that_was_planned_before_a_restart_is_not_read_to_plan_its_tasks
     relay: StockRelay, opened: ExitStack
 ) -> None:
     place = AtScn(NEWEST, 0, from_scn=OLDEST - 1)
-    ranges = Query(opened, relay.url).tasks.planned_before(STOCK_RELAY, None, place)
+    ranges = Query(opened, relay.url).tasks.planned_before(
+        Group(STOCK_RELAY, (PERSON, CODE)), None, place
+    )
     assert ranges == [LogRange(STOCK_RELAY, (PERSON, CODE), OLDEST - 1, NEWEST)]
     assert "/stream" not in relay.paths()
 
@@ -248,7 +250,7 @@ def test_filters_go_to_the_relay_and_rows_that_it_leaves_out_do_not_count(
     query = Query(opened, relay.url, start="earliest", sources=PERSON, filters=json.dumps(wanted))
     end = query.step(None, None)
     rows = [r for r in expected_rows() if r["src"] == PERSON and 20 <= r["key"] < 60]
-    assert query.client.rows_until(STOCK_RELAY, end.scn) == len(rows)
+    assert query.client.rows_until(Group(STOCK_RELAY, (PERSON,)), end.scn) == len(rows)
     asked = [parameters for path, parameters in relay.requests if path == "/stream"]
     assert all(parameters["sources"] == "101" for parameters in asked)
     assert all("101" in json.loads(parameters["filters"]) for parameters in asked)

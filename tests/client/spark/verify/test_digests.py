@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from databus.client.spark.arrow.row_types import arrow_schema, spark_type
+from databus.client.spark.verify.chunks import ChunkDigest
 from databus.client.spark.verify.source_table import SourceTable, open_source_table
 from databus.client.spark.verify.spark_texts import digest_of
 from databus.client.spark.verify.table_shape import Row, Shape
@@ -153,6 +154,27 @@ def test_every_kind_of_sqlite_has_one_digest_everywhere(
         pass  # leaves a change log, as a relay does
     with open_source_table(sqlite_settings(path, "things"), "shop.things") as table:
         check_all_sides(spark, table, len(SQLITE_VALUES))
+
+
+def test_a_chunk_without_rows_has_the_digest_of_none_in_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with sqlite_database(path, "CREATE TABLE things (id INTEGER PRIMARY KEY)"):
+        pass
+    with opened(path, "things"):
+        pass
+    with open_source_table(sqlite_settings(path, "things"), "shop.things") as table:
+        assert table.next_chunk(None, 10) == (None, ChunkDigest())
+        assert table.bucket_digests(3) == {}
+
+
+@pytest.mark.mariadb
+def test_a_chunk_without_rows_has_the_digest_of_none_in_mariadb(
+    database: Database, tmp_path: Path
+) -> None:
+    database.run("CREATE TABLE d (id INT PRIMARY KEY)", "INSERT INTO d VALUES (1), (2)")
+    with open_source_table(watching(database, tmp_path, "d"), f"{database.name}.d") as table:
+        last, _ = table.next_chunk(None, 2)
+        assert table.next_chunk(last, 2) == (None, ChunkDigest())
 
 
 def test_a_source_with_a_name_of_its_own_is_digested_from_its_table(tmp_path: Path) -> None:

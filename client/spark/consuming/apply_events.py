@@ -1,0 +1,76 @@
+"""Apply the events of one source to a target, as `apply_changes` does with a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from databus.client.arrow.arrow_types import CHANGE_COLUMN
+from databus.client.spark.arrow.event_rows import unpacked
+from databus.client.spark.consuming.schema_book import SchemaBook
+from databus.client.spark.targets.changes import changes_of, snapshots_in
+from databus.client.spark.targets.following import SchemaFollower
+from databus.client.spark.targets.target import Applied, Target, check_same_source
+
+
+def apply_events(
+    events: pa.Table,
+    batch_id: int,
+    target: Target,
+    book: SchemaBook,
+    *,
+    app_id: str,
+    as_text: Sequence[str] = (),
+) -> Applied:
+    """Apply a batch of one source, in columns of layout `events`, exactly once.
+
+    Raises ReloadNeededError if the table's rows must be read again; SettingsError for a
+    source without a key, and for a target with the rows of another source; also the
+    errors of `unpacked` and of `Target.apply`.
+    """
+    last = target.applied(app_id)
+    if last is not None and last >= batch_id:
+        return Applied(is_skipped=True, positions=target.positions())
+    source = str(_told(events, "source")[0].as_py())
+    check_same_source(target, source)
+    used = {n for n in pc.unique(_told(events, "schema_version")).to_pylist() if n is not None}
+    versions = book.versions(source, used)
+    rows = unpacked(events, versions, as_text)
+    texts = {one.version: one.text for one in versions}
+    followed, keys = SchemaFollower(source, texts, rows).lead(target, None)
+    changes = replace(changes_of(followed, keys), source=source)
+    if last is None:
+        # As-of SCNs that another checkpoint has set prove nothing.
+        for one in snapshots_in(followed):
+            target.forget_as_of(one)
+    return target.apply(app_id, batch_id, changes)
+
+
+def newest_scns(events: pa.Table) -> dict[str, int]:
+    """Return by physical source the newest SCN that rows of a batch are of, or as of."""
+    if not events.num_rows:
+        return {}
+    told = pa.table(
+        {
+            "name": _told(events, "physical_source"),
+            "scn": pc.max_element_wise(_told(events, "scn"), _told(events, "as_of")),
+        }
+    )
+    found = told.group_by("name").aggregate([("scn", "max")])
+    return dict(zip(found["name"].to_pylist(), found["scn_max"].to_pylist(), strict=True))
+
+
+def by_source(events: pa.Table) -> dict[str, pa.Table]:
+    """Return a batch's rows by source, in alphabetical order."""
+    sources = _told(events, "source")
+    return {
+        source: events.filter(pc.equal(sources, source))
+        for source in sorted(pc.unique(sources).to_pylist())
+    }
+
+
+def _told(events: pa.Table, name: str) -> pa.ChunkedArray:
+    return pc.struct_field(events[CHANGE_COLUMN], name)

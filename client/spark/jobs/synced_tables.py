@@ -1,0 +1,296 @@
+"""The targets of one job, by source: each batch is applied to all of them, side by side.
+
+A failure that passes (a database that is away) is tried again for ever: the batch
+waits. Any other failure sets its table aside, with the reason, and the others go on;
+its target stays as it is until its rows are read again. A change of columns that the
+target cannot follow is such a failure, unless the job reads the rows again by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from databus.client.machines.backoff import BackOff
+from databus.client.spark.arrow.event_rows import EVENT
+from databus.client.spark.arrow.row_types import CHANGE_COLUMN
+from databus.client.spark.consuming.apply_events import apply_events, by_source, newest_scns
+from databus.client.spark.consuming.restart_policy import SPARK_FAILURES, read_failure, text_of
+from databus.client.spark.consuming.schema_book import SchemaBook
+from databus.client.spark.consuming.table_notes import NO_BATCH, TableNote, TableNotes
+from databus.client.spark.jobs.load import load
+from databus.client.spark.jobs.target_template import target_of
+from databus.client.spark.targets.following import check_reload
+from databus.client.spark.targets.target import Applied, Target, open_target
+from databus.conf.settings import BackOffSettings
+from databus.schemas.errors import (
+    DatabusError,
+    OtherTargetError,
+    ReloadNeededError,
+    SettingsError,
+)
+
+log = logging.getLogger(__name__)
+
+SIDE_BY_SIDE = 4
+# Modules whose errors tell that a target is out of reach, or that another writer was faster.
+_TARGETS_LIBRARIES = ("sqlalchemy", "deltalake", "_internal", "pymysql", "psycopg")
+_FINAL_OF_SQL = ("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError")
+_Done = TypeVar("_Done")
+
+
+class StoppedError(Exception):
+    """The job was told to stop while a batch was applied; Spark repeats the batch."""
+
+
+@dataclass(slots=True)
+class TablesState:
+    """What is shown of the tables. All but `tables` is by source."""
+
+    rows: int = 0
+    batches: int = 0
+    reloads: int = 0
+    tables: int = 0
+    aside: dict[str, str] = field(default_factory=dict)
+    retried: dict[str, str] = field(default_factory=dict)
+    reloading: dict[str, str] = field(default_factory=dict)
+
+
+class SyncedTables:
+    """Applies the batches of one checkpoint. `query_id` is that of its streaming query."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        template: str,
+        book: SchemaBook,
+        notes: TableNotes,
+        *,
+        bootstrap_servers: Sequence[str],
+        reloads: bool,
+        stop: threading.Event,
+        query_id: Callable[[], str | None],
+        as_text: Sequence[str] = (),
+    ) -> None:
+        self._spark = spark
+        self._template = template
+        self._book = book
+        self._notes = notes
+        self._servers = tuple(bootstrap_servers)
+        self._reloads = reloads and bool(bootstrap_servers)
+        self._stop = stop
+        self._query_id = query_id
+        self._as_text = as_text
+        self._targets: dict[str, Target] = {}
+        # One batch or one look at a time; the threads of a batch change different tables.
+        self._busy = threading.RLock()
+        self.state = TablesState(tables=len(notes.now.tables))
+        self.state.aside |= {s: one.aside for s, one in notes.now.tables.items() if one.aside}
+
+    def close(self) -> None:
+        """Close the targets."""
+        for target in self._targets.values():
+            target.close()
+
+    def target(self, source: str) -> Target:
+        """Return the target of a source; raises SettingsError."""
+        if source not in self._targets:
+            uri = target_of(self._template, source)
+            others = (name for name, one in self._targets.items() if one.uri == uri)
+            if (other := next(others, None)) is not None:
+                raise _one_target(self._template, source, other)
+            self._targets[source] = open_target(uri)
+        return self._targets[source]
+
+    def apply(self, batch: DataFrame, batch_id: int) -> None:
+        """Apply a batch to the targets, and record it. Raises StoppedError; Spark's errors."""
+        events = batch.select(EVENT, CHANGE_COLUMN).toArrow()
+        scns = newest_scns(events)
+        with self._busy:
+            parts = {
+                source: rows
+                for source, rows in by_source(events).items()
+                if source not in self.state.aside
+            }
+            with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+                done = [
+                    pool.submit(self._apply_one, source, rows, batch_id, scns)
+                    for source, rows in parts.items()
+                ]
+            for one in done:
+                applied = one.result()
+                self.state.rows += applied.upserts + applied.deletes
+            self._notes.now = self._notes.now.with_taken(scns)
+            self._notes.write()
+            self.state.batches += 1
+            self.state.tables = len(self._notes.now.tables)
+
+    def read_again(self, sources: Iterable[str]) -> None:
+        """Read all rows of sources again, also of those that are set aside."""
+        with self._busy:
+            for source in sources:
+                self._guarded(source, partial(self._read_again, source, "asked for"))
+            self._notes.write()
+
+    def look_for_reloads(self, homes: Mapping[str, str]) -> None:
+        """Read tables again whose schemas tell so, although no row follows. Raises DatabusError."""
+        followed = [source for source in self._targets if source not in self.state.aside]
+        if not followed:
+            return
+        self._book.look_again(followed)
+        with self._busy:
+            for source in followed:
+                self._guarded(source, partial(self._look_at, source, homes))
+            self._notes.write()
+
+    # One table
+
+    def _apply_one(
+        self, source: str, rows: pa.Table, batch_id: int, scns: Mapping[str, int]
+    ) -> Applied:
+        def attempt() -> Applied:
+            self._check_as_left(source)
+            app = self._query_id()
+            assert app is not None, "Spark has named the query before its first batch"
+            try:
+                applied = apply_events(
+                    rows, batch_id, self.target(source), self._book,
+                    app_id=app, as_text=self._as_text,
+                )  # fmt: skip
+            except ReloadNeededError as error:
+                if not self._reloads:
+                    raise
+                self._read_again(source, str(error), max(error.scn, *scns.values()))
+                return Applied()
+            last = self.target(source).applied(app)
+            self._note(source, NO_BATCH if last is None else last)
+            return applied
+
+        return self._guarded(source, attempt) or Applied()
+
+    def _look_at(self, source: str, homes: Mapping[str, str]) -> None:
+        texts = [one.text for one in self._book.versions(source)]
+        try:
+            check_reload(self.target(source), source, texts, {homes[source]})
+        except ReloadNeededError as error:
+            if not self._reloads:
+                raise
+            self._read_again(source, str(error), error.scn)
+
+    def _guarded(self, source: str, attempt: Callable[[], _Done]) -> _Done | None:
+        """Run until it is done; None if the table is set aside. Raises StoppedError."""
+        back_off = BackOff(BackOffSettings(), Random())
+        while True:
+            try:
+                done = attempt()
+            except StoppedError:
+                raise
+            except Exception as error:
+                if _is_of_the_query(error):
+                    raise
+                if not _passes(error):
+                    self._set_aside(source, error)
+                    return None
+                self.state.retried[source] = text_of(error)
+                log.warning("%s: tried again: %s", source, text_of(error))
+                if self._stop.wait(back_off.next_s()):
+                    raise StoppedError from error
+                continue
+            self.state.retried.pop(source, None)
+            return done
+
+    def _set_aside(self, source: str, error: Exception) -> None:
+        why = text_of(error) if isinstance(error, DatabusError) else f"{error!r}"
+        log.error("%s: set aside: %s", source, why, exc_info=not isinstance(error, DatabusError))
+        self.state.retried.pop(source, None)
+        self.state.aside[source] = why
+        self._put_note(source, lambda note: replace(note, aside=why))
+
+    def _check_as_left(self, source: str) -> None:
+        """Raise OtherTargetError if the target lacks the batch that was recorded for it."""
+        note = self._notes.now.tables.get(source)
+        if note is None or note.batch == NO_BATCH:
+            return
+        target, app = self.target(source), self._query_id()
+        last = None if app is None else target.applied(app)
+        if last is None or last < note.batch:
+            has = "has no table" if target.schema() is None else f"has its batches up to {last}"
+            raise OtherTargetError(
+                self._notes.path,
+                target.uri,
+                f"target {target.uri} {has}, but batch {note.batch} of this checkpoint went to "
+                f"{note.target}: rows would be missing. Use that target in the state in which the "
+                f"job left it, or read its rows again: the same command with --reload {source}",
+            )
+
+    def _note(self, source: str, batch: int) -> None:
+        uri = self.target(source).uri
+        self._put_note(source, lambda note: replace(note, target=uri, batch=batch))
+
+    def _put_note(self, source: str, change: Callable[[TableNote], TableNote]) -> None:
+        with _NOTING:
+            found = self._notes.now.tables.get(source, TableNote(""))
+            self._notes.now = self._notes.now.with_table(source, change(found))
+
+    def _read_again(self, source: str, why: str, least_scn: int = 0) -> None:
+        """Load a table beside its target, and replace the target's rows in one commit."""
+        if not self._servers:
+            raise ReloadNeededError(f"{source}: name bootstrap servers to read its rows again")
+        target = self.target(source)
+        self.state.reloading[source] = why
+        log.warning("%s: all rows are read again: %s", source, why)
+        try:
+            is_there = target.schema() is not None
+            uri = f"{target.uri}__databus_reload" if is_there else target.uri
+            # Rows of batches that went by while the table was aside are in it, too.
+            needed = max(least_scn, *self._notes.now.taken.values(), 0)
+            loaded = load(
+                self._spark, source, uri, bootstrap_servers=self._servers,
+                least_scn=needed,
+            )  # fmt: skip
+            if is_there:
+                with closing(open_target(uri)) as beside:
+                    positions = beside.positions()
+                target.take_over(uri, f"reload:{source}", loaded.scn, positions)
+        finally:
+            self.state.reloading.pop(source, None)
+        self.state.reloads += 1
+        self.state.aside.pop(source, None)
+        app = self._query_id()
+        last = None if app is None else target.applied(app)
+        self._put_note(source, lambda _: TableNote(target.uri, NO_BATCH if last is None else last))
+
+
+_NOTING = threading.Lock()
+# A lost worker or gateway is the query's failure, and no table's.
+_SPARKS = tuple(one for one in SPARK_FAILURES if one.__module__.startswith(("py4j", "pyspark")))
+
+
+def _is_of_the_query(error: Exception) -> bool:
+    return isinstance(error, _SPARKS) and read_failure(error).kind is None
+
+
+def _passes(error: Exception) -> bool:
+    """Return whether trying again may help."""
+    if isinstance(error, (DatabusError, *_SPARKS)):
+        return not read_failure(error).is_final
+    library = type(error).__module__.partition(".")[0]
+    if library in _TARGETS_LIBRARIES:
+        return type(error).__name__ not in _FINAL_OF_SQL
+    return isinstance(error, OSError)
+
+
+def _one_target(template: str, source: str, other: str) -> SettingsError:
+    return SettingsError(
+        f"{source} and {other} have one target by {template!r}: put {{schema}} in it, too"
+    )

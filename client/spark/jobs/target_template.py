@@ -1,0 +1,38 @@
+"""The target of each table, from one text with `{schema}` and `{table}`. Pure.
+
+Of `shop.orders` the schema is `shop` and the table `orders`. In a path a name may
+not lead elsewhere, so characters other than letters, digits, `_`, `-`, a space and
+dots that do not come first are written as `~` and their number, and different names
+have different paths. In a database names are as they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+from databus.schemas.errors import SettingsError
+
+SCHEMA, TABLE = "{schema}", "{table}"
+_UNSAFE = re.compile(r"[^\w\- .]|^[. ]|[. ]$")
+
+
+def is_template(target: str) -> bool:
+    """Return whether a target has places for names."""
+    return SCHEMA in target or TABLE in target
+
+
+def target_of(template: str, source: str) -> str:
+    """Return the target of a source; raises SettingsError without `{table}` in the template."""
+    if TABLE not in template:
+        raise SettingsError(
+            f"target {template!r} is the same for every table: put {TABLE} in it, and {SCHEMA} if "
+            "tables of several schemas are read"
+        )
+    schema, _, table = source.rpartition(".") if source.count(".") == 1 else source.partition(".")
+    if "://" in template and "#" in template:
+        return template.replace(SCHEMA, schema).replace(TABLE, table)
+    return template.replace(SCHEMA, _safe(schema)).replace(TABLE, _safe(table))
+
+
+def _safe(name: str) -> str:
+    return _UNSAFE.sub(lambda found: f"~{ord(found.group()):x}~", name)

@@ -1,0 +1,211 @@
+"""Plan the batches of a query whose sources change: tables are added, and taken out.
+
+A source that a query begins to read later is at the query's place, unless option
+`newSources` says that the rows which it had before come first. Then it joins: it has
+a place of its own, in a snapshot and then in the log behind it, while the other
+sources go on. When it has reached their place it is one of them. Until then it
+cannot be read in the order of the others' transactions.
+
+A source that the query's options do not choose any more is left out. One that they
+choose, but that no relay has, is an error: its changes may be missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from databus.client.spark.options import SourceOptions
+from databus.client.spark.planning.measure_client import MeasureClient
+from databus.client.spark.planning.offsets import (
+    AtScn,
+    Group,
+    Place,
+    Places,
+    QueryOffset,
+    check_physical,
+)
+from databus.client.spark.planning.planner import Planner, shared
+from databus.conf.patterns import NamePatterns, is_pattern
+from databus.schemas.errors import CheckpointError, DatabusError, UnknownSourceError
+
+log = logging.getLogger(__name__)
+
+Homes = Mapping[str, str]  # the physical source of each source
+
+
+class Move(NamedTuple):
+    """What a batch reads of one group: from a place on, up to another."""
+
+    group: Group
+    start: Place | None
+    end: Place
+
+
+def moves(start: QueryOffset, end: QueryOffset, homes: Homes) -> Iterator[Move]:
+    """Yield what a batch reads between two offsets; raises UnknownSourceError. Pure."""
+    missing = [source for source in end.sources if source not in homes]
+    if missing:
+        raise UnknownSourceError(missing[0], sorted(homes))
+    own = [source for source in end.sources if source in {**start.joining, **end.joining}]
+    for physical, place in end.places.items():
+        together = tuple(s for s in end.sources if homes[s] == physical and s not in own)
+        if together:
+            yield Move(Group(physical, together), start.places.get(physical), place)
+    for source in own:
+        physical = homes[source]
+        # One that has caught up is at the end of the others, which may say where *they* began.
+        further = end.joining.get(source) or _without_begin(end.places[physical])
+        yield Move(Group(physical, (source,)), start.joining.get(source), further)
+
+
+class JoiningPlanner:
+    """Plans batches by a `Planner` for each group of sources that are at one place."""
+
+    def __init__(
+        self, measure_client: MeasureClient, planner: Planner, options: SourceOptions
+    ) -> None:
+        self._client = measure_client
+        self._planner = planner
+        self._wanted = NamePatterns(options.sources)
+        self._wanted_by_patterns = any(map(is_pattern, options.sources))
+        self._reads_new_whole = options.reads_new_whole
+        # Why sources that the relays have are not read yet.
+        self.waiting: dict[str, DatabusError] = {}
+        self._rungs: dict[str, str] = {}
+
+    @property
+    def rungs(self) -> Mapping[str, str]:
+        """Where the last planned batch is read, by physical source, but for what joins."""
+        return self._rungs
+
+    def next_offset(
+        self, start: QueryOffset, rows: int | None, targets: Mapping[str, int] | None = None
+    ) -> QueryOffset:
+        """Return the end of a batch of at most about `rows` rows; `start` if nothing is new.
+
+        The end does not pass `targets`, by physical source. Raises DatabusError.
+        """
+        self._client.look_again()
+        end = self._planned(start, rows, targets)
+        # A table that was made within the batch is part of it, so sources are asked for after it.
+        while self._wanted_by_patterns and end.places != start.places:
+            before = self._client.groups
+            self._client.look_again(at_once=True)
+            if self._client.groups == before:
+                break
+            end = self._planned(start, rows, targets)
+        return end
+
+    def _planned(
+        self, start: QueryOffset, rows: int | None, targets: Mapping[str, int] | None
+    ) -> QueryOffset:
+        groups = self._client.groups
+        check_physical(start.places, [group.physical_source for group in groups])
+        self._check_kept(start)
+        self._rungs = {}
+        share = shared(rows, len(groups) + len(start.joining))
+        end = QueryOffset(())
+        self.waiting = {}
+        for group in groups:
+            target = None if targets is None else targets[group.physical_source]
+            further = self._advance(start, group, share, target)
+            end = QueryOffset(
+                (*end.sources, *further.sources),
+                {**end.places, **further.places},
+                {**end.joining, **further.joining},
+            )
+        # Before the first place there is nothing to tell.
+        return replace(end, sources=tuple(sorted(end.sources))) if end.places else start
+
+    def _check_kept(self, start: QueryOffset) -> None:
+        """Raise an error if sources are missing whose changes the query wants."""
+        if not start.places:
+            return
+        offered = {source for group in self._client.groups for source in group.sources}
+        kept = [source for source in start.sources if self._wanted.match(source)]
+        if not kept:
+            raise CheckpointError(
+                f"the query's checkpoint is for sources {', '.join(start.sources)}, but the query "
+                f"now reads {', '.join(sorted(offered))}; start it with another checkpoint folder"
+            )
+        for source in kept:
+            if source not in offered:
+                raise UnknownSourceError(source, sorted(offered))
+
+    def _advance(
+        self, start: QueryOffset, group: Group, share: int | None, target: int | None
+    ) -> QueryOffset:
+        """Return the end for the sources of one physical source."""
+        physical = group.physical_source
+        place = start.places.get(physical)
+        if place is None:  # nothing of it was read yet: all its sources begin together
+            begun = self._planner.advance(group, None, share, target)
+            self._note_rung(physical)
+            return QueryOffset(group.sources, {} if begun is None else {physical: begun})
+        added = [source for source in group.sources if source not in start.sources]
+        own = [source for source in group.sources if source in start.joining]
+        if self._reads_new_whole:
+            own += [source for source in added if not self._is_new(physical, source, place)]
+        together = tuple(source for source in group.sources if source not in own)
+        end = place
+        if together:
+            further = self._planner.advance(Group(physical, together), place, share, target)
+            end = place if further is None else further
+            self._note_rung(physical)
+        joining: Places = {}
+        for source in own:
+            found = self._join(Group(physical, (source,)), start.joining.get(source), end, share)
+            if found is not None:
+                joining[source] = found
+        read = (*together, *joining)
+        if not together and joining:
+            end = _furthest_back(end, joining)
+        joining = {source: one for source, one in joining.items() if not _is_at(one, end)}
+        return QueryOffset(read, {physical: end}, joining)
+
+    def _is_new(self, physical: str, source: str, place: Place) -> bool:
+        """Return whether the log behind a place has every row that a source ever had."""
+        group = Group(physical, (source,))
+        return isinstance(place, AtScn) and self._client.has_all_since(group, place.scn)
+
+    def _note_rung(self, physical: str) -> None:
+        if (rung := self._planner.rungs.get(physical)) is not None:
+            self._rungs[physical] = rung
+
+    def _join(
+        self, group: Group, place: Place | None, end: Place, share: int | None
+    ) -> Place | None:
+        """Return the further place of a source that joins; None as long as it cannot begin."""
+        if isinstance(place, AtScn):
+            # Up to where the others are: it must not pass them.
+            if not isinstance(end, AtScn):
+                return place
+            return self._planner.advance(group, place, share, end.scn)
+        try:
+            return self._planner.advance(group, place, share, None)
+        except DatabusError as error:
+            if place is not None:
+                raise
+            (source,) = group.sources
+            log.warning("%s: not read yet: %s", source, error)
+            self.waiting[source] = error
+            return None
+
+
+def _is_at(place: Place, end: Place) -> bool:
+    return isinstance(place, AtScn) and isinstance(end, AtScn) and place.scn == end.scn
+
+
+def _furthest_back(end: Place, joining: Places) -> Place:
+    """Return the place of a physical source of which every source joins: nobody is ahead."""
+    found = [place for place in joining.values() if isinstance(place, AtScn)]
+    if len(found) < len(joining):
+        return end
+    return _without_begin(min(found, key=lambda place: place.scn))
+
+
+def _without_begin(place: Place) -> Place:
+    return replace(place, from_scn=None) if isinstance(place, AtScn) else place

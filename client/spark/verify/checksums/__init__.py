@@ -1,0 +1,1 @@
+"""Checksums of chunks, written into the source's own database; imports no Spark."""

@@ -1,0 +1,168 @@
+"""`sync_tables`: a target for each of many tables, from one stream and one checkpoint."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from databus.client.spark.jobs.sync_tables import TablesProgress, sync_tables
+from databus.client.spark.targets.target import open_target
+from databus.schemas.errors import ConsumerError
+from tests.client.spark.source.table_shop import TableShop, table_shop
+from tests.client.spark.targets.target_rows import table_of
+from tests.promises.running import wait_until
+
+ROWS = 100
+MORE = ("items (id INTEGER PRIMARY KEY, name TEXT)", "loose (a INTEGER, b TEXT)")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, delta_runtime: None) -> Iterator[TableShop]:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    with table_shop(folder, ROWS, *MORE) as running:
+        yield running
+        running.place.shop.connection.close()
+
+
+class Lake:
+    """The targets of a job in a folder."""
+
+    def __init__(self, spark: SparkSession, shop: TableShop, folder: Path) -> None:
+        self.spark, self.shop, self.folder = spark, shop, folder
+        self.template = f"delta:{folder}/lake/{{schema}}/{{table}}"
+
+    def run(self, *sources: str, **more: Any) -> TablesProgress:
+        given: dict[str, Any] = {
+            "relays": [self.shop.relay.url],
+            "bootstrap_servers": [self.shop.server],
+            "checkpoint": str(self.folder / "checkpoint"),
+            "available_now": True,
+            "every_s": 0.1,
+        }
+        sources = sources or ("shop.*",)
+        return sync_tables(self.spark, sources, self.template, **{**given, **more})
+
+    @contextmanager
+    def running(self, *sources: str, **more: Any) -> Iterator[list[TablesProgress]]:
+        """Run a job that follows for ever; gives what it reports."""
+        stop, told = threading.Event(), list[TablesProgress]()
+        given = {**more, "available_now": False, "stop": stop, "report": told.append}
+        with ThreadPoolExecutor(1) as pool:
+            job = pool.submit(self.run, *sources, **given)
+            try:
+                wait_until(lambda: job.done() or told, "the job")
+                yield told
+            finally:
+                stop.set()
+            job.result()
+
+    def rows(self, table: str) -> list[tuple[Any, ...]] | None:
+        names = [row[1] for row in self.shop.place.run(f"PRAGMA table_info({table})")]
+        with closing(open_target(f"delta:{self.folder}/lake/shop/{table}")) as target:
+            if target.schema() is None:
+                return None
+            rows = table_of(target).to_pylist()
+            return sorted(tuple(row.get(name) for name in names) for row in rows)
+
+    def is_equal(self, *tables: str) -> bool:
+        return all(
+            self.rows(table) == sorted(self.shop.place.run(f"SELECT * FROM {table}"))
+            for table in tables
+        )
+
+
+@pytest.fixture
+def lake(spark: SparkSession, shop: TableShop, tmp_path: Path) -> Lake:
+    return Lake(spark, shop, tmp_path)
+
+
+def test_each_table_has_its_target_and_the_job_goes_on_where_it_was(lake: Lake) -> None:
+    shop = lake.shop
+    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    shop.place.run("INSERT INTO people VALUES ('p', 'de', 'x')")
+    shop.scn()
+    found = lake.run("shop.*", "!shop.loose")
+    assert lake.is_equal("orders", "items", "people")
+    assert (found.tables, found.aside) == (3, {})
+    shop.place.run("UPDATE items SET name = 'c' WHERE id = 1", "DELETE FROM orders WHERE id < 9")
+    scn = shop.scn()
+    found = lake.run("shop.*", "!shop.loose")
+    assert lake.is_equal("orders", "items", "people")
+    assert (found.rows, found.scns) == (9, {"shop": scn})
+
+
+def test_a_table_that_fails_is_set_aside_and_the_others_go_on(lake: Lake) -> None:
+    shop = lake.shop
+    shop.place.run("INSERT INTO loose VALUES (1, 'no key')", "INSERT INTO items VALUES (1, 'a')")
+    shop.scn()
+    found = lake.run()
+    assert lake.is_equal("orders", "items", "people")
+    assert list(found.aside) == ["shop.loose"]
+    assert "key" in found.aside["shop.loose"]
+    shop.place.run("INSERT INTO items VALUES (2, 'b')", "INSERT INTO loose VALUES (2, 'x')")
+    shop.scn()
+    found = lake.run()
+    assert lake.is_equal("orders", "items"), "and after a restart, too"
+    assert list(found.aside) == ["shop.loose"]
+
+
+def test_a_job_whose_tables_all_fail_ends_with_the_reason(lake: Lake) -> None:
+    lake.shop.place.run("INSERT INTO loose VALUES (1, 'no key')")
+    lake.shop.scn()
+    with pytest.raises(ConsumerError, match=r"shop\.loose: .*key"):
+        lake.run("shop.loose")
+
+
+def test_a_table_whose_target_is_gone_is_set_aside_and_reload_fills_it_again(lake: Lake) -> None:
+    shop = lake.shop
+    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    shop.scn()
+    lake.run("shop.items", "shop.orders")
+    (lake.folder / "lake/shop/items").rename(lake.folder / "elsewhere")
+    shop.place.run("INSERT INTO items VALUES (3, 'c')", "DELETE FROM orders WHERE id = 3")
+    shop.scn()
+    found = lake.run("shop.items", "shop.orders")
+    assert "--reload shop.items" in found.aside["shop.items"]
+    assert lake.is_equal("orders")
+    shop.place.run("INSERT INTO items VALUES (4, 'd')")
+    shop.scn()
+    found = lake.run("shop.items", "shop.orders", reload=["shop.items"])
+    assert (found.aside, found.reloads) == ({}, 1)
+    assert lake.is_equal("items", "orders")
+
+
+def test_a_longer_list_takes_in_a_table_whole_and_a_shorter_one_leaves_it(lake: Lake) -> None:
+    shop = lake.shop
+    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    shop.scn()
+    lake.run("shop.orders")
+    shop.place.run("INSERT INTO items VALUES (3, 'c')", "DELETE FROM orders WHERE id = 3")
+    shop.scn()
+    lake.run("shop.orders", "shop.items")
+    assert lake.is_equal("items", "orders")
+    shop.place.run("DELETE FROM items WHERE id = 1", "DELETE FROM orders WHERE id = 4")
+    shop.scn()
+    lake.run("shop.orders")
+    assert lake.is_equal("orders")
+    assert not lake.is_equal("items"), "it stays as it was"
+
+
+def test_columns_change_while_the_query_goes_on(lake: Lake) -> None:
+    shop = lake.shop
+    with lake.running("shop.orders", "shop.items") as told:
+        wait_until(lambda: lake.is_equal("orders"), "the rows")
+        shop.place.run(
+            "ALTER TABLE orders ADD COLUMN price INTEGER DEFAULT 7",
+            "INSERT INTO orders VALUES (6000, 'priced', 12)",
+            "INSERT INTO items VALUES (1, 'a')",
+        )
+        wait_until(lambda: lake.is_equal("orders", "items"), "the new column")
+    assert told[-1].restarts == 0

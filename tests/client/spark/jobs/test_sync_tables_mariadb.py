@@ -1,0 +1,164 @@
+"""`sync_tables` of a MariaDB whose tables come, change and go while the job runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake.exceptions import TableNotFoundError
+from pyspark.sql import SparkSession
+
+from databus.client.spark.jobs import sync_tables as job_module
+from databus.client.spark.jobs.sync_tables import TablesProgress, sync_tables
+from databus.client.spark.targets.target import open_target
+from tests import PATIENCE_S
+from tests.client.spark.targets.target_rows import table_of
+from tests.mariadb_server import Database
+from tests.promises.running import wait_until
+from tests.standalone.nodes import Node, made
+
+pytest_plugins = ["tests.mariadb"]
+pytestmark = pytest.mark.mariadb
+
+
+class Lake:
+    """A running `databus run` of a database, and the targets of its tables."""
+
+    def __init__(self, node: Node, database: Database, spark: SparkSession, folder: Path) -> None:
+        self.node, self.database, self.spark, self.folder = node, database, spark, folder
+
+    @contextmanager
+    def following(self) -> Iterator[list[TablesProgress]]:
+        """Run a job of all tables; gives what it reports."""
+        stop, told = threading.Event(), list[TablesProgress]()
+        with ThreadPoolExecutor(1) as pool:
+            job = pool.submit(
+                sync_tables,
+                self.spark,
+                [f"{self.database.name}.*"],
+                f"delta:{self.folder}/lake/{{table}}",
+                relays=[self.node.url],
+                bootstrap_servers=[self.node.bootstrap_url],
+                checkpoint=str(self.folder / "checkpoint"),
+                every_s=0.1,
+                stop=stop,
+                report=told.append,
+            )
+            try:
+                wait_until(lambda: job.done() or told, "the job", patience_s=PATIENCE_S)
+                yield told
+            finally:
+                stop.set()
+            job.result()
+
+    def differs(self, table: str) -> str:
+        """Return how a target differs from its table; "" if it does not."""
+        names = [row[0] for row in self.database.run(f"SHOW COLUMNS FROM {table}")]
+        source = sorted(self.database.run(f"SELECT * FROM {table}"), key=str)
+        try:
+            with closing(open_target(f"delta:{self.folder}/lake/{table}")) as target:
+                rows = table_of(target).to_pylist()
+        except (TableNotFoundError, FileNotFoundError):
+            return "there is none"
+        found = sorted((tuple(row.get(name) for name in names) for row in rows), key=str)
+        return "" if found == source else f"{found} instead of {source}"
+
+    def wait_for(self, *tables: str, told: list[TablesProgress]) -> None:
+        def words() -> str:
+            return f"{told[-1:]} {[self.differs(table) for table in tables]}"
+
+        wait_until(
+            lambda: not any(map(self.differs, tables)), "the tables", words, patience_s=PATIENCE_S
+        )
+
+
+@pytest.fixture
+def lake(
+    database: Database, spark: SparkSession, delta_runtime: None, tmp_path: Path
+) -> Iterator[Lake]:
+    for number in range(3):
+        database.run(
+            f"CREATE TABLE t{number} (id INT PRIMARY KEY, note VARCHAR(20), price DECIMAL(6,2))",
+            f"INSERT INTO t{number} VALUES (1, 'a', 1.25), (2, NULL, 2.5)",
+        )
+    folder = tmp_path / "node"
+    folder.mkdir()
+    with made(folder) as node:
+        (folder / "password").write_text(database.server.password)
+        (folder / "password").chmod(0o600)
+        node.write(
+            f'name = "shop"\nuri = "{database.server.uri}"\nsources = ["{database.name}.*"]\n'
+            'password_file = "password"'
+        )
+        node.start()
+        node.wait_for(lambda: set(node.statuses().values()) == {"active"})
+        yield Lake(node, database, spark, tmp_path)
+
+
+def each(run: Callable[..., Any], *statements: str) -> None:
+    for number in range(3):
+        run(*(one.format(number) for one in statements))
+
+
+def test_tables_that_are_made_and_renamed_while_the_job_runs(lake: Lake) -> None:
+    run = lake.database.run
+    with lake.following() as told:
+        lake.wait_for("t0", "t1", "t2", told=told)
+        run(
+            "CREATE TABLE fresh (id INT PRIMARY KEY, v VARCHAR(9))",
+            "INSERT INTO fresh VALUES (1, 'x'), (2, 'y')",
+            "UPDATE t0 SET note = 'later'",
+            "DELETE FROM fresh WHERE id = 1",
+        )
+        lake.wait_for("t0", "fresh", told=told)
+        run("INSERT INTO fresh VALUES (3, 'z')", "TRUNCATE TABLE t1")
+        lake.wait_for("fresh", "t1", told=told)
+    found = told[-1]
+    assert (found.tables, found.aside, found.waiting, found.restarts) == (4, {}, {}, 0)
+
+
+def test_a_table_whose_earlier_rows_nobody_has_is_waited_for_and_then_filled(lake: Lake) -> None:
+    run, name = lake.database.run, f"{lake.database.name}.t9"
+    with lake.following() as told:
+        lake.wait_for("t0", "t1", "t2", told=told)
+        # The rows from before the RENAME are in no window of this source.
+        run("RENAME TABLE t2 TO t9", "INSERT INTO t9 VALUES (9, 'x', 1)", "DELETE FROM t0")
+        wait_until(
+            lambda: name in told[-1].waiting, "the word", lambda: told[-1], patience_s=PATIENCE_S
+        )
+        lake.wait_for("t0", told=told)
+        lake.node.child.stop(20)
+        lake.node.start()
+        lake.wait_for("t0", "t1", "t9", told=told)
+        wait_until(lambda: not told[-1].waiting, "the end of it", patience_s=PATIENCE_S)
+    assert (told[-1].tables, told[-1].aside, told[-1].joining) == (4, {}, ())
+
+
+def test_columns_that_change_are_changed_in_the_targets_without_ending_the_query(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "CHECK_EVERY", 1)
+    run = lake.database.run
+    with lake.following() as told:
+        lake.wait_for("t0", "t1", "t2", told=told)
+        each(
+            run,
+            "ALTER TABLE t{0} RENAME COLUMN note TO text, ADD vip INT NOT NULL DEFAULT 7",
+            "INSERT INTO t{0} (id, text) VALUES (10, 'after')",
+            "ALTER TABLE t{0} MODIFY id BIGINT, MODIFY price DECIMAL(12,4)",
+            "INSERT INTO t{0} (id, price) VALUES (5000000000, 12345678.1234)",
+            "ALTER TABLE t{0} DROP COLUMN vip",
+            "UPDATE t{0} SET text = 'short' WHERE id = 1",
+        )
+        lake.wait_for("t0", "t1", "t2", told=told)
+        assert told[-1].reloads == 0
+        # What becomes of values that do not fit, only the database knows.
+        run("DELETE FROM t1 WHERE id > 100", "ALTER TABLE t1 MODIFY price INT")
+        run("INSERT INTO t1 (id, price) VALUES (11, 5)")
+        lake.wait_for("t0", "t1", "t2", told=told)
+    assert (told[-1].restarts, told[-1].reloads, told[-1].aside) == (0, 1, {})

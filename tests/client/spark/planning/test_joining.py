@@ -1,0 +1,209 @@
+"""Tables that a query takes in while it runs, or gives up: no row is left out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from databus.client.spark.options import parse_options
+from databus.client.spark.planning import measure_client
+from databus.client.spark.planning.joining import JoiningPlanner, moves
+from databus.client.spark.planning.offsets import (
+    AtScn,
+    InSnapshot,
+    QueryOffset,
+    from_offset,
+    to_offset,
+)
+from databus.client.spark.planning.planner import Planner
+from databus.client.spark.planning.ranges import (
+    LogRange,
+    SnapshotEnd,
+    SnapshotRange,
+    ranges_between,
+)
+from databus.schemas.errors import CheckpointError, UnknownSourceError
+from tests.client.spark.planning.fake_servers import FakeBootstrap, FakeRelay, measuring_of
+
+OLD, NEW = "shop.old", "shop.new"
+START = QueryOffset(("shop.*",))
+
+
+class Shop:
+    """A relay and a store whose tables come and go, and a query of `sources`."""
+
+    def __init__(self, sources: str = "shop.*", start: str = "beginning", **options: str) -> None:
+        self.relay = FakeRelay(floor=10, physical={"shop": (OLD,)})
+        self.store = FakeBootstrap(rows={OLD: 10})
+        given = {"sources": sources, "start": start, **options}
+        self.client = measuring_of(self.relay, self.store, **given)
+        servers = {"relays": "http://fake", "bootstrapServers": "http://fake"}
+        wanted = parse_options({**given, **servers})
+        self.planning = JoiningPlanner(self.client, Planner(self.client, wanted.start), wanted)
+
+    def add(self, source: str, rows: int = 10) -> None:
+        self.relay.physical = {"shop": (*self.relay.physical["shop"], source)}
+        self.store.rows = {**self.store.rows, source: rows}
+
+    def step(self, offset: QueryOffset, rows: int = 10) -> QueryOffset:
+        with patch.object(measure_client, "_LOOK_AGAIN_S", 0):
+            return self.planning.next_offset(offset, rows)
+
+    def walk(self, offset: QueryOffset, rows: int = 10) -> list[QueryOffset]:
+        found = [offset]
+        while (further := self.step(found[-1], rows)) != found[-1]:
+            found.append(further)
+            assert len(found) < 500
+        return found
+
+    def read(self, start: QueryOffset, end: QueryOffset) -> list[Any]:
+        homes = {s: name for name, of in self.client.by_physical.items() for s in of}
+        return [
+            one
+            for group, after, until in moves(start, end, homes)
+            for one in ranges_between(group, after, until)
+        ]
+
+
+def test_a_table_that_comes_later_is_read_whole_and_then_goes_along() -> None:
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    assert offset == QueryOffset((OLD,), {"shop": AtScn(100, offset.places["shop"].time_ms)})  # type: ignore[union-attr]
+    shop.add(NEW, rows=15)
+    shop.relay.newest, shop.store.newest = 130, 120
+    steps = shop.walk(offset)
+    joins = [one for one in steps if one.joining]
+    assert isinstance(joins[0].joining[NEW], InSnapshot)
+    assert joins[0].sources == (NEW, OLD)
+    assert {one.places["shop"].scn for one in joins} == {110, 115}, "the others go on"  # type: ignore[union-attr]
+    assert steps[-1].joining == {}
+    assert steps[-1].places["shop"].scn == 130  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", "90"])
+def test_a_query_of_changes_alone_has_a_new_table_from_its_place_on(start: str) -> None:
+    shop = Shop(start=start)
+    offset = shop.walk(START)[-1]
+    shop.add(NEW)
+    shop.relay.newest = 104
+    further = shop.step(offset)
+    assert further.joining == {}
+    assert shop.read(offset, further) == [LogRange("shop", (NEW, OLD), 100, 104)]
+
+
+def test_a_table_that_the_bootstrap_server_lacks_is_waited_for_and_named() -> None:
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    shop.relay.physical = {"shop": (OLD, NEW)}
+    shop.relay.newest = 120
+    with patch.object(shop.client, "begin_snapshot", side_effect=UnknownSourceError(NEW, [OLD])):
+        steps = shop.walk(offset)
+    assert {source for one in steps for source in one.sources} - {"shop.*"} == {OLD}
+    assert "shop.new" in str(shop.planning.waiting[NEW])
+    assert steps[-1].places["shop"].scn == 120, "the others go on"  # type: ignore[union-attr]
+
+
+def test_a_table_that_is_not_wanted_any_more_is_left_out() -> None:
+    offset = QueryOffset((NEW, OLD), {"shop": AtScn(95)}, {NEW: AtScn(90)})
+    shop = Shop("shop.*,!shop.new")
+    shop.add(NEW)
+    further = shop.walk(offset)[-1]
+    assert further.sources == (OLD,)
+    assert further.joining == {}
+    assert shop.read(offset, further) == [LogRange("shop", (OLD,), 95, 100)]
+
+
+def test_a_table_that_no_relay_has_any_more_is_an_error_and_not_left_out() -> None:
+    offset = QueryOffset((NEW, OLD), {"shop": AtScn(95)})
+    with pytest.raises(UnknownSourceError, match=r"shop\.new"):
+        Shop().step(offset)
+
+
+def test_a_checkpoint_of_other_tables_is_refused() -> None:
+    offset = QueryOffset(("shop.other",), {"shop": AtScn(95)})
+    with pytest.raises(CheckpointError, match=r"is for sources shop\.other, but the query now"):
+        Shop("shop.old").step(offset)
+
+
+def test_a_batch_with_a_table_that_is_gone_since_is_not_read_without_it() -> None:
+    begun = QueryOffset((OLD, NEW), {"shop": AtScn(5)})
+    with pytest.raises(UnknownSourceError, match=r"shop\.new"):
+        list(moves(begun, QueryOffset((OLD, NEW), {"shop": AtScn(9)}), {OLD: "shop"}))
+
+
+@given(st.integers(0, 1 << 32))
+@settings(deadline=None)
+def test_every_row_of_every_table_is_read_whenever_it_comes(seed: int) -> None:
+    """Each table: its snapshot whole, then its log from there on without a gap, each once."""
+    chance = Random(seed)
+    shop = Shop()
+    offset, tables = START, [OLD]
+    log: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    rows: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    as_of: dict[str, int] = {}
+    for _ in range(60):
+        if len(tables) < 4 and chance.random() < 0.1:
+            tables.append(f"shop.t{len(tables)}")
+            shop.add(tables[-1], chance.randint(0, 25))
+        shop.relay.newest += chance.randint(0, 15)
+        shop.store.newest = max(shop.store.newest, shop.relay.newest - chance.randint(0, 30))
+        further = shop.step(offset, chance.randint(1, 40))
+        further = from_offset(to_offset(further))
+        for one in shop.read(offset, further):
+            match one:
+                case LogRange():
+                    for source in one.sources:
+                        log[source].append((one.from_scn, one.to_scn))
+                case SnapshotRange():
+                    rows[one.source].append((one.from_row, one.to_row))
+                    as_of[one.source] = one.at_scn
+                case SnapshotEnd():
+                    as_of |= dict.fromkeys(one.sources, one.at_scn)
+        offset = further
+    shop.store.newest = shop.relay.newest
+    for start, end in zip(steps := shop.walk(offset), steps[1:], strict=False):
+        for one in shop.read(start, end):
+            if isinstance(one, LogRange):
+                for source in one.sources:
+                    log[source].append((one.from_scn, one.to_scn))
+            elif isinstance(one, SnapshotRange):
+                rows[one.source].append((one.from_row, one.to_row))
+                as_of[one.source] = one.at_scn
+            else:
+                as_of |= dict.fromkeys(one.sources, one.at_scn)
+    for source in tables:
+        read = sum(end - begin for begin, end in rows[source])
+        assert read == shop.store.rows[source], source
+        begins = [as_of[source], *(end for _, end in log[source])]
+        assert begins == [*(begin for begin, _ in log[source]), shop.relay.newest], source
+
+
+def test_a_table_that_was_made_behind_the_query_needs_no_snapshot() -> None:
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    shop.relay.physical = {"shop": (OLD, NEW)}
+    shop.relay.made = {NEW: 103}
+    shop.relay.newest = 104
+    further = shop.step(offset)
+    assert further.joining == {}
+    assert shop.read(offset, further) == [LogRange("shop", (NEW, OLD), 100, 104)]
+
+
+def test_a_table_that_the_relay_lists_while_a_batch_is_planned_is_part_of_it() -> None:
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    shop.relay.newest, shop.relay.made = 104, {NEW: 103}
+    measured = shop.client.ring_after
+
+    def made_meanwhile(*arguments: Any) -> Any:
+        shop.relay.physical = {"shop": (OLD, NEW)}
+        return measured(*arguments)
+
+    with patch.object(shop.client, "ring_after", made_meanwhile):
+        further = shop.planning.next_offset(offset, 10)
+    assert shop.read(offset, further) == [LogRange("shop", (NEW, OLD), 100, 104)]

@@ -4,7 +4,7 @@
 
 Against a private server, a relay process and a whole bootstrap pair: a table for each form,
 with rows; then the form; then one change more, with which a target comes to the new version.
-Delta, Parquet and tables of databases are brought there, all of a form in one batch, or their
+Delta tables and tables of databases are brought there, all of a form in one batch, or their
 rows are read again as `sync` does it, and compared with the source: rows, and types of columns.
 Exits with 1 on a difference.
 """

@@ -17,7 +17,7 @@ from tests.mariadb_server import fresh_database
 from tests.postgres_server import PrivatePostgres, fresh_url
 from tools.fetch_test_servers import POSTGRES, fetch
 
-KINDS = ("delta", "parquet", "sqlite", "mariadb", "postgres")
+KINDS = ("delta", "sqlite", "mariadb", "postgres")
 _SETTINGS = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -41,8 +41,7 @@ def session() -> Iterator[SparkSession]:
 @contextmanager
 def places(kinds: Sequence[str], folder: Path) -> Iterator[Mapping[str, str]]:
     """Return the URI prefix of a target of each kind, to which a table's name is added."""
-    found = {"delta": f"delta:{folder}/delta-", "parquet": f"parquet:{folder}/parquet-"}
-    found["sqlite"] = f"sqlite:///{folder}/targets.db#"
+    found = {"delta": f"delta:{folder}/delta-", "sqlite": f"sqlite:///{folder}/targets.db#"}
     with ExitStack() as stack:
         if "mariadb" in kinds:
             server = stack.enter_context(PrivateMariaDB())

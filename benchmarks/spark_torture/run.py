@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from benchmarks.spark_torture.checks import JobFindings, check_readings, plain_r
 from benchmarks.spark_torture.job import NUMBERS, target_uri
 from benchmarks.spark_torture.kills import Kill, plan_kills
 from benchmarks.spark_torture.log import BatchLog
+from benchmarks.spark_torture.many_tables import FORMS, TablesPlan, drawn, torture_tables
 from benchmarks.spark_torture.processes import kill_tree, task_processes
 from benchmarks.torture.checks import check_rows
 from benchmarks.torture.run import tell_and_exit
@@ -368,6 +370,16 @@ def figures(short: bool = False) -> list[Figure]:
     return [Figure(name, problems, "problems", at_most(0))]
 
 
+def _torture_tables(plan: TablesPlan) -> None:
+    """Torture many tables in one job; exit 1 and print problems if there are any."""
+    click.echo(f"seed {plan.seed}")
+    outcome = torture_tables(plan)
+    for problem in outcome.problems:
+        click.echo(problem)
+    click.echo(outcome.line(plan))
+    sys.exit(bool(outcome.problems))
+
+
 @click.command()
 @click.option("--rows", type=click.IntRange(100), default=200_000, show_default=True)
 @click.option("--kills", type=click.IntRange(0), default=8, show_default=True, help="In all.")
@@ -387,6 +399,23 @@ def figures(short: bool = False) -> list[Figure]:
     show_default=True,
     help=f"Spark's: with executors of their own, or {WORKERS}, which has Python workers to kill.",
 )
+@click.option(
+    "--tables",
+    type=click.IntRange(0),
+    default=0,
+    help="Torture `databus spark sync` of so many tables instead.",
+)
+@click.option("--ddl", default=30, show_default=True, help="With --tables: statements of DDL.")
+@click.option(
+    "--cluster",
+    type=click.Choice(["standalone", "local"]),
+    default="standalone",
+    show_default=True,
+    help="With --tables: two workers as processes of their own, or this machine.",
+)
+@click.option(
+    "--target", type=click.Choice(FORMS), default="delta", help="With --tables: of which form."
+)
 @click.option("--logs", type=click.Path(path_type=Path), help="Keep the processes' logs here.")
 def main(
     rows: int,
@@ -397,11 +426,17 @@ def main(
     log_s: int,
     falls_off: bool,
     master: str,
+    tables: int,
+    ddl: int,
+    cluster: str,
+    target: str,
     logs: Path | None,
 ) -> None:
     """Follow a busy source into Delta tables despite kills; exit 1 and print problems if any."""
-    chosen = random.randrange(10**6) if seed is None else seed
-    plan = Plan(rows, kills, chosen, rate, master, ring_bytes, log_s, falls_off)
+    if tables:
+        _torture_tables(TablesPlan(tables, kills, ddl, drawn(seed), target, cluster != "local"))
+        return
+    plan = Plan(rows, kills, drawn(seed), rate, master, ring_bytes, log_s, falls_off)
     click.echo(f"seed {plan.seed}")
     console = Console(stderr=True)
     with console.status("start") as status:

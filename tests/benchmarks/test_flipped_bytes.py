@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -9,7 +10,7 @@ import pytest
 
 from benchmarks.flipped_bytes.damage import CUT, FLIP, RUN, ZEROS, damaged
 from benchmarks.flipped_bytes.files import make_files
-from benchmarks.flipped_bytes.run import KINDS, WRONG, Rounds, do_rounds
+from benchmarks.flipped_bytes.run import FOUND, KINDS, WRONG, Rounds, do_rounds
 from databus.bootstrap.store import log_table, snapshot_pages
 from databus.bootstrap.store.watch import StoreWatch
 from databus.groups import kept_checkpoint as checkpoints
@@ -40,6 +41,22 @@ def test_no_damage_of_a_file_at_rest_is_delivered_or_shown(rounds: Rounds) -> No
     assert rounds.findings == []
     assert set(rounds.counts) == {kind.name for kind in KINDS}
     assert sum(counts["found"] for counts in rounds.counts.values()) >= 15
+
+
+def test_a_ring_without_its_oldest_windows_is_found_if_its_start_names_them(
+    files: Path, tmp_path: Path
+) -> None:
+    (ring,) = [kind for kind in KINDS if kind.name == "ring, windows"]
+    path = Path(shutil.copy(files / ring.pattern, tmp_path))
+    whole = ring.read(path)
+    path = Path(shutil.copy(files / ring.pattern, tmp_path))
+    begin, _ = ring.span(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:begin] + bytes([data[begin] ^ 1]) + data[begin + 1 :])
+    rest = ring.read(path)
+    assert 0 < len(rest.all_rows.data) < len(whole.all_rows.data)
+    assert ring.judge(path, whole, rest) == FOUND
+    assert ring.judge(path, whole, rest._replace(dropped="")) == WRONG
 
 
 def _nothing(*_arguments: object, **_named: object) -> None:

@@ -180,6 +180,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     modules = {str(installed_path(p)) for p in python_files(ROOT) if p.parts[0] in PACKAGED}
     data = {f"databus/schemas/avro/{p.name}" for p in (ROOT / "schemas/avro").glob("*.avsc")}
     data |= {f"databus/conf/{p.name}" for p in (ROOT / "conf").glob("*.toml")}
+    data |= {"databus/client/spark/cli/log4j2.properties"}
     data |= {
         f"databus/relay/admin/static/{p.name}" for p in (ROOT / "relay/admin/static").iterdir()
     }

@@ -65,7 +65,8 @@ def load(
 ) -> None:
     """Copy tables into targets, as of an SCN; a killed load is resumed.
 
-    A TARGET is delta:PATH, parquet:PATH or an SQLAlchemy URL with #TABLE. Rows of
+    A TARGET is delta:PATH, iceberg:CATALOG.NAMESPACE.TABLE (both also with +spark, to
+    merge on the executors) or an SQLAlchemy URL with #TABLE. Rows of
     the target that the table does not have are removed.
 
     Example: `databus spark load shop.orders delta:lake/orders --bootstrap http://127.0.0.1:11116`

@@ -76,7 +76,8 @@ def sync(
 ) -> None:
     """Fill TARGET with the table SOURCE, then follow its changes, until Ctrl-C.
 
-    A TARGET is delta:PATH or an SQLAlchemy URL with #TABLE. A target that `databus
+    A TARGET is delta:PATH, iceberg:CATALOG.NAMESPACE.TABLE (both also with +spark, to
+    merge on the executors) or an SQLAlchemy URL with #TABLE. A target that `databus
     spark load` has filled is followed from the load's SCN. New columns are added to
     the target; while servers are unavailable, the job waits.
 
@@ -85,13 +86,8 @@ def sync(
     and followed, too. A table that fails is set aside, and the others go on; the
     command then ends with exit code 1.
 
-    \b
-    Examples:
-      databus spark sync shop.orders delta:lake/orders --checkpoint checkpoints/orders \\
-        --relay http://127.0.0.1:11115 --bootstrap http://127.0.0.1:11116
-      databus spark sync 'shop.*,!shop.tmp_*' 'delta:lake/{schema}/{table}' \\
-        --relay http://127.0.0.1:11115 --bootstrap http://127.0.0.1:11116 \\
-        --checkpoint checkpoints/shop
+    Example: `databus spark sync 'shop.*,!shop.tmp_*' 'delta:lake/{schema}/{table}' --relay
+    http://127.0.0.1:11115 --bootstrap http://127.0.0.1:11116 --checkpoint checkpoints/shop`
     """
     given: dict[str, Any] = {
         "relays": relays,
@@ -101,17 +97,13 @@ def sync(
         "every_s": every_s,
         "options": dict(_pair(text) for text in options),
     }
-    is_of_many = is_template(target)
-    if is_of_many:
-        given |= {"on_schema_change": on_schema_change, "reload": reloads}
-    elif reloads or on_schema_change != "reload":
-        raise click.UsageError(
-            f"--reload and --on-schema-change need a TARGET with {{table}}, not {target}"
-        )
+    if not is_template(target) and (reloads or on_schema_change != "reload"):
+        raise click.UsageError("--reload and --on-schema-change need a TARGET with {table}")
     spark = command_session("databus sync")
     with watching(spark, metrics_port=metrics_port):
-        if is_of_many:
+        if is_template(target):
             names = [name.strip() for name in source.split(",") if name.strip()]
+            given |= {"on_schema_change": on_schema_change, "reload": reloads}
             _run(partial(sync_tables, spark, names, target, **given), words_of_tables)
         else:
             _run(partial(sync_table, spark, source, target, **given), partial(words_of, source))

@@ -13,8 +13,10 @@ persist the batch first and unpersist it at the end. `apply_changes` is one acti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,9 +34,32 @@ from databus.client.spark.arrow.row_keys import (
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, NOT_APPLIED, SCHEMAS, taken_name
 from databus.client.spark.consuming.order_modes import ordered_groups
 from databus.client.spark.session import is_connect
-from databus.client.spark.targets.changes import MARK_OPS, changes_of, snapshots_in
+from databus.client.spark.targets.changes import (
+    MARK_OPS,
+    META,
+    changes_of,
+    check_keys,
+    check_sources,
+    marks_in,
+    positions_in,
+    snapshots_in,
+)
+from databus.client.spark.targets.executors import (
+    ChangesFrame,
+    Digest,
+    Flatten,
+    digest_of,
+    flattened,
+    persisted,
+    unchanged,
+)
 from databus.client.spark.targets.following import SchemaFollower, Texts, key_in, widen
-from databus.client.spark.targets.target import Applied, Target, check_same_source
+from databus.client.spark.targets.target import (
+    Applied,
+    Target,
+    check_same_source,
+    whole_key,
+)
 from databus.schemas.errors import SettingsError
 
 __all__ = ["Applied", "apply_changes", "key_columns", "latest_per_key", "ordered_groups", "rows_of"]
@@ -115,7 +140,8 @@ def apply_changes(
 
     The batch is read once, and collected on the driver, which needs memory for one
     batch: `maxRowsPerTrigger` and `maxBytesPerTrigger` limit it. (`latest_per_key`
-    shrinks a batch with few keys before.) `keys`: the columns that make a row unique;
+    shrinks a batch with few keys before.) A target of the form `delta+spark:` merges it
+    on the executors instead. `keys`: the columns that make a row unique;
     the default is the target's key, or the primary key. `app_id` identifies the
     sequence of batch numbers, one for each checkpoint; the default is the id of the
     streaming query that runs the function; on Spark Connect, which does not tell it, it
@@ -130,43 +156,104 @@ def apply_changes(
     last = target.applied(app)
     if last is not None and last >= batch_id:
         return Applied(is_skipped=True, positions=target.positions())
-    table, key, source = _followed(batch, target, keys, takes_over=takes_over)
-    changes = changes_of(table, key, source_column=target.source_column)
-    changes = replace(changes, source=source)
-    if last is None:
-        # A new checkpoint begins with a snapshot, whose rows may be another selection: as-of
-        # SCNs that other checkpoints have set prove nothing.
-        for source in snapshots_in(table):
-            target.forget_as_of(source)
-    return target.apply(app, batch_id, changes)
+    # Asked for once, as a target may ask a catalog.
+    held = tuple(key for key in target.keys if key in batch.columns)
+    key = checked_keys(batch, keys or held)
+    whole = _narrowed(batch, {*key, *held})
+    if not target.merges_on_executors:
+        table = whole.toArrow()
+        followed = _followed(batch, table, target, keys, key, takes_over=takes_over)
+        changes = changes_of(followed.rows, followed.keys, source_column=target.source_column)
+        changes = replace(changes, source=followed.source)
+        forget_as_of(target, table, is_new=last is None)
+        return target.apply(app, batch_id, changes)
+    with persisted(whole) as kept:
+        digest = digest_of(kept)
+        followed = _followed(batch, digest.batch, target, keys, key, takes_over=takes_over)
+        forget_as_of(target, digest.batch, is_new=last is None)
+        frame = _frame(kept, digest, followed, source_column=target.source_column)
+        return target.apply(app, batch_id, frame)
+
+
+def forget_as_of(target: Target, batch: pa.Table, *, is_new: bool) -> None:
+    """Clear the as-of SCNs of sources whose snapshot a new checkpoint begins with.
+
+    Its rows may be another selection: as-of SCNs that other checkpoints have set prove nothing.
+    """
+    for source in snapshots_in(batch) if is_new else ():
+        target.forget_as_of(source)
+
+
+class _Followed(NamedTuple):
+    """Rows converted for the target, which was reshaped to them, and how others are converted.
+
+    The source is None if the target has a column for it.
+    """
+
+    rows: pa.Table
+    keys: tuple[str, ...]
+    source: str | None
+    convert: Flatten = unchanged
+
+
+def _frame(
+    kept: DataFrame, digest: Digest, followed: _Followed, *, source_column: bool
+) -> ChangesFrame:
+    """Return a batch on the executors as changes, given its digest and what that was turned to."""
+    check_sources(digest.batch, source_column)
+    check_keys(followed.keys, [name for name in followed.rows.column_names if name != META])
+    scns = pc.struct_field(digest.batch[CHANGE_COLUMN], "scn")
+    return ChangesFrame(
+        batch=kept,
+        flatten=partial(flattened, convert=followed.convert, keys=followed.keys),
+        columns=pa.schema([field for field in followed.rows.schema if field.name != META]),
+        keys=whole_key(followed.keys, source_column),
+        marks=marks_in(digest.batch),
+        positions=positions_in(digest.batch),
+        newest_scn=pc.max(scns).as_py() or -1,
+        source=followed.source,
+        count=digest.changes,
+    )
+
+
+def _narrowed(batch: DataFrame, keys: Collection[str]) -> DataFrame:
+    """Return a batch with what is needed to apply it.
+
+    Of before images only the columns that are in the key, now or in some version.
+    """
+    texts = [text for versions in schemas_of(batch).values() for text in versions.values()]
+    images = {*keys, *(name for text in texts for name in key_in(text))}
+    return _needed(batch, [name for name in batch.columns if name in images])
 
 
 def _followed(
-    batch: DataFrame, target: Target, keys: Sequence[str] | None, *, takes_over: bool
-) -> tuple[pa.Table, tuple[str, ...], str | None]:
-    """Return the batch's rows converted for the target, the key, and the source.
+    batch: DataFrame,
+    table: pa.Table,
+    target: Target,
+    keys: Sequence[str] | None,
+    key: tuple[str, ...],
+    *,
+    takes_over: bool,
+) -> _Followed:
+    """Reshape the target to the schema of a batch's rows, and convert them.
 
-    The target is reshaped to the rows' schema. The source is None if the target has a
-    column for it.
+    `table`: the rows, or their digest. `keys`: those that the caller gave; `key`: those
+    of the target or of the batch where none were given.
     """
     schemas = schemas_of(batch)
-    held = tuple(key for key in target.keys if key in batch.columns)
-    known = {name for texts in schemas.values() for text in texts.values() for name in key_in(text)}
-    key = checked_keys(batch, keys or held)
-    # Of before images only the columns that are in the key, now or in some version, are read.
-    images = [name for name in batch.columns if name in {*key, *held, *known}]
-    table = _read(batch, images)
     sources = pc.unique(pc.struct_field(table[CHANGE_COLUMN], "source")).to_pylist()
     source = sources[0] if len(sources) == 1 and not target.source_column else None
     if source is not None and not takes_over:
         check_same_source(target, source)
     if source in schemas:
-        return *SchemaFollower(source, schemas[source], table).lead(target, keys), source
+        follower = SchemaFollower(source, schemas[source], table)
+        rows, key = follower.lead(target, keys)
+        return _Followed(rows, key, source, follower.converted)
     widen(target, table, key)
-    return table, key, source
+    return _Followed(table, key, source)
 
 
-def _read(batch: DataFrame, images: Sequence[str]) -> pa.Table:
+def _needed(batch: DataFrame, images: Sequence[str]) -> DataFrame:
     """Return a batch with the needed fields of `_databus`, and these columns of before images."""
     names = meta_type(batch).names
     meta = [
@@ -178,7 +265,7 @@ def _read(batch: DataFrame, images: Sequence[str]) -> pa.Table:
         before = sf.col(f"{CHANGE_COLUMN}.before")
         meta.append(sf.when(before.isNotNull(), sf.struct(*columns)).alias("before"))
     row = [sf.col(quoted(name)) for name in batch.columns if name != CHANGE_COLUMN]
-    return batch.select(*row, sf.struct(*meta).alias(CHANGE_COLUMN)).toArrow()
+    return batch.select(*row, sf.struct(*meta).alias(CHANGE_COLUMN))
 
 
 def schemas_of(batch: DataFrame) -> dict[str, Texts]:

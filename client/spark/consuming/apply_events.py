@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.arrow.arrow_types import CHANGE_COLUMN
-from databus.client.spark.arrow.event_rows import unpacked
+from databus.client.spark.arrow.unpacked_events import unpacked
+from databus.client.spark.consuming.apply import forget_as_of
 from databus.client.spark.consuming.schema_book import SchemaBook
-from databus.client.spark.targets.changes import changes_of, snapshots_in
+from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import SchemaFollower
 from databus.client.spark.targets.target import Applied, Target, check_same_source
 
@@ -42,10 +43,7 @@ def apply_events(
     texts = {one.version: one.text for one in versions}
     followed, keys = SchemaFollower(source, texts, rows).lead(target, None)
     changes = replace(changes_of(followed, keys), source=source)
-    if last is None:
-        # As-of SCNs that another checkpoint has set prove nothing.
-        for one in snapshots_in(followed):
-            target.forget_as_of(one)
+    forget_as_of(target, followed, is_new=last is None)
     return target.apply(app_id, batch_id, changes)
 
 

@@ -50,14 +50,16 @@ class SchemaBook:
             for pool in self._pools:
                 if known and known.keys() >= set(used):
                     break
-                for schema in pool.register([source])[source]:
-                    known.setdefault(schema.version, schema)
+                self._ask(pool, [source])
             return [known[number] for number in sorted(known)]
 
     def look_again(self, sources: Collection[str]) -> None:
         """Ask the relays for all versions of sources. Raises DatabusError."""
         with self._lock:
-            for source, schemas in self._pools[0].register(sorted(sources)).items():
-                known = self._known.setdefault(source, {})
-                for schema in schemas:
-                    known.setdefault(schema.version, schema)
+            self._ask(self._pools[0], sorted(sources))
+
+    def _ask(self, pool: ServerPool, sources: Sequence[str]) -> None:
+        for source, schemas in pool.register(sources).items():
+            known = self._known.setdefault(source, {})
+            for schema in schemas:
+                known.setdefault(schema.version, schema)

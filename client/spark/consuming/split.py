@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions as sf
 from pyspark.sql.types import StructType
 
-from databus.client.spark.arrow.event_rows import EVENT, events_schema, unpacked
+from databus.client.spark.arrow.event_rows import EVENT, events_schema
 from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
@@ -28,6 +28,7 @@ from databus.client.spark.arrow.row_types import (
     changes_schema,
     row_schema,
 )
+from databus.client.spark.arrow.unpacked_events import unpacked
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
@@ -48,18 +49,27 @@ def split_by_source(
         raise SettingsError(
             "split_by_source needs a batch of layout events, as patterns have it; use rows_of"
         )
+    used = versions_in(batch)
+    return {name: of_source(batch, name, used[name], book, as_text) for name in sorted(used)}
+
+
+def versions_in(batch: DataFrame) -> dict[str, set[int]]:
+    """Return the sources in a batch, and the schema versions of their rows; reads the batch."""
     told = sf.col(CHANGE_COLUMN)
     used: dict[str, set[int]] = {}
     for row in batch.select(told["source"], told["schema_version"]).distinct().collect():
         used.setdefault(row[0], set()).update(() if row[1] is None else (row[1],))
-    return {
-        source: _of_source(batch, source, used[source], book, as_text) for source in sorted(used)
-    }
+    return used
 
 
-def _of_source(
-    batch: DataFrame, source: str, used: set[int], book: SchemaBook, as_text: Sequence[str]
+def of_source(
+    batch: DataFrame,
+    source: str,
+    used: set[int],
+    book: SchemaBook,
+    as_text: Sequence[str] = (),
 ) -> DataFrame:
+    """Return the changes of one source, whose rows have the versions `used`; no action."""
     versions = book.versions(source, used)
     if missing := used - {one.version for one in versions}:
         raise SchemaNotFoundError(

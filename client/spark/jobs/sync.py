@@ -32,6 +32,13 @@ from databus.client.spark.consuming.restart_policy import (
 )
 from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.jobs.load import load
+from databus.client.spark.jobs.sync_tables import (
+    CHECK_EVERY,
+    LOOK_S,
+    MOST_RESTARTS,
+    stream_options,
+    trigger_of,
+)
 from databus.client.spark.monitoring.progress import batch_stats
 from databus.client.spark.options import parse_options
 from databus.client.spark.session import need_own_driver
@@ -49,10 +56,7 @@ from databus.schemas.errors import (
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1
-CHECK_EVERY = 10  # looks, whether a statement without rows was logged
 STORE_WAIT_S = 5
-MOST_RESTARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +111,9 @@ def sync(
     """
     need_own_driver(spark, "sync")
     register(spark)
-    given = {
-        **(options or {}),
-        "mode": "changes",
-        "sources": source,
-        "relays": ",".join(relays),
-        "bootstrapServers": ",".join(bootstrap_servers),
-    }
+    given = {**(options or {}), **stream_options([source], relays, bootstrap_servers)}
     opened = open_target(target)
-    trigger: dict[str, Any] = (
-        {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
-    )
+    trigger = trigger_of(available_now, every_s)
     try:
         check_same_source(opened, source)
         job = _Job(spark, opened, target, given, checkpoint, trigger, most_restarts, report)
@@ -308,12 +304,10 @@ class _Job:
         last = query.lastProgress
         batch = None if last is None else batch_stats(json.loads(last.json))
         if batch is not None:
-            newest = {p.physical_source: p.newest_scn for p in batch.places}
-            lags = [place.lag_s for place in batch.places if place.lag_s is not None]
             self._progress = replace(
                 self._progress,
-                newest_scns={name: scn for name, scn in newest.items() if scn is not None},
-                lag_s=max(lags, default=None),
-                stopped={p.physical_source: p.stopped for p in batch.places if p.stopped},
+                newest_scns=batch.newest_scns,
+                lag_s=batch.lag_s,
+                stopped=batch.stopped,
             )
         self._report(self._progress)

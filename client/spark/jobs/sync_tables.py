@@ -111,35 +111,36 @@ def sync_tables(
         raise SettingsError(f"on_schema_change = {on_schema_change}: it is reload or aside")
     given = {
         **(options or {}),
-        "mode": "changes",
+        **stream_options(sources, relays, bootstrap_servers),
         "layout": "events",
+        "newSources": "beginning" if bootstrap_servers else "here",
+    }
+    trigger = trigger_of(available_now, every_s)
+    job = _Job(spark, target, given, checkpoint, trigger, stop or threading.Event(), report)
+    restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
+    reloads = on_schema_change == "reload"
+    with (
+        closing(SchemaBook(job.options)) as book,
+        closing(job.tables(book, reloads=reloads)) as tables,
+    ):
+        return job.run(tables, restarts, reload)
+
+
+def stream_options(
+    sources: Sequence[str], relays: Sequence[str], bootstrap_servers: Sequence[str]
+) -> dict[str, str]:
+    """Return the options of a job's stream that its arguments give."""
+    return {
+        "mode": "changes",
         "sources": ",".join(sources),
         "relays": ",".join(relays),
         "bootstrapServers": ",".join(bootstrap_servers),
-        "newSources": "beginning" if bootstrap_servers else "here",
     }
-    trigger: dict[str, Any] = (
-        {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
-    )
-    job = _Job(spark, target, given, checkpoint, trigger, stop or threading.Event(), report)
-    restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
-    with (
-        closing(SchemaBook(job.options)) as book,
-        closing(
-            SyncedTables(
-                spark,
-                target,
-                book,
-                job.notes,
-                bootstrap_servers=bootstrap_servers,
-                reloads=on_schema_change == "reload",
-                stop=job.stop,
-                query_id=job.folder.query_id,
-                as_text=job.options.columns_as_text,
-            )
-        ) as tables,
-    ):
-        return job.run(tables, restarts, reload)
+
+
+def trigger_of(available_now: bool, every_s: float) -> dict[str, Any]:
+    """Return the trigger of a job's queries, as the arguments of Spark's `trigger`."""
+    return {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
 
 
 class _Job:
@@ -166,6 +167,21 @@ class _Job:
         self._report = report
         self._progress = TablesProgress()
 
+    def tables(self, book: SchemaBook, *, reloads: bool) -> SyncedTables:
+        """Return the targets of this job."""
+        return SyncedTables(
+            self._spark,
+            self._template,
+            book,
+            self.notes,
+            bootstrap_servers=self.options.bootstrap_servers,
+            reloads=reloads,
+            stop=self.stop,
+            query_id=self.folder.query_id,
+            homes=self.homes,
+            as_text=self.options.columns_as_text,
+        )
+
     def run(
         self, tables: SyncedTables, restarts: Restarts, reload: Sequence[str]
     ) -> TablesProgress:
@@ -174,7 +190,7 @@ class _Job:
         while not self.stop.is_set():
             try:
                 if again:
-                    tables.read_again(chosen_sources(again, self._homes()))
+                    tables.read_again(chosen_sources(again, self.homes()))
                     again.clear()
                 self._follow(self._start(tables, restarts), tables)
             except StoppedError:
@@ -207,14 +223,12 @@ class _Job:
         """Return the start without a checkpoint: where all targets are, or `beginning`."""
         if self.folder.has_planned():
             return Word.BEGINNING
-        homes = self._homes()
-        scns = [
-            tables.target(source).positions().get(physical, 0) for source, physical in homes.items()
-        ]
+        homes = self.homes()
+        scns = [tables.position(source, physical) for source, physical in homes.items()]
         # A target that was loaded is followed from there; a missing one has position 0.
         return str(min(scns)) if len({*homes.values()}) == 1 and min(scns) else Word.BEGINNING
 
-    def _homes(self) -> dict[str, str]:
+    def homes(self) -> dict[str, str]:
         """Return the physical source of each source."""
         with closing(make_measure_client(self.options)) as client:
             return {one: name for name, of in client.by_physical.items() for one in of}
@@ -236,7 +250,7 @@ class _Job:
 
     def _look_for_reloads(self, tables: SyncedTables) -> None:
         try:
-            tables.look_for_reloads(self._homes())
+            tables.look_for_reloads()
         except DatabusError as error:
             # The query says so, too, and is restarted then.
             log.debug("the schemas could not be asked for: %s", error)
@@ -244,12 +258,21 @@ class _Job:
     def _check_aside(self, tables: SyncedTables) -> None:
         """Raise ConsumerError if no table is left that rows go to."""
         aside = tables.state.aside
-        if aside and len(aside) >= tables.state.tables:
+        # Tables without rows so far are not known to the targets: asked for only if it matters.
+        if len(aside) >= tables.state.tables and aside and not self._is_any_left(aside):
             source, why = next(iter(aside.items()))
             more = f" (and {len(aside) - 1} more tables)" if len(aside) > 1 else ""
             raise ConsumerError(
                 max(self.notes.now.taken.values(), default=0), f"{source}: {why}{more}"
             )
+
+    def _is_any_left(self, aside: Mapping[str, str]) -> bool:
+        """Return whether a source is not set aside, or may not be: no relay tells the sources."""
+        try:
+            return bool(self.homes().keys() - aside.keys())
+        except DatabusError as error:
+            log.debug("the sources could not be asked for: %s", error)
+            return True
 
     def _show(self, tables: SyncedTables, query: StreamingQuery | None = None) -> None:
         state = tables.state
@@ -276,17 +299,12 @@ def _with_places(progress: TablesProgress, last: Mapping[str, Any]) -> TablesPro
         return progress
     (source,) = last["sources"]
     end, latest = offset_of(source.get("endOffset")), offset_of(source.get("latestOffset"))
-    lags = [place.lag_s for place in stats.places if place.lag_s is not None]
     return replace(
         progress,
-        scns={one.physical_source: one.scn for one in stats.places if one.scn is not None},
-        newest_scns={
-            one.physical_source: one.newest_scn
-            for one in stats.places
-            if one.newest_scn is not None
-        },
-        lag_s=max(lags, default=None),
-        stopped={one.physical_source: one.stopped for one in stats.places if one.stopped},
+        scns=stats.scns,
+        newest_scns=stats.newest_scns,
+        lag_s=stats.lag_s,
+        stopped=stats.stopped,
         joining=tuple((end or {}).get("joining", {})),
         waiting=dict((latest or {}).get("waiting", {})),
     )

@@ -19,17 +19,20 @@ from random import Random
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from databus.client.machines.backoff import BackOff
 from databus.client.spark.arrow.event_rows import EVENT
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
+from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.consuming.apply_events import apply_events, by_source, newest_scns
 from databus.client.spark.consuming.restart_policy import SPARK_FAILURES, read_failure, text_of
 from databus.client.spark.consuming.schema_book import SchemaBook
+from databus.client.spark.consuming.split import of_source, versions_in
 from databus.client.spark.consuming.table_notes import NO_BATCH, TableNote, TableNotes
 from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.target_template import target_of
+from databus.client.spark.targets.executors import persisted
 from databus.client.spark.targets.following import check_reload
 from databus.client.spark.targets.target import Applied, Target, open_target
 from databus.conf.settings import BackOffSettings
@@ -44,9 +47,16 @@ log = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 4
 # Modules whose errors tell that a target is out of reach, or that another writer was faster.
-_TARGETS_LIBRARIES = ("sqlalchemy", "deltalake", "_internal", "pymysql", "psycopg")
-_FINAL_OF_SQL = ("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError")
+_TARGETS_LIBRARIES = ("sqlalchemy", "deltalake", "pyiceberg", "pymysql", "psycopg")
+# But for these of their errors, which come again each time.
+_FINAL = (
+    *("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError"),
+    *("SchemaMismatchError", "DeltaProtocolError"),
+)
 _Done = TypeVar("_Done")
+# Applies the rows of one source to its target, for an app id.
+Part = Callable[[Target, str], Applied]
+Parts = Mapping[str, Part]
 
 
 class StoppedError(Exception):
@@ -67,7 +77,10 @@ class TablesState:
 
 
 class SyncedTables:
-    """Applies the batches of one checkpoint. `query_id` is that of its streaming query."""
+    """Applies the batches of one checkpoint.
+
+    `query_id` returns the id of its streaming query, `homes` the physical source of each source.
+    """
 
     def __init__(
         self,
@@ -80,6 +93,7 @@ class SyncedTables:
         reloads: bool,
         stop: threading.Event,
         query_id: Callable[[], str | None],
+        homes: Callable[[], Mapping[str, str]],
         as_text: Sequence[str] = (),
     ) -> None:
         self._spark = spark
@@ -90,8 +104,12 @@ class SyncedTables:
         self._reloads = reloads and bool(bootstrap_servers)
         self._stop = stop
         self._query_id = query_id
+        self._known_app: str | None = None
+        self._homes = homes
         self._as_text = as_text
         self._targets: dict[str, Target] = {}
+        with closing(open_target(target_of(template, "a.b"))) as example:
+            self._on_executors = example.merges_on_executors
         # One batch or one look at a time; the threads of a batch change different tables.
         self._busy = threading.RLock()
         self.state = TablesState(tables=len(notes.now.tables))
@@ -112,28 +130,60 @@ class SyncedTables:
             self._targets[source] = open_target(uri)
         return self._targets[source]
 
+    def position(self, source: str, physical: str) -> int:
+        """Return the SCN up to which a target has everything; 0 if it has none, or not yet."""
+        try:
+            return self.target(source).positions().get(physical, 0)
+        except DatabusError as error:
+            # The table is set aside with its first rows.
+            log.debug("%s: %s", source, error)
+            return 0
+
     def apply(self, batch: DataFrame, batch_id: int) -> None:
         """Apply a batch to the targets, and record it. Raises StoppedError; Spark's errors."""
-        events = batch.select(EVENT, CHANGE_COLUMN).toArrow()
-        scns = newest_scns(events)
         with self._busy:
-            parts = {
-                source: rows
-                for source, rows in by_source(events).items()
-                if source not in self.state.aside
-            }
-            with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-                done = [
-                    pool.submit(self._apply_one, source, rows, batch_id, scns)
-                    for source, rows in parts.items()
-                ]
-            for one in done:
-                applied = one.result()
-                self.state.rows += applied.upserts + applied.deletes
-            self._notes.now = self._notes.now.with_taken(scns)
-            self._notes.write()
-            self.state.batches += 1
-            self.state.tables = len(self._notes.now.tables)
+            if not self._on_executors:
+                self._apply_parts(*self._collected(batch, batch_id))
+                return
+            with persisted(batch.select(EVENT, CHANGE_COLUMN)) as kept:
+                self._apply_parts(*self._on_tasks(kept, batch_id))
+
+    def _collected(self, batch: DataFrame, batch_id: int) -> tuple[Parts, dict[str, int]]:
+        """Return how the part of each source is applied, collected on the driver; and the SCNs."""
+        events = batch.select(EVENT, CHANGE_COLUMN).toArrow()
+
+        def apply(rows: pa.Table, target: Target, app: str) -> Applied:
+            return apply_events(
+                rows, batch_id, target, self._book, app_id=app, as_text=self._as_text
+            )
+
+        parts = {source: partial(apply, rows) for source, rows in by_source(events).items()}
+        return parts, newest_scns(events)
+
+    def _on_tasks(self, batch: DataFrame, batch_id: int) -> tuple[Parts, dict[str, int]]:
+        """Return the same for parts that stay on the executors."""
+        used = versions_in(batch)
+
+        def apply(source: str, target: Target, app: str) -> Applied:
+            changes = of_source(batch, source, used[source], self._book, self._as_text)
+            return apply_changes(changes, batch_id, target, app_id=app)
+
+        told = sf.col(CHANGE_COLUMN)
+        newest = sf.max(sf.greatest(told["scn"], told["as_of"]))
+        scns = batch.groupBy(told["physical_source"]).agg(newest).collect()
+        return {source: partial(apply, source) for source in sorted(used)}, dict(map(tuple, scns))
+
+    def _apply_parts(self, parts: Parts, scns: Mapping[str, int]) -> None:
+        parts = {source: one for source, one in parts.items() if source not in self.state.aside}
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            done = [pool.submit(self._apply_one, name, part, scns) for name, part in parts.items()]
+        for one in done:
+            applied = one.result()
+            self.state.rows += applied.upserts + applied.deletes
+        self._notes.now = self._notes.now.with_taken(scns)
+        self._notes.write()
+        self.state.batches += 1
+        self.state.tables = len(self._notes.now.tables)
 
     def read_again(self, sources: Iterable[str]) -> None:
         """Read all rows of sources again, also of those that are set aside."""
@@ -142,35 +192,39 @@ class SyncedTables:
                 self._guarded(source, partial(self._read_again, source, "asked for"))
             self._notes.write()
 
-    def look_for_reloads(self, homes: Mapping[str, str]) -> None:
+    def look_for_reloads(self) -> None:
         """Read tables again whose schemas tell so, although no row follows. Raises DatabusError."""
         followed = [source for source in self._targets if source not in self.state.aside]
         if not followed:
             return
         self._book.look_again(followed)
+        homes = self._homes()
         with self._busy:
             for source in followed:
-                self._guarded(source, partial(self._look_at, source, homes))
+                if source in homes:
+                    self._guarded(source, partial(self._look_at, source, homes[source]))
             self._notes.write()
+
+    @property
+    def _app(self) -> str | None:
+        """The id of the query, under which targets record batches; None before its first start."""
+        # Read once: it is in a file, which may be far away, and is needed for each table.
+        self._known_app = self._known_app or self._query_id()
+        return self._known_app
 
     # One table
 
-    def _apply_one(
-        self, source: str, rows: pa.Table, batch_id: int, scns: Mapping[str, int]
-    ) -> Applied:
+    def _apply_one(self, source: str, part: Part, scns: Mapping[str, int]) -> Applied:
         def attempt() -> Applied:
             self._check_as_left(source)
-            app = self._query_id()
+            app = self._app
             assert app is not None, "Spark has named the query before its first batch"
             try:
-                applied = apply_events(
-                    rows, batch_id, self.target(source), self._book,
-                    app_id=app, as_text=self._as_text,
-                )  # fmt: skip
+                applied = part(self.target(source), app)
             except ReloadNeededError as error:
                 if not self._reloads:
                     raise
-                self._read_again(source, str(error), max(error.scn, *scns.values()))
+                self._read_again(source, str(error), error.scn, scns)
                 return Applied()
             last = self.target(source).applied(app)
             self._note(source, NO_BATCH if last is None else last)
@@ -178,10 +232,10 @@ class SyncedTables:
 
         return self._guarded(source, attempt) or Applied()
 
-    def _look_at(self, source: str, homes: Mapping[str, str]) -> None:
+    def _look_at(self, source: str, physical: str) -> None:
         texts = [one.text for one in self._book.versions(source)]
         try:
-            check_reload(self.target(source), source, texts, {homes[source]})
+            check_reload(self.target(source), source, texts, {physical})
         except ReloadNeededError as error:
             if not self._reloads:
                 raise
@@ -221,7 +275,7 @@ class SyncedTables:
         note = self._notes.now.tables.get(source)
         if note is None or note.batch == NO_BATCH:
             return
-        target, app = self.target(source), self._query_id()
+        target, app = self.target(source), self._app
         last = None if app is None else target.applied(app)
         if last is None or last < note.batch:
             has = "has no table" if target.schema() is None else f"has its batches up to {last}"
@@ -242,8 +296,14 @@ class SyncedTables:
             found = self._notes.now.tables.get(source, TableNote(""))
             self._notes.now = self._notes.now.with_table(source, change(found))
 
-    def _read_again(self, source: str, why: str, least_scn: int = 0) -> None:
-        """Load a table beside its target, and replace the target's rows in one commit."""
+    def _read_again(
+        self, source: str, why: str, least_scn: int = 0, scns: Mapping[str, int] | None = None
+    ) -> None:
+        """Load a table beside its target, and replace the target's rows in one commit.
+
+        It is loaded as of `least_scn` or later, and not before what batches had: by physical
+        source, `scns` are the newest SCNs of the batch that is applied.
+        """
         if not self._servers:
             raise ReloadNeededError(f"{source}: name bootstrap servers to read its rows again")
         target = self.target(source)
@@ -253,11 +313,12 @@ class SyncedTables:
             is_there = target.schema() is not None
             uri = f"{target.uri}__databus_reload" if is_there else target.uri
             # Rows of batches that went by while the table was aside are in it, too.
-            needed = max(least_scn, *self._notes.now.taken.values(), 0)
+            physical = self._homes()[source]
+            taken = self._notes.now.with_taken(scns or {}).taken.get(physical, 0)
+            needed = max(least_scn, taken)
             loaded = load(
-                self._spark, source, uri, bootstrap_servers=self._servers,
-                least_scn=needed,
-            )  # fmt: skip
+                self._spark, source, uri, bootstrap_servers=self._servers, least_scn=needed
+            )
             if is_there:
                 with closing(open_target(uri)) as beside:
                     positions = beside.positions()
@@ -266,7 +327,7 @@ class SyncedTables:
             self.state.reloading.pop(source, None)
         self.state.reloads += 1
         self.state.aside.pop(source, None)
-        app = self._query_id()
+        app = self._app
         last = None if app is None else target.applied(app)
         self._put_note(source, lambda _: TableNote(target.uri, NO_BATCH if last is None else last))
 
@@ -286,7 +347,7 @@ def _passes(error: Exception) -> bool:
         return not read_failure(error).is_final
     library = type(error).__module__.partition(".")[0]
     if library in _TARGETS_LIBRARIES:
-        return type(error).__name__ not in _FINAL_OF_SQL
+        return type(error).__name__ not in _FINAL
     return isinstance(error, OSError)
 
 

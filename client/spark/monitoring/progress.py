@@ -76,6 +76,28 @@ class BatchStats:
     places: tuple[PlaceStats, ...]
     rows_out: int | None = None
 
+    @property
+    def scns(self) -> dict[str, int]:
+        """By physical source, the SCN up to which everything is read; none in a snapshot."""
+        return {one.physical_source: one.scn for one in self.places if one.scn is not None}
+
+    @property
+    def newest_scns(self) -> dict[str, int]:
+        """By physical source, the newest SCN that a relay has reported."""
+        return {
+            one.physical_source: one.newest_scn for one in self.places if one.newest_scn is not None
+        }
+
+    @property
+    def lag_s(self) -> float | None:
+        """The lag of the physical source that is furthest behind; None if none is known."""
+        return max((one.lag_s for one in self.places if one.lag_s is not None), default=None)
+
+    @property
+    def stopped(self) -> dict[str, str]:
+        """The states of the physical sources that are not captured."""
+        return {one.physical_source: one.stopped for one in self.places if one.stopped}
+
 
 def batch_stats(progress: Mapping[str, Any]) -> BatchStats | None:
     """Return the stats of a query's progress; None for a query of other formats.

@@ -1,10 +1,11 @@
 """Plan the batches of a query whose sources change: tables are added, and taken out.
 
 A source that a query begins to read later is at the query's place, unless option
-`newSources` says that the rows which it had before come first. Then it joins: it has
-a place of its own, in a snapshot and then in the log behind it, while the other
-sources go on. When it has reached their place it is one of them. Until then it
-cannot be read in the order of the others' transactions.
+`newSources` says that the rows which it had before come first. Then it joins: it has a
+place of its own, in a snapshot and then in the log behind it, while the other sources
+go on. (A table that was made while it was captured has all its rows in the log.) When
+it has reached their place it is one of them. Until then it cannot be read in the order
+of the others' transactions.
 
 A source that the query's options do not choose any more is left out. One that they
 choose, but that no relay has, is an error: its changes may be missing.
@@ -13,7 +14,8 @@ choose, but that no relay has, is an error: its changes may be missing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,6 +24,7 @@ from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
     AtScn,
     Group,
+    InSnapshot,
     Place,
     Places,
     QueryOffset,
@@ -29,9 +32,17 @@ from databus.client.spark.planning.offsets import (
 )
 from databus.client.spark.planning.planner import Planner, shared
 from databus.conf.patterns import NamePatterns, is_pattern
-from databus.schemas.errors import CheckpointError, DatabusError, UnknownSourceError
+from databus.schemas.errors import (
+    CheckpointError,
+    DatabusError,
+    UnknownSourceError,
+)
 
 log = logging.getLogger(__name__)
+
+# Between two tries to read a source that cannot be read yet: so long, or so many times as long as
+# the first one took.
+_LEAST_WAIT_S, _REST = 1.0, 10.0
 
 Homes = Mapping[str, str]  # the physical source of each source
 
@@ -65,7 +76,11 @@ class JoiningPlanner:
     """Plans batches by a `Planner` for each group of sources that are at one place."""
 
     def __init__(
-        self, measure_client: MeasureClient, planner: Planner, options: SourceOptions
+        self,
+        measure_client: MeasureClient,
+        planner: Planner,
+        options: SourceOptions,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = measure_client
         self._planner = planner
@@ -74,6 +89,8 @@ class JoiningPlanner:
         self._reads_new_whole = options.reads_new_whole
         # Why sources that the relays have are not read yet.
         self.waiting: dict[str, DatabusError] = {}
+        self._next_try_s: dict[str, float] = {}
+        self._clock = clock
         self._rungs: dict[str, str] = {}
 
     @property
@@ -89,26 +106,12 @@ class JoiningPlanner:
         The end does not pass `targets`, by physical source. Raises DatabusError.
         """
         self._client.look_again()
-        end = self._planned(start, rows, targets)
-        # A table that was made within the batch is part of it, so sources are asked for after it.
-        while self._wanted_by_patterns and end.places != start.places:
-            before = self._client.groups
-            self._client.look_again(at_once=True)
-            if self._client.groups == before:
-                break
-            end = self._planned(start, rows, targets)
-        return end
-
-    def _planned(
-        self, start: QueryOffset, rows: int | None, targets: Mapping[str, int] | None
-    ) -> QueryOffset:
         groups = self._client.groups
         check_physical(start.places, [group.physical_source for group in groups])
         self._check_kept(start)
         self._rungs = {}
         share = shared(rows, len(groups) + len(start.joining))
         end = QueryOffset(())
-        self.waiting = {}
         for group in groups:
             target = None if targets is None else targets[group.physical_source]
             further = self._advance(start, group, share, target)
@@ -141,15 +144,16 @@ class JoiningPlanner:
         """Return the end for the sources of one physical source."""
         physical = group.physical_source
         place = start.places.get(physical)
-        if place is None:  # nothing of it was read yet: all its sources begin together
+        if place is None:  # nothing of it was read yet: its sources begin together
+            group = self._that_can_begin(group)
             begun = self._planner.advance(group, None, share, target)
             self._note_rung(physical)
             return QueryOffset(group.sources, {} if begun is None else {physical: begun})
         added = [source for source in group.sources if source not in start.sources]
+        due = [source for source in added if self._is_due(source)]
         own = [source for source in group.sources if source in start.joining]
-        if self._reads_new_whole:
-            own += [source for source in added if not self._is_new(physical, source, place)]
-        together = tuple(source for source in group.sources if source not in own)
+        own += due if self._reads_new_whole else []
+        together = tuple(s for s in group.sources if s not in own and (s in due or s not in added))
         end = place
         if together:
             further = self._planner.advance(Group(physical, together), place, share, target)
@@ -157,42 +161,69 @@ class JoiningPlanner:
             self._note_rung(physical)
         joining: Places = {}
         for source in own:
-            found = self._join(Group(physical, (source,)), start.joining.get(source), end, share)
+            known = start.joining.get(source)
+            group = Group(physical, (source,))
+            found = (
+                self._begin(group, end, share)
+                if known is None
+                else self._join(group, known, end, share)
+            )
             if found is not None:
                 joining[source] = found
         read = (*together, *joining)
+        for source in read:
+            self.waiting.pop(source, None)
         if not together and joining:
             end = _furthest_back(end, joining)
-        joining = {source: one for source, one in joining.items() if not _is_at(one, end)}
+        # One that has just begun is not at the place where the others begin the batch.
+        joining = {
+            source: one for source, one in joining.items() if source in due or not _is_at(one, end)
+        }
         return QueryOffset(read, {physical: end}, joining)
 
-    def _is_new(self, physical: str, source: str, place: Place) -> bool:
-        """Return whether the log behind a place has every row that a source ever had."""
-        group = Group(physical, (source,))
-        return isinstance(place, AtScn) and self._client.has_all_since(group, place.scn)
+    def _that_can_begin(self, group: Group) -> Group:
+        """Leave out sources of patterns that the bootstrap servers do not have yet: they join."""
+        if not (self._wanted_by_patterns and self._reads_new_whole):
+            return group
+        kept = self._client.kept()
+        return group._replace(sources=tuple(s for s in group.sources if s in kept) or group.sources)
+
+    def _is_due(self, source: str) -> bool:
+        """Return whether to try to read a source that is not read yet."""
+        return source not in self.waiting or self._clock() >= self._next_try_s[source]
 
     def _note_rung(self, physical: str) -> None:
         if (rung := self._planner.rungs.get(physical)) is not None:
             self._rungs[physical] = rung
 
-    def _join(
-        self, group: Group, place: Place | None, end: Place, share: int | None
-    ) -> Place | None:
-        """Return the further place of a source that joins; None as long as it cannot begin."""
-        if isinstance(place, AtScn):
-            # Up to where the others are: it must not pass them.
-            if not isinstance(end, AtScn):
-                return place
-            return self._planner.advance(group, place, share, end.scn)
+    def _begin(self, group: Group, end: Place, share: int | None) -> Place | None:
+        """Return the first place of a source that joins; None as long as it cannot begin."""
+        (source,) = group.sources
+        begun_s = self._clock()
         try:
-            return self._planner.advance(group, place, share, None)
+            made = self._client.made_at(source)
+            if made is None:
+                return self._planner.advance(group, None, share, None)
+            # The log from its CREATE on has every row that the table ever had.
+            begin = AtScn(made - 1, from_scn=made - 1)
+            further = self._join(group, begin, end, share)
+            return replace(further, from_scn=made - 1) if isinstance(further, AtScn) else further
         except DatabusError as error:
-            if place is not None:
-                raise
-            (source,) = group.sources
-            log.warning("%s: not read yet: %s", source, error)
+            if str(error) != str(self.waiting.get(source)):
+                log.warning("%s: not read yet: %s", source, error)
             self.waiting[source] = error
+            # The others wait while servers are asked that do not answer: not too often.
+            now_s = self._clock()
+            self._next_try_s[source] = now_s + max(_LEAST_WAIT_S, _REST * (now_s - begun_s))
             return None
+
+    def _join(self, group: Group, place: Place, end: Place, share: int | None) -> Place:
+        """Return the further place of a source that joins; it does not pass the others' end."""
+        if isinstance(place, InSnapshot):
+            return self._planner.advance(group, place, share, None) or place
+        if not isinstance(end, AtScn):
+            return place
+        return self._planner.advance(group, place, share, end.scn) or place
 
 
 def _is_at(place: Place, end: Place) -> bool:

@@ -7,7 +7,7 @@ beginning, it is measured in a bootstrap server's log.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from databus.client.responses import read_scn
 from databus.client.spark.options import SourceOptions
@@ -68,10 +68,10 @@ class MeasureClient:
         """The query's sources by physical source; raises UnknownSourceError."""
         return self._windows.by_physical
 
-    def look_again(self, *, at_once: bool = False) -> None:
+    def look_again(self) -> None:
         """Ask again for the sources that patterns choose, unless asked within the last second."""
         now_s = time.monotonic()
-        if at_once or now_s - self._looked_s >= _LOOK_AGAIN_S:
+        if now_s - self._looked_s >= _LOOK_AGAIN_S:
             self._windows.look_again()
             self._looked_s = now_s
 
@@ -138,6 +138,11 @@ class MeasureClient:
         """Whether the query has bootstrap servers."""
         return self._bootstraps is not None
 
+    def kept(self) -> Collection[str]:
+        """Return the sources that the bootstrap servers have; raises DatabusError."""
+        assert self._bootstraps is not None
+        return self._bootstraps.offered().keys()
+
     def prefer(self, bootstrap_server: str) -> None:
         """Ask this bootstrap server first."""
         if self._bootstraps is not None:
@@ -172,17 +177,12 @@ class MeasureClient:
         """Measure a ring from the place that the option `start` names."""
         return self._noted(group, self._windows.from_start(group, start, rows, target))
 
-    def has_all_since(self, group: Group, scn: int) -> bool:
-        """Return whether a ring has every row of sources that were made after a window."""
-        try:
-            made = [self._windows.made_at(source) for source in group.sources]
-            if any(one is None or one <= scn for one in made):
-                return False
-            self.ring_after(group, scn, None, scn)
-        except DatabusError:
-            # Not known: then all rows are read.
-            return False
-        return True
+    def made_at(self, source: str) -> int | None:
+        """Return the SCN of a table's CREATE, if it is captured from there on; else None.
+
+        Raises SchemaNotFoundError as long as the relay has no schema of it; DatabusError.
+        """
+        return self._windows.made_at(source)
 
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""

@@ -26,7 +26,7 @@ from databus.conf.named_places import (
 )
 from databus.conf.patterns import is_pattern
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import ScnNotFoundError, ServerError
+from databus.schemas.errors import SchemaNotFoundError, ScnNotFoundError, ServerError
 from databus.schemas.protocol import Parameter
 from databus.schemas.table_change import change_of
 
@@ -100,10 +100,12 @@ class MeasuredWindows:
         return self._measure(group, Checkpoint.flexible(), words, rows, target)
 
     def made_at(self, source: str) -> int | None:
-        """Return the SCN of a table's CREATE, if it is captured from there on; else None."""
+        """Return the SCN of a table's CREATE, or None; raises SchemaNotFoundError."""
         versions = self._relays.register([source])[source]
         first = min(versions, key=lambda one: one.version, default=None)
-        change = None if first is None else change_of(first.text)
+        if first is None:
+            raise SchemaNotFoundError(f"the relay has no schema of source {source} yet")
+        change = change_of(first.text)
         return change.scn if change is not None and change.is_emptied else None
 
     def oldest(self, name: str) -> int:

@@ -58,7 +58,7 @@ class RelayWindows(Protocol):
         ...
 
     def made_at(self, source: str, /) -> int | None:
-        """Return the SCN of a table's CREATE, if it is captured from there on; else None."""
+        """Return the SCN of a table's CREATE, or None; raises SchemaNotFoundError."""
         ...
 
     def oldest(self, name: str, /) -> int:

@@ -157,7 +157,9 @@ def _shipped() -> list[str]:
 
     Spark does not put a wheel on the path, nor any archive in the process that plans a stream.
     """
-    folder = Path(SparkFiles.getRootDirectory())
+    # Elsewhere Spark would ask a session, and there may be none.
+    root = SparkFiles._root_directory if SparkFiles._is_running_on_worker else None
+    folder = Path(root or _ARCHIVE)
     paths = [Path(_ARCHIVE), *(sorted(folder.iterdir()) if folder.is_dir() else ())]
     return [str(path) for path in paths if is_zipfile(path) and _has_package(path)][:1]
 

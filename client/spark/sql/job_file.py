@@ -47,7 +47,8 @@ class JobSettings(Settings):
     reads_texts = True
 
     target: str = Field(
-        description="Where the rows go: `delta:PATH`, `parquet:PATH`, or `SQLALCHEMY-URL#TABLE`",
+        description="Where the rows go: `delta:PATH`, `iceberg:CATALOG.NAMESPACE.TABLE` or "
+        "`SQLALCHEMY-URL#TABLE`",
         min_length=1,
     )
     relays: Urls = Field(default=(), description="Relay URLs, separated by commas")

@@ -1,1 +1,1 @@
-"""Where changes go: Delta tables, Parquet, SQL databases."""
+"""Where changes go: Delta and Iceberg tables, SQL databases."""

@@ -112,23 +112,35 @@ def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = Fa
     several sources without `source_column`.
     """
     check_keys(keys, [name for name in batch.column_names if name != META])
-    meta = _Meta.of(batch)
-    _check_sources(meta.source, source_column)
-    is_mark = pc.is_in(meta.op, pa.array(MARK_OPS))
-    marks = _marks(meta.table.filter(is_mark))
-    rows = _flat(batch, meta).filter(pc.invert(is_mark))
+    check_sources(batch, source_column)
     whole_key = (*keys, SOURCE) if source_column else tuple(keys)
+    marks = marks_in(batch)
+    rows = net_rows(flat_rows(batch, keys), whole_key, marks)
+    return Changes(rows, whole_key, marks, positions_in(batch))
+
+
+def flat_rows(batch: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return a batch's changes of rows, and deletes of the keys that updates left.
+
+    The struct `_databus` becomes columns: the bookkeeping, `_databus_delete` and
+    `_index`, the place in the window. A key may have several rows.
+    """
+    meta = _Meta.of(batch)
+    rows = _flat(batch, meta).filter(pc.invert(pc.is_in(meta.op, pa.array(MARK_OPS))))
     _check_null_keys(rows, keys)
+    return pa.concat_tables([rows, _old_keys(batch, meta, keys)])
+
+
+def net_rows(flat: pa.Table, keys: Sequence[str], marks: Sequence[Mark]) -> pa.Table:
+    """Return the newest of the `flat_rows` of each key, without what marks remove again.
+
+    `keys`: with `_databus_source` if the table has it. Rows of some keys may be given alone.
+    """
     # The delete of an old key counts only if the key has no newer change.
-    rows = newest_per_key(pa.concat_tables([rows, _old_keys(batch, meta, keys)]), whole_key)
+    rows = newest_per_key(flat, keys)
     rows = rows.filter(pc.invert(_covered(rows, marks)))
-    drop = ["_index"] if source_column else ["_index", SOURCE]
-    return Changes(
-        rows=rows.drop_columns(drop).combine_chunks(),
-        keys=whole_key,
-        marks=tuple(marks),
-        positions=_positions(meta),
-    )
+    drop = ["_index"] if SOURCE in keys else ["_index", SOURCE]
+    return rows.drop_columns(drop).combine_chunks()
 
 
 def snapshots_in(batch: pa.Table) -> list[str]:
@@ -136,6 +148,30 @@ def snapshots_in(batch: pa.Table) -> list[str]:
     meta = _Meta.of(batch)
     is_of_snapshot = pc.is_in(meta.op, pa.array(["snapshot", "snapshot_end"]))
     return sorted(pc.unique(meta.source.filter(is_of_snapshot)).to_pylist())
+
+
+def marks_in(batch: pa.Table) -> tuple[Mark, ...]:
+    """Return the truncates and ends of snapshots in a batch."""
+    meta = _Meta.of(batch)
+    return tuple(
+        Mark(
+            source=row["source"],
+            scn=row["scn"],
+            is_truncate=row["op"] == "truncate",
+            index=_LAST_INDEX if row["index"] is None else row["index"],
+        )
+        for row in meta.table.filter(pc.is_in(meta.op, pa.array(MARK_OPS))).to_pylist()
+    )
+
+
+def positions_in(batch: pa.Table) -> dict[str, int]:
+    """Return the newest SCN in the log per physical source; snapshot rows do not count."""
+    meta = _Meta.of(batch)
+    moving = meta.table.filter(pc.not_equal(meta.op, "snapshot"))
+    grouped = moving.group_by("physical_source").aggregate([("scn", "max")])
+    return dict(
+        zip(grouped["physical_source"].to_pylist(), grouped["scn_max"].to_pylist(), strict=True)
+    )
 
 
 def put_changes(
@@ -358,19 +394,6 @@ def _old_keys(batch: pa.Table, meta: _Meta, keys: Sequence[str]) -> pa.Table:
     return rows.set_column(rows.column_names.index(DELETE), DELETE, deletes).cast(nothing.schema)
 
 
-def _marks(meta: pa.Table) -> list[Mark]:
-    """Return the truncates and ends of snapshots."""
-    return [
-        Mark(
-            source=row["source"],
-            scn=row["scn"],
-            is_truncate=row["op"] == "truncate",
-            index=_LAST_INDEX if row["index"] is None else row["index"],
-        )
-        for row in meta.to_pylist()
-    ]
-
-
 def _covered(rows: pa.Table, marks: Sequence[Mark]) -> pa.ChunkedArray | pa.Array:
     """Return a mask of the upserts that a mark of the same batch removes again."""
     covered = pa.array(np.zeros(rows.num_rows, dtype=bool))
@@ -383,15 +406,6 @@ def _covered(rows: pa.Table, marks: Sequence[Mark]) -> pa.ChunkedArray | pa.Arra
             is_older = pc.less(rows[AS_OF], mark.scn)
         covered = pc.or_(covered, pc.and_(is_older, pc.equal(rows[SOURCE], mark.source)))
     return pc.and_(covered, pc.invert(rows[DELETE]))
-
-
-def _positions(meta: _Meta) -> dict[str, int]:
-    """Return the newest SCN in the log per physical source; snapshot rows do not count."""
-    moving = meta.table.filter(pc.not_equal(meta.op, "snapshot"))
-    grouped = moving.group_by("physical_source").aggregate([("scn", "max")])
-    return dict(
-        zip(grouped["physical_source"].to_pylist(), grouped["scn_max"].to_pylist(), strict=True)
-    )
 
 
 def _with_source(table: pa.Table, source: str | None, keys: Sequence[str]) -> pa.Table:
@@ -418,9 +432,9 @@ def _stamped(rows: pa.Table, scn: int, *, is_delete: bool) -> pa.Table:
     return rows
 
 
-def _check_sources(source: pa.ChunkedArray, source_column: bool) -> None:
+def check_sources(batch: pa.Table, source_column: bool) -> None:
     """Raise SettingsError for rows of several sources if no column tells them apart."""
-    names = sorted(pc.unique(source).to_pylist())
+    names = sorted(pc.unique(_Meta.of(batch).source).to_pylist())
     if len(names) > 1 and not source_column:
         raise SettingsError(
             f"changes of {len(names)} sources ({', '.join(names)}) go into one table: select one "

@@ -1,7 +1,7 @@
 """The commit log of a target: applied batches and positions, as one flat map.
 
 Each target stores the map in the same commit as the rows: a Delta table as app
-transactions, Parquet in its manifest, a database in a table of its own. The
+transactions, an Iceberg table as a property, a database in a table of its own. The
 entries map names to integers:
 
     batch:<app>             the last applied batch of this app

@@ -1,5 +1,8 @@
 """Delta tables through delta-rs: no jar, and each batch exactly once.
 
+`delta:` merges with delta-rs on the driver. `delta+spark:` merges on Spark's
+executors (see `executors`), and delta-rs commits the files that they have written.
+
 One batch is one commit: a MERGE guarded by `_databus_scn`, and the entries of
 the commit log as app transactions (`databus:<name>`, number). delta-rs returns an
 app transaction only by its name, so the table property `databus.names` lists the
@@ -42,6 +45,13 @@ from databus.client.spark.targets.changes import (
     unified_schema,
 )
 from databus.client.spark.targets.commit_log import CommitLog
+from databus.client.spark.targets.delta_files import DeltaFiles, check_plain
+from databus.client.spark.targets.executors import (
+    ChangesFrame,
+    frame_of,
+    merge_files,
+    session_of,
+)
 from databus.client.spark.targets.places import check_delta_folder, delta_files
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
@@ -55,11 +65,11 @@ from databus.client.spark.targets.target import (
     no_table,
     read_files,
 )
-from databus.schemas.errors import SettingsError
 
 _NAMES = "databus.names"
 _KEYS = "databus.keys"
 _PREFIX = "databus:"
+EXECUTORS_FORM = "delta+spark"
 _Done = TypeVar("_Done")
 
 
@@ -85,7 +95,8 @@ class DeltaTarget(RetryingTarget):
         attempts: int = 20,
     ) -> None:
         super().__init__(uri, keys, source_column, attempts)
-        self._path = uri.removeprefix("delta:")
+        form, _, self._path = uri.partition(":")
+        self.merges_on_executors = form == EXECUTORS_FORM
         check_delta_folder(uri, self._path)
         self._storage = storage_options
         self._optimize_every = optimize_every
@@ -110,7 +121,7 @@ class DeltaTarget(RetryingTarget):
         table = self._table()
         return None if table is None else table.version()
 
-    def _apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
+    def _apply(self, app_id: str, batch_id: int, changes: Changes | ChangesFrame) -> Applied:
         def attempt() -> Applied:
             table = self._table() or self._created(changes)
             _add_bookkeeping(table, changes.has_source)
@@ -166,7 +177,7 @@ class DeltaTarget(RetryingTarget):
 
     def take_over(self, uri: str, app_id: str, batch_id: int, positions: Mapping[str, int]) -> None:
         """Overwrite the table with the other's rows, in one commit; see `Target.take_over`."""
-        path = uri.removeprefix("delta:")
+        path = uri.partition(":")[2]
 
         def attempt() -> None:
             table = self._table()
@@ -231,11 +242,7 @@ class DeltaTarget(RetryingTarget):
         table = self._table()
         if table is None:
             raise no_table(self.uri)
-        if table.metadata().partition_columns or pa.table(table.deletion_vectors()).num_rows:
-            raise SettingsError(
-                f"{self.uri}: a table with partition columns or deletion vectors cannot be read "
-                "as plain files: read it with Spark's own Delta connector"
-            )
+        check_plain(table, self.uri)
         files = delta_files(table.table_uri, table.file_uris())
         return read_files(spark, _schema_of(table), files)
 
@@ -272,7 +279,7 @@ class DeltaTarget(RetryingTarget):
             self._held_log = version, CommitLog(known)
         return self._held_log[1]
 
-    def _created(self, changes: Changes) -> DeltaTable:
+    def _created(self, changes: Changes | ChangesFrame) -> DeltaTable:
         """Create an empty table with the batch's schema and key."""
         return DeltaTable.create(
             self._path,
@@ -302,7 +309,7 @@ class DeltaTarget(RetryingTarget):
     def _merge(
         self,
         table: DeltaTable,
-        changes: Changes,
+        changes: Changes | ChangesFrame,
         notes: list[Transaction],
         *,
         takes_new: bool = True,
@@ -313,6 +320,9 @@ class DeltaTarget(RetryingTarget):
         _allow_local_times(table, schema)
         # delta-rs must not retry by itself: the merge was computed from the version that was read.
         properties = CommitProperties(max_commit_retries=0, app_transactions=notes)
+        if self.merges_on_executors and (session := session_of(changes)) is not None:
+            return self._merge_files(session, table, changes, schema, properties, takes_new)
+        assert isinstance(changes, Changes)
         merger = table.merge(
             changes.in_types_of(schema).rows,
             " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in changes.keys),
@@ -344,6 +354,26 @@ class DeltaTarget(RetryingTarget):
             write_deltalake(table, held.empty_table(), mode="append", commit_properties=properties)
         written = stats["num_target_rows_inserted"] + stats["num_target_rows_updated"]
         return written, stats["num_target_rows_deleted"]
+
+    def _merge_files(
+        self,
+        spark: SparkSession,
+        table: DeltaTable,
+        changes: Changes | ChangesFrame,
+        schema: pa.Schema,
+        properties: CommitProperties,
+        takes_new: bool,
+    ) -> tuple[int, int]:
+        """Merge on executors, and commit their files with the notes."""
+        check_plain(table, self.uri)
+        frame = frame_of(spark, changes) if isinstance(changes, Changes) else changes
+        _add_columns(table, schema)
+        files = DeltaFiles(table, schema, self._storage)
+        change = merge_files(spark, frame, schema, files, takes_new=takes_new)
+        if change.added or change.removed or properties.app_transactions:
+            files.commit(change, properties)
+            table.update_incremental()
+        return change.written, change.deleted
 
     def _tidy(self, batch_id: int) -> None:
         """Merge small files and remove old ones, once in `optimize_every` batches."""
@@ -379,12 +409,16 @@ def _keys_of(table: DeltaTable) -> tuple[str, ...]:
 
 def _add_bookkeeping(table: DeltaTable, has_source: bool) -> None:
     """Add missing bookkeeping columns to a table that was created elsewhere."""
-    names = set(_schema_of(table).names)
     wanted = [name for name in BOOKKEEPING if name != SOURCE or has_source]
-    missing = [name for name in wanted if name not in names]
+    _add_columns(table, pa.schema([(name, BOOKKEEPING[name]) for name in wanted]))
+
+
+def _add_columns(table: DeltaTable, wanted: pa.Schema) -> None:
+    """Add the columns that a table does not have."""
+    names = set(_schema_of(table).names)
+    missing = pa.schema([field for field in wanted if field.name not in names])
     if missing:
-        fields = pa.schema([(name, BOOKKEEPING[name]) for name in missing])
-        table.alter.add_columns(list(Schema.from_arrow(fields).fields))
+        table.alter.add_columns(list(Schema.from_arrow(missing).fields))
 
 
 def _allow_local_times(table: DeltaTable, schema: pa.Schema) -> None:

@@ -63,6 +63,7 @@ class SchemaFollower:
         self._batch = batch
         # Marks do not count: they have no schema version.
         self._newest = self._newest_of(batch)
+        self._led_to = 0
 
     def lead(self, target: Target, keys: Sequence[str] | None) -> tuple[pa.Table, tuple[str, ...]]:
         """Reshape the target for the batch; return the batch's rows for it, and the table's key.
@@ -81,7 +82,8 @@ class SchemaFollower:
             # Before anything is changed: the table stays as it is until its rows are read again.
             if step.needs_reload:
                 raise reload_needed(self._source, target.uri, step)
-        rows = self._renewed(until)
+        self._led_to = until
+        rows = self.converted(self._batch)
         old_key = tuple(keys or target.keys) or self._key(until)
         if noted is None:
             # A new table, or one that was created elsewhere: assume the current version.
@@ -146,21 +148,26 @@ class SchemaFollower:
             raise no_keys()
         return found
 
-    def _renewed(self, until: int) -> pa.Table:
-        """Return the batch's rows, converted to the version in force at an SCN."""
-        meta = self._batch[META]
+    def converted(self, batch: pa.Table) -> pa.Table:
+        """Return rows of a batch, converted to the version that `lead` has taken the table to.
+
+        They may be any part of the batch, or of one with the same columns.
+        """
+        until = self._led_to
+        meta = batch[META]
         numbers = pc.fill_null(pc.struct_field(meta, "schema_version"), -1)
         scns = pc.struct_field(meta, "scn")
         changes = np.searchsorted(self._scns, np.asarray(scns), side="right")
         groups = np.asarray(numbers, dtype=np.int64) * (len(self._scns) + 1) + changes
         names = self._columns(until)
-        parts = []
+        # Of the schema, even without a row.
+        parts = [_in_version(batch.slice(0, 0), [], names, batch.schema)]
         for group in np.unique(groups).tolist():
-            part = self._batch.filter(pa.array(groups == group))
+            part = batch.filter(pa.array(groups == group))
             steps = self._steps_of(part, until)
             if any(step.is_emptied for step in steps):
                 part = part.slice(0, 0)
-            parts.append(_in_version(part, steps, names, self._batch.schema))
+            parts.append(_in_version(part, steps, names, batch.schema))
         return pa.concat_tables(parts)
 
     def _steps_of(self, part: pa.Table, until: int) -> list[Step]:

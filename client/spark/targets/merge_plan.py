@@ -82,7 +82,7 @@ def merged(
     is_replaced[at[decision.replaces]] = True
     is_gone = np.zeros(held.num_rows, dtype=bool)
     for mark in changes.marks:
-        is_gone |= _covered(held, as_of, mark)
+        is_gone |= covered_by(held, mark, as_of)
     # A row that this batch proves to exist, or replaces, is not removed by its marks.
     is_gone &= ~(is_touched | is_replaced)
     is_gone[at[decision.removes]] = True
@@ -125,7 +125,9 @@ def _with_as_of(held: pa.Table, as_of: np.ndarray) -> pa.Table:
     return held.set_column(held.column_names.index(AS_OF), AS_OF, column)
 
 
-def _covered(held: pa.Table, as_of: np.ndarray, mark: Mark) -> np.ndarray:
+def covered_by(held: pa.Table, mark: Mark, as_of: np.ndarray | None = None) -> np.ndarray:
+    """Return which rows a mark removes; `as_of`: their as-of SCNs, if the batch has raised some."""
+    as_of = _filled(held[AS_OF]) if as_of is None else as_of
     is_covered: np.ndarray = _filled(held[SCN]) <= mark.scn
     if not mark.is_truncate:
         is_covered &= as_of < mark.scn

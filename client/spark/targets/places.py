@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from databus.schemas.errors import SettingsError
@@ -19,26 +20,27 @@ _PATTERN = re.compile(r"[\\{}\[\]*?]")
 _NOT_IN_DELTA = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 
 
-def check_folder(uri: str, folder: str) -> None:
-    """Raise SettingsError for a local folder that Spark cannot read."""
-    if _PATTERN.search(folder) and ":" in folder:
-        raise _refused(uri, folder, f"a colon beside {_PATTERN.findall(folder)[0]!r}", "Spark")
-
-
 def check_delta_folder(uri: str, path: str) -> None:
     """Raise SettingsError for a local folder that cannot hold a Delta table."""
     if not is_local(path):
         return
-    folder = _local(path)
+    folder = str(local_folder(path))
     found = _NOT_IN_DELTA.search(folder)
     if found is not None:
         raise _refused(uri, folder, repr(found.group()), "delta-rs")
-    check_folder(uri, folder)
+    if _PATTERN.search(folder) and ":" in folder:
+        raise _refused(uri, folder, f"a colon beside {_PATTERN.findall(folder)[0]!r}", "Spark")
 
 
 def is_local(path: str) -> bool:
     """Return whether a Delta table's path or URL is on a local disk."""
     return urlsplit(path).scheme == "file" or "://" not in path
+
+
+def local_folder(path: str) -> Path:
+    """Return the folder of a local path or `file:` URL."""
+    given = unquote(urlsplit(path).path) if path.startswith("file:") else path
+    return Path(os.path.abspath(given))  # noqa: PTH100
 
 
 def delta_files(table_uri: str, files: list[str]) -> list[str]:
@@ -59,11 +61,6 @@ def local_file(path: str) -> str:
 def as_pattern(path: str) -> str:
     """Return the glob pattern that matches exactly one path."""
     return _PATTERN.sub(r"\\\g<0>", path)
-
-
-def _local(path: str) -> str:
-    given = unquote(urlsplit(path).path) if path.startswith("file:") else path
-    return os.path.abspath(given)  # noqa: PTH100
 
 
 def _refused(uri: str, folder: str, what: str, who: str) -> SettingsError:

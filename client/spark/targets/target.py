@@ -1,7 +1,8 @@
 """What every target can do, and how to open one by its URI.
 
-`delta:<path or url>` is a Delta table, `parquet:<folder>` is Parquet files in this
-project's own layout, `<SQLAlchemy URL>#<table>` is a table of a database.
+`delta:<path or url>` is a Delta table, `<SQLAlchemy URL>#<table>` is a table of a
+database. `iceberg:<catalog>.<namespace>.<table>` is an Iceberg table.
+`delta+spark:` and `iceberg+spark:` are the same tables, with merges on Spark's executors.
 `targets.changes` holds the rules by which changes are applied.
 """
 
@@ -19,17 +20,30 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from databus.client.spark.targets.changes import SOURCE, Changes, put_changes
 from databus.client.spark.targets.commit_log import CommitLog
+from databus.client.spark.targets.executors import ChangesFrame
 from databus.client.spark.targets.places import as_pattern
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.schemas.errors import ConsumerError, SettingsError
 
 # Imported on demand: each needs a library of its own.
+_DELTA = "databus.client.spark.targets.delta:DeltaTarget"
+_ICEBERG = "databus.client.spark.targets.iceberg:IcebergTarget"
 _FORMS = {
-    "delta": "databus.client.spark.targets.delta:DeltaTarget",
-    "parquet": "databus.client.spark.targets.parquet:ParquetTarget",
+    "delta": _DELTA,
+    "delta+spark": _DELTA,
+    "iceberg": _ICEBERG,
+    "iceberg+spark": _ICEBERG,
 }
 _SQL = "databus.client.spark.targets.sql:SqlTarget"
-_KNOWN = "known are delta:<path or url>, parquet:<folder> and <SQLAlchemy URL>#<table>"
+_KNOWN = (
+    "known are delta:<path or url>, iceberg:<catalog>.<namespace>.<table>, with merges on "
+    "executors delta+spark: and iceberg+spark:, and <SQLAlchemy URL>#<table>"
+)
+_REMOVED = (
+    "this form was removed: Delta tables are files in a folder, too, and every engine reads them. "
+    "Load the table again into delta:<path or url>, and follow it with a new checkpoint; then the "
+    "old folder can be removed"
+)
 _Done = TypeVar("_Done")
 
 
@@ -78,6 +92,9 @@ class LostCommitError(Exception):
 class Target(ABC):
     """A table that changes are applied to; one writer of a source at a time, besides `put`."""
 
+    # Whether a batch may come as a `ChangesFrame`, which the driver does not collect.
+    merges_on_executors = False
+
     def __init__(self, uri: str, keys: Sequence[str] | None, source_column: bool) -> None:
         self.uri = uri
         self.source_column = source_column
@@ -112,7 +129,7 @@ class Target(ABC):
     def version(self) -> int | None:
         """Return the number of the newest version; None if there is no table or no versions."""
 
-    def apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
+    def apply(self, app_id: str, batch_id: int, changes: Changes | ChangesFrame) -> Applied:
         """Apply a whole batch and record it in the commit log, in one commit.
 
         Raises SettingsError for another key than the table's,
@@ -124,8 +141,8 @@ class Target(ABC):
         return self._apply(app_id, batch_id, changes)
 
     @abstractmethod
-    def _apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
-        """Apply a batch that is not empty."""
+    def _apply(self, app_id: str, batch_id: int, changes: Any) -> Applied:
+        """Apply a batch that is not empty; a `ChangesFrame` if `merges_on_executors`."""
 
     def put(
         self,
@@ -206,7 +223,7 @@ def apply_once(
     commit_log: CommitLog,
     app_id: str,
     batch_id: int,
-    changes: Changes,
+    changes: Changes | ChangesFrame,
     commit: Callable[[CommitLog], tuple[int, int]],
 ) -> Applied:
     """Commit a batch, unless the commit log has it already.
@@ -228,12 +245,14 @@ def open_target(
     `keys`: the columns that make a row unique; the default is the key of the
     table, or of the first batch's schema. `source_column`: several sources share
     the table; the column `_databus_source` tells them apart and is part of the
-    key. `options`: those of the target's class (`DeltaTarget`, `ParquetTarget`,
+    key. `options`: those of the target's class (`DeltaTarget`, `IcebergTarget`,
     `SqlTarget`).
 
     Raises SettingsError for an unknown kind of target or an unknown option.
     """
     scheme, _, rest = uri.partition(":")
+    if scheme == "parquet":
+        raise SettingsError(f"target {uri!r}: {_REMOVED}")
     if scheme in _FORMS and rest:
         place = _FORMS[scheme]
     elif "://" in uri and "#" in uri:
@@ -241,7 +260,14 @@ def open_target(
     else:
         raise SettingsError(f"target {uri!r} is of no known form; {_KNOWN}")
     module, _, name = place.partition(":")
-    cls = getattr(importlib.import_module(module), name)
+    try:
+        cls = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyiceberg":
+            raise
+        raise SettingsError(
+            f"target {uri!r} needs pyiceberg: pip install 'databus-cdc[iceberg]'"
+        ) from error
     unknown = sorted(set(options) - set(cls.OPTIONS))
     if unknown:
         raise SettingsError(

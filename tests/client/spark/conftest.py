@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,15 +15,25 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from databus.client.spark.session import STACK, job_session
+from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.target import Target, open_target
 from databus.demo.private_mariadb import HOST
 from tests import PATIENCE_S
+from tests.client.spark.changing_source import batch_of, change
 from tests.conftest import END_S
 from tests.leaks import take_stock, what_is_left
 
 JAVA_OPTIONS = f"{STACK} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.durability=test"
 # What a kind of target needs for the whole session.
-LASTING = {"delta": "delta_runtime", "mariadb": "mariadb", "postgres": "postgres"}
+LASTING = {
+    "delta": "delta_runtime",
+    "delta+spark": "delta_on_executors",
+    "iceberg": "iceberg_catalog",
+    "iceberg+spark": "iceberg_on_executors",
+    "mariadb": "mariadb",
+    "postgres": "postgres",
+}
+TABLE_NUMBERS = itertools.count(1)
 CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -71,9 +82,35 @@ def delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
     merger.when_matched_delete().execute()
 
 
+@pytest.fixture(scope="session")
+def iceberg_catalog(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Make a catalog in a file, and name it `lake` in pyiceberg's settings, also of processes."""
+    folder = tmp_path_factory.mktemp("iceberg")
+    given = {"TYPE": "sql", "URI": f"sqlite:///{folder}/lake.db", "WAREHOUSE": f"file://{folder}"}
+    for name, value in given.items():
+        os.environ[f"PYICEBERG_CATALOG__LAKE__{name}"] = value
+    # It starts its threads, which it keeps for the process's life.
+    os.environ["PYICEBERG_MAX_WORKERS"] = "1"
+    target = open_target("iceberg:lake.tests.first", ["id"])
+    batch = changes_of(batch_of([change("insert", 1, {"id": 1, "name": "x"})]), ["id"])
+    for number in range(2):
+        target.apply("app", number, batch)
+    target.close()
+
+
+@pytest.fixture(scope="session")
+def iceberg_on_executors(iceberg_catalog: None, spark: SparkSession) -> None:
+    """Run the session on whose executors `iceberg+spark:` merges."""
+
+
+@pytest.fixture(scope="session")
+def delta_on_executors(delta_runtime: None, spark: SparkSession) -> None:
+    """Run the session on whose executors `delta+spark:` merges."""
+
+
 @pytest.fixture(
     params=[
-        *("delta", "parquet", "sqlite", "mariadb"),
+        *("delta", "delta+spark", "iceberg", "iceberg+spark", "sqlite", "mariadb"),
         pytest.param("postgres", marks=pytest.mark.postgres),
     ]
 )
@@ -81,13 +118,15 @@ def target_uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Name a table of each kind of target that is not there yet; needs their plugins."""
     if request.param == "postgres":
         return f"{request.getfixturevalue('postgres_url')}#person"
+    if request.param.startswith("iceberg"):
+        return f"{request.param}:lake.tests.t{next(TABLE_NUMBERS)}"
     if request.param == "mariadb":
         server, name = (database := request.getfixturevalue("database")).server, database.name
         login = f"{server.user}:{server.password}@{HOST}:{server.port}"
         return f"mysql+pymysql://{login}/{name}?charset=utf8mb4#person"
     forms = {
         "delta": f"delta:{tmp_path}/person",
-        "parquet": f"parquet:{tmp_path}/person",
+        "delta+spark": f"delta+spark:{tmp_path}/person",
         "sqlite": f"sqlite:///{tmp_path}/person.db#person",
     }
     return forms[str(request.param)]
@@ -119,7 +158,7 @@ def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if kind in LASTING:
         # What lasts for the session is no test's, even if this one is the first to need it.
         request.getfixturevalue(LASTING[kind])
-    has_spark = "spark" in request.fixturenames
+    has_spark = "spark" in request.fixturenames or str(kind).endswith("+spark")
     before = take_stock()
     yield
     if has_spark:

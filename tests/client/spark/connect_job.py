@@ -71,7 +71,7 @@ class Job:
         done = load(
             self.spark,
             "shop.orders",
-            f"parquet:{self.folder}/loaded",
+            f"delta:{self.folder}/loaded",
             bootstrap_servers=[self.server],
         )
         return done.rows
@@ -114,7 +114,10 @@ def main(*words: str) -> None:
         "loaded": job.loaded(),
         "refused": job.refused(),
     }
-    print(json.dumps(told))
+    print(json.dumps(told), flush=True)
+    # The thread that listens would keep the process.
+    job.spark.streams.removeListener(job.listener)
+    job.spark.stop()
 
 
 if __name__ == "__main__":

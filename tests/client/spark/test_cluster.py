@@ -19,9 +19,6 @@ import pytest
 from deltalake import DeltaTable
 
 from databus.client.spark.session import job_session
-from databus.client.spark.verify.verify import VerifyOptions, verify
-from databus.conf.loading import load_settings
-from databus.conf.settings import RelaySettings
 from databus.schemas.errors import SettingsError
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.client.spark.spark_servers import (
@@ -126,10 +123,13 @@ def test_a_command_runs_on_a_cluster_whose_python_has_the_package(
     command = [python.with_name("databus"), "spark", "sync", *asked, *follow, *CONF]
     run(command, tmp_path, {"SPARK_MASTER": cluster.url})
     assert len(ids_of(lake)) == ROWS
-    settings = load_settings(shop.relay.file, RelaySettings)
-    options = VerifyOptions(relays=(shop.relay.url,))
-    found = verify("shop.orders", f"delta:{lake}", settings, options)
-    assert (found.rows, found.is_same) == (ROWS, True)
+    on_cluster = {**QUIET, "spark.master": cluster.url}
+    defaults = "".join(f"{key} {value}\n" for key, value in on_cluster.items())
+    (tmp_path / "spark-defaults.conf").write_text(defaults)
+    given = ["--settings", shop.relay.file, "--relay", shop.relay.url, "--json"]
+    command = [python.with_name("databus"), "spark", "verify", *asked[:2], *given]
+    found = json.loads(run(command, tmp_path, {"SPARK_CONF_DIR": str(tmp_path)}))
+    assert (found["rows"], found["missing"]) == (ROWS, 0)
 
 
 def test_a_wheel_that_py_files_bring_reaches_tasks_and_the_processes_that_plan(

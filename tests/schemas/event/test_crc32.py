@@ -48,7 +48,6 @@ ZLIBS = {
     "bootstrap/store/source_table.py": "rows of the store",
     "databus/groups/kept_checkpoint.py": "checkpoints",
     "client/dispatcher/schema_changes.py": "digests of schemas",
-    "client/spark/targets/parquet.py": "buckets of keys",
     "client/subscription.py": "digests of schemas",
     "registry/seal.py": "rows of the registry at rest",
     "client/sinks/contract.py": "ids of changes for a target",

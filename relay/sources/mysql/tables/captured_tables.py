@@ -424,8 +424,7 @@ class WatchedTables:
         is_known = self._history.is_known(key, position - 1)
         is_new = is_known and self._history.table(key, position - 1) is None
         # A table that is renamed to its name brings rows along that nobody knows.
-        is_new = is_new and not self._appears(change.source, position)
-        is_new = is_new or key in outcome.created
+        is_new = (is_new and not self._appears(change.source, position)) or key in outcome.created
         if rest is None and (is_new or key in outcome.emptied):
             rest = RowsAtRest(-1, "", is_emptied=True)
         return change._replace(

@@ -9,10 +9,11 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from databus.client.spark.arrow import event_rows
+from databus.client.spark.arrow import unpacked_events
 from databus.client.spark.arrow.event_batches import EventBatches
-from databus.client.spark.arrow.event_rows import EVENT, events_schema, unpacked
+from databus.client.spark.arrow.event_rows import EVENT, events_schema
 from databus.client.spark.arrow.row_types import WriterSchema, arrow_schema
+from databus.client.spark.arrow.unpacked_events import unpacked
 from databus.schemas.errors import ProtocolError, RowError, SchemaError, SchemaNotFoundError
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event
@@ -136,7 +137,7 @@ def test_a_partial_row_is_refused_where_it_is_read(way: str) -> None:
 
 def test_many_events_are_decoded_in_parts_that_arrow_can_hold() -> None:
     events = [row_event(ONE, {"id": n, "note": "x"}, index=n) for n in range(50)]
-    with patch.object(event_rows, "_MOST_BYTES", 1000):
+    with patch.object(unpacked_events, "_MOST_BYTES", 1000):
         found = rows_in(unpacked(packed(*events), [ONE]))
     assert [row["id"] for row in found] == list(range(50))
 

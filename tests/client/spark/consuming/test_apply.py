@@ -90,15 +90,16 @@ def test_the_newest_change_of_each_key_is_taken_and_keys_that_were_left_are_dele
     }
 
 
+@pytest.mark.parametrize("form", ["delta", "delta+spark"])
 def test_rows_of_one_source_come_out_of_a_batch_of_several(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, form: str
 ) -> None:
     batch = two_sources(spark)
     orders = rows_of(batch, "shop.orders")
     assert orders.columns == ["shop id", "Number", "_databus"]
     assert key_columns(orders.schema) == ("Number", "shop id")
     assert meta_type(orders)["before"].dataType == ORDERS
-    target = open_target(f"delta:{tmp_path}/orders")
+    target = open_target(f"{form}:{tmp_path}/orders")
     applied = apply_changes(orders, 0, target, app_id="test")
     assert applied == Applied(upserts=1, deletes=0, positions={"shop": 3})
     assert rows_of_target(target) == [{"source": None, "shop id": 1, "Number": 8}]
@@ -109,10 +110,11 @@ def test_rows_of_one_source_come_out_of_a_batch_of_several(
         apply_changes(orders, 1, target)
 
 
+@pytest.mark.parametrize("form", ["delta", "delta+spark"])
 def test_a_table_of_one_source_refuses_the_changes_of_another_and_names_both(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, form: str
 ) -> None:
-    target = open_target(f"parquet:{tmp_path}/orders")
+    target = open_target(f"{form}:{tmp_path}/orders")
     row = {"id": 1, "name": "Ann"}
     first = frame(spark, [change("insert", 3, row, source="shop.orders")])
     other = frame(spark, [change("insert", 9, row, source="shop.customers")])
@@ -123,7 +125,7 @@ def test_a_table_of_one_source_refuses_the_changes_of_another_and_names_both(
     apply_changes(other, 0, target, app_id="two", takes_over=True)
     with pytest.raises(SettingsError, match=r"of shop\.customers, and these are of shop\.orders: "):
         apply_changes(first, 1, target, app_id="one")
-    several = open_target(f"parquet:{tmp_path}/several", source_column=True)
+    several = open_target(f"{form}:{tmp_path}/several", source_column=True)
     for batch_id, batch in enumerate((first, other)):
         apply_changes(batch, batch_id, several, app_id="one")
     assert len(rows_of_target(several)) == 2
@@ -138,12 +140,13 @@ def test_a_table_with_a_column_of_our_name_is_refused_in_words_in_either_layout(
         rows_of(changes, "shop.person")
 
 
+@pytest.mark.parametrize("form", ["delta", "delta+spark"])
 def test_the_batches_of_a_query_are_applied_under_its_id_and_once(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, form: str
 ) -> None:
     spark.range(3).write.parquet(f"{tmp_path}/in")
     rows = [{"id": n, "name": "x"} for n in range(3)]
-    target = open_target(f"delta:{tmp_path}/person")
+    target = open_target(f"{form}:{tmp_path}/person")
     done: list[Applied] = []
 
     def consume(batch: DataFrame, batch_id: int) -> None:
@@ -163,7 +166,9 @@ def test_the_batches_of_a_query_are_applied_under_its_id_and_once(
     assert sorted(row["id"] for row in target.rows(spark).collect()) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("form", ["parquet:{}/person", "sqlite:///{}/person.db#person"])
+@pytest.mark.parametrize(
+    "form", ["delta:{}/person", "delta+spark:{}/person", "sqlite:///{}/person.db#person"]
+)
 def test_spark_reads_a_target_as_it_is_with_the_bookkeeping(
     spark: SparkSession, tmp_path: Path, form: str
 ) -> None:

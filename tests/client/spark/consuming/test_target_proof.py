@@ -33,7 +33,7 @@ from databus.schemas.errors import CheckpointError, ConsumerError, OtherTargetEr
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.promises.running import wait_until
 
-of_each_kind = pytest.mark.parametrize("jobs", ["delta", "parquet", "sqlite"], indirect=True)
+of_each_kind = pytest.mark.parametrize("jobs", ["delta", "sqlite"], indirect=True)
 JOIN = (
     "SELECT o.id AS id, o.note, p.name FROM shop.orders o "
     "LEFT JOIN shop.names p ON p.id = o.id WHERE o.id > 0"
@@ -210,7 +210,6 @@ def test_a_loaded_target_is_missed_though_no_batch_has_changed_it_yet(jobs: Jobs
     assert jobs.rows() == jobs.wanted()
 
 
-@pytest.mark.parametrize("jobs", ["parquet"], indirect=True)
 def test_a_load_anew_of_the_same_target_needs_no_other_checkpoint(jobs: Jobs) -> None:
     jobs.sync()
     jobs.insert()
@@ -279,7 +278,7 @@ def test_a_target_that_is_removed_under_a_running_job_ends_it(jobs: Jobs) -> Non
 
 
 @pytest.mark.parametrize(
-    ("jobs", "select"), [("parquet", SELECT), ("delta", JOIN)], indirect=["jobs"]
+    ("jobs", "select"), [("delta", SELECT), ("delta", JOIN)], indirect=["jobs"]
 )
 def test_a_job_of_a_select_goes_on_with_its_own_target_alone(jobs: Jobs, select: str) -> None:
     jobs.change("INSERT INTO names (name) VALUES ('x')")

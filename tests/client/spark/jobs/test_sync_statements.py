@@ -83,7 +83,7 @@ def is_equal(uri: str, place: DeliveringPlace) -> bool:
 
 
 @pytest.mark.parametrize("is_last", [False, True], ids=["a row after it", "nothing after it"])
-@pytest.mark.parametrize("form", ["delta:{}/orders", "parquet:{}/orders"])
+@pytest.mark.parametrize("form", ["delta:{}/orders"])
 def test_a_job_reads_the_rows_again(
     place: DeliveringPlace,
     spark: SparkSession,

@@ -53,13 +53,13 @@ class Lake:
     @contextmanager
     def running(self, *sources: str, **more: Any) -> Iterator[list[TablesProgress]]:
         """Run a job that follows for ever; gives what it reports."""
-        stop, told = threading.Event(), list[TablesProgress]()
-        given = {**more, "available_now": False, "stop": stop, "report": told.append}
+        stop, reports = threading.Event(), list[TablesProgress]()
+        given = {**more, "available_now": False, "stop": stop, "report": reports.append}
         with ThreadPoolExecutor(1) as pool:
             job = pool.submit(self.run, *sources, **given)
             try:
-                wait_until(lambda: job.done() or told, "the job")
-                yield told
+                wait_until(lambda: job.done() or reports, "the job")
+                yield reports
             finally:
                 stop.set()
             job.result()
@@ -82,6 +82,20 @@ class Lake:
 @pytest.fixture
 def lake(spark: SparkSession, shop: TableShop, tmp_path: Path) -> Lake:
     return Lake(spark, shop, tmp_path)
+
+
+def test_tables_may_be_merged_on_the_executors(lake: Lake) -> None:
+    shop = lake.shop
+    lake.template = lake.template.replace("delta:", "delta+spark:")
+    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    shop.scn()
+    lake.run("shop.orders", "shop.items")
+    assert lake.is_equal("orders", "items")
+    shop.place.run("UPDATE items SET id = 7 WHERE id = 1", "DELETE FROM orders WHERE id < 9")
+    scn = shop.scn()
+    found = lake.run("shop.orders", "shop.items")
+    assert lake.is_equal("orders", "items")
+    assert (found.scns, found.aside) == ({"shop": scn}, {})
 
 
 def test_each_table_has_its_target_and_the_job_goes_on_where_it_was(lake: Lake) -> None:
@@ -157,7 +171,7 @@ def test_a_longer_list_takes_in_a_table_whole_and_a_shorter_one_leaves_it(lake: 
 
 def test_columns_change_while_the_query_goes_on(lake: Lake) -> None:
     shop = lake.shop
-    with lake.running("shop.orders", "shop.items") as told:
+    with lake.running("shop.orders", "shop.items") as reports:
         wait_until(lambda: lake.is_equal("orders"), "the rows")
         shop.place.run(
             "ALTER TABLE orders ADD COLUMN price INTEGER DEFAULT 7",
@@ -165,4 +179,4 @@ def test_columns_change_while_the_query_goes_on(lake: Lake) -> None:
             "INSERT INTO items VALUES (1, 'a')",
         )
         wait_until(lambda: lake.is_equal("orders", "items"), "the new column")
-    assert told[-1].restarts == 0
+    assert reports[-1].restarts == 0

@@ -6,7 +6,7 @@ One window has one row. What was asked is kept, so that a test can look at it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.server_pool import Answer
 from databus.conf.named_places import NamedPlace, TimePlace, parse_place
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,
@@ -23,6 +24,9 @@ from databus.schemas.errors import (
     ScnAheadError,
     ScnNotFoundError,
 )
+from databus.schemas.table import Column, Table
+from databus.schemas.table_change import TableChange, with_change
+from databus.schemas.table_schema import avro_schema
 
 SOURCES = ("shop.orders", "shop.people")
 
@@ -46,15 +50,12 @@ class FakeRelay:
     oldest: int = 1
     state: str = "running"
     physical: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"shop": SOURCES})
+    unknown: Collection[str] = ()  # sources without a schema
     made: Mapping[str, int] = field(default_factory=dict)  # by source, the SCN of its CREATE
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def get(self, path: str, parameters: Mapping[str, str], scn: int = -1) -> Answer:
         self.asked.append((path, dict(parameters)))
-        if path == "/api/v1/schemas":
-            every = [source for of in self.physical.values() for source in of]
-            since = [(source, [{"sinceScn": str(self.made.get(source, 0))}]) for source in every]
-            return answer({"sources": [{"source": s, "versions": v} for s, v in since]})
         if path == "/physicalSources":
             return answer(
                 [
@@ -78,6 +79,19 @@ class FakeRelay:
         if begin < self.floor:
             raise ScnNotFoundError(begin, self.floor)
         return answer(measure(begin, self.newest, parameters))
+
+    def register(self, sources: Sequence[str]) -> dict[str, list[WriterSchema]]:
+        text = avro_schema(Table("shop.t", (Column("id", "bigint", 0, False),), "mysql"))
+        texts = {
+            source: with_change(text, TableChange(self.made[source], "", is_emptied=True))
+            if source in self.made
+            else text
+            for source in sources
+        }
+        return {
+            source: [] if source in self.unknown else [WriterSchema(source, 1, 1, one)]
+            for source, one in texts.items()
+        }
 
     def _scn_at(self, place: NamedPlace) -> int:
         """Return the window before the first one at a time; window n is committed in second n."""
@@ -105,6 +119,9 @@ class FakeBootstrap:
 
     def prefer(self, url: str) -> None:
         self.preferred.append(url)
+
+    def offered(self) -> dict[str, int]:
+        return {source: number for number, source in enumerate(self.rows)}
 
     def get(self, path: str, parameters: Mapping[str, str], scn: int = -1) -> Answer:
         self.asked.append((path, dict(parameters)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -38,13 +39,16 @@ class Shop:
     """A relay and a store whose tables come and go, and a query of `sources`."""
 
     def __init__(self, sources: str = "shop.*", start: str = "beginning", **options: str) -> None:
+        self.now_s = 0.0
         self.relay = FakeRelay(floor=10, physical={"shop": (OLD,)})
         self.store = FakeBootstrap(rows={OLD: 10})
         given = {"sources": sources, "start": start, **options}
         self.client = measuring_of(self.relay, self.store, **given)
         servers = {"relays": "http://fake", "bootstrapServers": "http://fake"}
         wanted = parse_options({**given, **servers})
-        self.planning = JoiningPlanner(self.client, Planner(self.client, wanted.start), wanted)
+        self.planning = JoiningPlanner(
+            self.client, Planner(self.client, wanted.start), wanted, lambda: self.now_s
+        )
 
     def add(self, source: str, rows: int = 10) -> None:
         self.relay.physical = {"shop": (*self.relay.physical["shop"], source)}
@@ -183,27 +187,72 @@ def test_every_row_of_every_table_is_read_whenever_it_comes(seed: int) -> None:
         assert begins == [*(begin for begin, _ in log[source]), shop.relay.newest], source
 
 
-def test_a_table_that_was_made_behind_the_query_needs_no_snapshot() -> None:
+def log_of(shop: Shop, source: str, steps: list[QueryOffset]) -> list[tuple[int, int]]:
+    """Return the ranges of a source's log in some batches; it may have no snapshot."""
+    found = []
+    for start, end in pairwise(steps):
+        for one in shop.read(start, end):
+            if isinstance(one, LogRange):
+                found += [(one.from_scn, one.to_scn)] * (source in one.sources)
+            else:
+                assert not isinstance(one, SnapshotRange) or one.source != source
+    return found
+
+
+@pytest.mark.parametrize("made", [60, 100, 101, 103])
+def test_a_table_that_was_made_while_it_was_captured_is_read_from_its_create_on(made: int) -> None:
     shop = Shop()
     offset = shop.walk(START)[-1]
     shop.relay.physical = {"shop": (OLD, NEW)}
-    shop.relay.made = {NEW: 103}
-    shop.relay.newest = 104
-    further = shop.step(offset)
-    assert further.joining == {}
-    assert shop.read(offset, further) == [LogRange("shop", (NEW, OLD), 100, 104)]
+    shop.relay.made = {NEW: made}
+    steps = shop.walk(offset)
+    shop.relay.newest = 130
+    steps += shop.walk(steps[-1], rows=7)[1:]
+    assert (steps[-1].joining, steps[-1].sources) == ({}, (NEW, OLD))
+    log = log_of(shop, NEW, steps)
+    assert [begin for begin, _ in log] == [made - 1, *(end for _, end in log[:-1])]
+    assert log[-1][1] == 130
+    assert log_of(shop, OLD, steps)[0][0] == 100
 
 
-def test_a_table_that_the_relay_lists_while_a_batch_is_planned_is_part_of_it() -> None:
+def test_a_table_without_a_schema_is_looked_at_again() -> None:
     shop = Shop()
     offset = shop.walk(START)[-1]
-    shop.relay.newest, shop.relay.made = 104, {NEW: 103}
-    measured = shop.client.ring_after
+    shop.relay.physical = {"shop": (OLD, NEW)}
+    shop.relay.made, shop.relay.unknown = {NEW: 103}, {NEW}
+    shop.relay.newest = 110
+    offset = shop.walk(offset)[-1]
+    assert offset.sources == (OLD,)
+    shop.relay.unknown, shop.now_s = set(), 1.0
+    steps = shop.walk(offset)
+    assert steps[-1].sources == (NEW, OLD)
+    assert log_of(shop, NEW, steps) == [(102, 110)]
 
-    def made_meanwhile(*arguments: Any) -> Any:
-        shop.relay.physical = {"shop": (OLD, NEW)}
-        return measured(*arguments)
 
-    with patch.object(shop.client, "ring_after", made_meanwhile):
-        further = shop.planning.next_offset(offset, 10)
-    assert shop.read(offset, further) == [LogRange("shop", (NEW, OLD), 100, 104)]
+def test_a_table_that_is_waited_for_is_tried_again_but_not_at_every_look() -> None:
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    shop.relay.physical = {"shop": (OLD, NEW)}
+    refused = patch.object(shop.client, "begin_snapshot", side_effect=UnknownSourceError(NEW, []))
+    with refused as asked:
+        for _ in range(5):
+            assert shop.step(offset) == offset
+        assert asked.call_count == 1
+        shop.now_s += 1
+        shop.step(offset)
+        assert asked.call_count == 2
+    shop.store.rows = {OLD: 10, NEW: 10}
+    shop.now_s += 1
+    assert NEW in shop.step(offset).joining
+    assert shop.planning.waiting == {}
+
+
+def test_a_query_begins_with_the_tables_that_the_bootstrap_server_has() -> None:
+    shop = Shop()
+    shop.relay.physical = {"shop": (OLD, NEW)}
+    shop.store.newest = 40
+    shop.relay.floor = 30
+    begun = shop.step(START)
+    assert begun.sources == (OLD,)
+    shop.store.rows = {OLD: 10, NEW: 10}
+    assert shop.walk(begun)[-1].sources == (NEW, OLD)

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from databus.client.spark.arrow.row_types import (
+    SCHEMAS,
     WriterSchema,
     arrow_schema,
     changes_schema,
     row_schema,
 )
+from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import SchemaFollower
 from databus.client.spark.targets.target import Applied, Target
@@ -87,15 +91,20 @@ class AlteredTable:
         told = TableChange(self.scn, shape_id(before), **change)
         self.texts[max(self.texts) + 1] = with_change(text_of(columns, self.key), told)
 
+    def schema(self, known: Mapping[int, str] | None = None) -> StructType:
+        """Return the type of a DataFrame of changes, with the texts of the versions."""
+        texts = self.texts if known is None else known
+        versions = [WriterSchema(SOURCE, 1, number, text) for number, text in texts.items()]
+        *row, meta = changes_schema({SOURCE: row_schema(versions)}, "columns", before_images=False)
+        told = {SCHEMAS: {SOURCE: {str(number): text for number, text in texts.items()}}}
+        return StructType([*row, StructField(meta.name, meta.dataType, True, told)])
+
     def batch(self, known: Mapping[int, str] | None = None) -> pa.Table:
         """Return what was written since the last one, in all columns that there ever were.
 
         `known`: the versions of a query that does not know all.
         """
-        texts = self.texts if known is None else known
-        versions = [WriterSchema(SOURCE, 1, number, text) for number, text in texts.items()]
-        row = row_schema(versions)
-        schema = arrow_schema(changes_schema({SOURCE: row}, "columns", before_images=False))
+        schema = arrow_schema(self.schema(known))
         found, self.pending = self.pending, []
         records = []
         for scn, op, number, values in found:
@@ -111,11 +120,17 @@ def bring(
     table: AlteredTable,
     batch_id: int,
     batch: pa.Table | None = None,
-    between: Callable[[], None] = lambda: None,
+    between: Callable[[], None] | None = None,
 ) -> Applied:
     """Apply what was written; `between` is called between the table's ALTER and the batch."""
-    rows, key = SchemaFollower(SOURCE, table.texts, batch or table.batch()).lead(target, None)
-    between()
+    batch = batch or table.batch()
+    spark = SparkSession.getActiveSession()
+    if target.merges_on_executors and spark is not None and between is None:
+        changes = spark.createDataFrame(batch, schema=table.schema())
+        return apply_changes(changes, batch_id, target, app_id="app")
+    rows, key = SchemaFollower(SOURCE, table.texts, batch).lead(target, None)
+    if between is not None:
+        between()
     return target.apply("app", batch_id, changes_of(rows, key))
 
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from databus.client.spark.targets import delta, parquet, sql
+from databus.client.spark.targets import delta, iceberg, sql
 from databus.client.spark.targets.target import open_target
 from tests.client.spark.targets.altered_table import bring
 
@@ -30,7 +30,7 @@ def main(path: str) -> None:
     # MySQL has committed the ALTER by the last one; elsewhere it is in that transaction.
     for place, name in (
         (delta, "write_deltalake"),
-        (parquet.ParquetTarget, "_publish"),
+        (iceberg, "_replace_files"),
         (sql.SqlTarget, "_write"),
     ):
         setattr(place, name, die)

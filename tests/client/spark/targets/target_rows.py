@@ -23,6 +23,7 @@ def rows_of_target(target: Target) -> list[dict[str, Any]]:
 
 def table_of(target: Target) -> pa.Table:
     """Return a target's rows with all columns."""
-    if target.uri.startswith("delta:"):
-        return DeltaTable(target.uri.removeprefix("delta:")).to_pyarrow_table()
+    form, _, path = target.uri.partition(":")
+    if form.startswith("delta"):
+        return DeltaTable(path).to_pyarrow_table()
     return target.read()  # type: ignore[attr-defined]

@@ -241,7 +241,7 @@ def test_a_default_is_in_rows_at_rest_also_where_its_column_is_altered_in_the_sa
 
 def test_rows_of_a_version_that_the_query_does_not_know_ask_for_its_restart(tmp_path: Path) -> None:
     """A version that only gave columns other names has no new column that a reader would see."""
-    target = open_target(f"parquet:{tmp_path}/people")
+    target = open_target(f"delta:{tmp_path}/people")
     table = filled(target)
     known = dict(table.texts)
     alter(table, FORMS["change names with each other"])
@@ -274,7 +274,7 @@ def test_a_default_has_the_type_of_the_name_that_its_column_has_in_the_end(opene
 def test_a_mark_that_is_past_an_alter_unknown_to_the_query_takes_none_of_its_steps_away(
     tmp_path: Path, form: Form, op: str
 ) -> None:
-    target = open_target(f"parquet:{tmp_path}/people")
+    target = open_target(f"delta:{tmp_path}/people")
     table = filled(target)
     known = dict(table.texts)
     alter(table, form)
@@ -308,7 +308,7 @@ def test_steps_that_change_no_row_at_rest_are_not_taken_twice(opened: Open) -> N
 
 
 def test_rows_of_a_snapshot_are_in_the_version_of_now_however_old_they_are(tmp_path: Path) -> None:
-    target = open_target(f"parquet:{tmp_path}/people")
+    target = open_target(f"delta:{tmp_path}/people")
     table = AlteredTable(START)
     for name in ("rename", "rename and wider and default"):
         alter(table, FORMS[name]._replace(change={"reload": {"": "nobody knows"}}))

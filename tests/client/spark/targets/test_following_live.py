@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import ddl_targets
+from benchmarks.shared.followed import places
+from tests.bootstrap.alter_forms import CHAINS, KEY_CHAINS, MADE_TO_FIT
+from tests.client.spark.conftest import TABLE_NUMBERS
 from tests.client.spark.targets.target_job import TargetJob
 from tests.client.spark.targets.target_rows import table_of
 from tests.mariadb_server import Database
@@ -26,6 +30,7 @@ FORMS = (
     "ALTER TABLE customers CHANGE id nr BIGINT",
     "ALTER TABLE customers DROP COLUMN vip, ADD vip INT NOT NULL DEFAULT 8",
 )
+KINDS = ("delta", "sqlite")
 
 
 class Followed:
@@ -36,7 +41,7 @@ class Followed:
         source = f"{database.name}.customers"
         places = {
             "delta": f"delta:{folder}/d",
-            "parquet": f"parquet:{folder}/p",
+            "iceberg": f"iceberg:lake.live.t{next(TABLE_NUMBERS)}",
             "sqlite": f"sqlite:///{folder}/s.db#customers",
         }
         given = {"relays": relay.url, "sources": source, "start": "earliest"}
@@ -83,7 +88,9 @@ class Followed:
 
 
 @pytest.fixture
-def followed(database: Database, tmp_path: Path, delta_runtime: None) -> Iterator[Followed]:
+def followed(
+    database: Database, tmp_path: Path, delta_runtime: None, iceberg_catalog: None
+) -> Iterator[Followed]:
     rows = ", ".join(f"({n}, 'city {n}', {n}, {n}, {-n})" for n in range(1, 9))
     database.run(TABLE)
     settings = mysql_source(database, tmp_path, sources=[f"{database.name}.customers"])
@@ -103,3 +110,13 @@ def test_every_form_of_alter_leaves_every_target_equal_to_the_source(followed: F
         followed.write("UPDATE customers SET a = a + 1 LIMIT 2", statement)
         followed.follow()
         followed.check(statement)
+
+
+def test_several_alters_in_one_batch_leave_every_target_equal_to_the_source(
+    database: Database, delta_runtime: None, tmp_path: Path
+) -> None:
+    forms = (*CHAINS, *MADE_TO_FIT, *KEY_CHAINS)
+    with places(KINDS, tmp_path) as at:
+        found = ddl_targets.run(database, tmp_path, forms, at, None)
+    assert found.differences == []
+    assert found.comparisons == len(forms) * len(KINDS)

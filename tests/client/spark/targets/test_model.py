@@ -1,8 +1,13 @@
-"""Whatever a source and its consumer do, the target has the source's rows at the end."""
+"""Whatever a source and its consumer do, the target has the source's rows at the end.
+
+Also where a process is killed while it applies a batch.
+"""
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -11,7 +16,9 @@ import pytest
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.target import Target
 from tests.client.spark.changing_source import ChangingSource, Checkpoint, begun
+from tests.client.spark.targets.killed_apply import APP, BATCHES, a_source
 from tests.client.spark.targets.target_rows import rows_of_target
+from tools.repository import ROOT
 
 pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
@@ -80,3 +87,24 @@ def put_some(target: Target, source: ChangingSource, chance: random.Random) -> N
         scn=scn,
         source=source.name,
     )
+
+
+@pytest.mark.parametrize("target_uri", ["delta", "iceberg", "sqlite"], indirect=True)
+def test_a_table_equals_its_source_after_kills_in_mid_apply_and_replays(
+    target_uri: str, opened: Open
+) -> None:
+    seed = 5
+    command = [
+        sys.executable,
+        "-m",
+        "tests.client.spark.targets.killed_apply",
+        target_uri,
+        str(seed),
+    ]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    assert int(done.stdout) > 0
+    target, source = opened(), a_source(seed)
+    assert {row["id"]: row["name"] for row in rows_of_target(target)} == {
+        key: name for key, (name, _scn) in source.rows.items()
+    }
+    assert (target.applied(APP), target.positions()) == (BATCHES - 1, {"shop": source.scn})

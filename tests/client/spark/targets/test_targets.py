@@ -362,7 +362,12 @@ def test_keys_that_are_null_or_not_there_are_refused() -> None:
 def test_forms_and_options_that_are_not_known_are_refused_with_those_that_are(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(SettingsError, match=r"known are delta:<path or url>, parquet:<folder> and"):
-        open_target("iceberg:/lake/orders")
-    with pytest.raises(SettingsError, match=r"no option bucket; it takes buckets, keep_versions"):
-        open_target(f"parquet:{tmp_path}", bucket=3)
+    with pytest.raises(SettingsError, match=r"known are delta:<path or url>, iceberg:<cat"):
+        open_target("hudi:/lake/orders")
+    with pytest.raises(SettingsError, match=r"no option bucket; it takes storage_options, "):
+        open_target(f"delta:{tmp_path}", bucket=3)
+
+
+def test_the_form_that_was_removed_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"form was removed: .* again into delta:<path or url>"):
+        open_target(f"parquet:{tmp_path}")

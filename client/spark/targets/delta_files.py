@@ -1,0 +1,134 @@
+"""The files of a Delta table, as executors read and write them; the driver commits them."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql import DataFrame, SparkSession, functions as sf
+
+from databus.client.spark.arrow.row_keys import quoted
+from databus.client.spark.targets.executors import FILE, FileChange
+from databus.client.spark.targets.places import delta_files, is_local, local_folder
+from databus.client.spark.targets.target import read_files
+from databus.schemas.errors import SettingsError
+
+
+def check_plain(table: DeltaTable, uri: str) -> None:
+    """Raise SettingsError for a table that cannot be read as plain files."""
+    if table.metadata().partition_columns or pa.table(table.deletion_vectors()).num_rows:
+        raise SettingsError(
+            f"{uri}: a table with partition columns or deletion vectors cannot be read "
+            "as plain files: read it with Spark's own Delta connector"
+        )
+
+
+class DeltaFiles:
+    """The files of a Delta table at the version that was read."""
+
+    def __init__(
+        self, table: DeltaTable, schema: pa.Schema, storage: Mapping[str, str] | None
+    ) -> None:
+        self._table = table
+        self._schema = schema
+        self._storage = storage
+        actions = pa.table(table.get_add_actions(flatten=True))
+        paths = delta_files(table.table_uri, table.file_uris())
+        self._rows = dict(zip(paths, _counts(actions), strict=True))
+        # In the log's spelling; a RemoveAction takes the decoded path.
+        self._named = dict(zip(paths, map(unquote, actions["path"].to_pylist()), strict=True))
+        self._sizes = dict(zip(paths, actions["size_bytes"].to_pylist(), strict=True))
+
+    def rows_by_path(self) -> Mapping[str, int]:
+        """Return the number of rows of each file, by its path for Spark."""
+        return self._rows
+
+    def frame(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+        """Return the rows of some files."""
+        return read_files(spark, self._schema, paths)
+
+    def columns(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
+        """Return some columns of all rows, and in `_file` the encoded URL of their file."""
+        listed = [sf.col(quoted(name)) for name in names]
+        file = sf.col("_metadata.file_path").alias(FILE)
+        return self.frame(spark, list(self._rows)).select(*listed, file)
+
+    def paths_of(self, found: Collection[str]) -> list[str]:
+        """Return the paths of the files that `_file` has told."""
+        # Spark may begin a URL in another way (`file:/`, `s3a:`), so the names of files count.
+        names = {unquote(url).rpartition("/")[2] for url in found}
+        paths = [path for path in self._rows if path.rpartition("/")[2] in names]
+        assert len(paths) >= len(names), f"Spark read files that the table has not: {names}"
+        # Two files of one name are both replaced, which is right as well.
+        return paths
+
+    def writer(self) -> Callable[[pa.Table], str]:
+        """Return a function that writes a file, and describes it by name, size and statistics."""
+        uri = self._table.table_uri
+        folder = local_folder(uri) if is_local(uri) else None
+        return partial(_write, uri, folder, self._storage)
+
+    def commit(self, change: FileChange, properties: CommitProperties) -> None:
+        """Replace files in one commit, if the table still has the version that was read."""
+        now_ms = time.time_ns() // 1_000_000
+        removed = [
+            RemoveAction(self._named[path], True, now_ms, self._sizes[path])
+            for path in change.removed
+        ]
+        added = [
+            AddAction(one["path"], one["size"], {}, now_ms, True, one["stats"])
+            for one in map(json.loads, change.added)
+        ]
+        self._table.create_write_transaction(
+            [*removed, *added], "append", self._table.schema(), commit_properties=properties
+        )
+
+
+def _write(
+    uri: str, folder: Path | None, storage: Mapping[str, str] | None, table: pa.Table
+) -> str:
+    """Write rows to a new file of a table; return its description."""
+    name = f"part-{uuid.uuid4().hex}.parquet"
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer)
+    content = buffer.getvalue()
+    if folder is not None:
+        (folder / name).write_bytes(content)
+    else:
+        handler = DeltaStorageHandler(uri, dict(storage or {}))
+        with pa.fs.PyFileSystem(handler).open_output_stream(name) as file:
+            file.write(content)
+    return json.dumps({"path": name, "size": content.size, "stats": json.dumps(_stats(table))})
+
+
+def _stats(table: pa.Table) -> dict[str, Any]:
+    """Return a file's statistics as the Delta log has them; bounds only of integers."""
+    found: dict[str, Any] = {"numRecords": table.num_rows, "nullCount": {}}
+    found |= {"minValues": {}, "maxValues": {}}
+    for field in table.schema:
+        found["nullCount"][field.name] = table[field.name].null_count
+        if pa.types.is_integer(field.type):
+            bounds = pc.min_max(table[field.name]).as_py()
+            if bounds["min"] is not None:
+                found["minValues"][field.name] = bounds["min"]
+                found["maxValues"][field.name] = bounds["max"]
+    return found
+
+
+def _counts(actions: pa.Table) -> list[int]:
+    """Return the numbers of rows; 0 where the log does not say it."""
+    if "num_records" not in actions.column_names:
+        return [0] * actions.num_rows
+    return [number or 0 for number in actions["num_records"].to_pylist()]

@@ -1,9 +1,12 @@
 """Keeps a store's tables packed: in small steps, behind the writes.
 
-A step notes which rows have changed since the step before, or makes one pack: of rows that
-are in none, or in place of one with too many changed rows. Rows are read in one transaction and
-written in another, so the lock for writing is held for the writing alone. What happened in between
-is found: the packer alone makes packs, and whatever ends their epoch is seen before the writing.
+A step looks at one table after another until one needs work. It notes which of its rows have
+changed since, or makes one pack: of rows that are in none, or in place of one with too many
+changed rows. The next step begins with the table after that, so that each gets its turn.
+
+Rows are read in one transaction and written in another, so the lock for writing is held for the
+writing alone. What happened in between is found: the packer alone makes packs, and whatever ends
+their epoch is seen before the writing.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ DEFAULT_SIZES = PackSizes()
 DELETED_AT_A_TIME = 20
 # With more changed rows than these since the last notes, all packs are made anew.
 MOST_NOTED = 500_000
-# All are noted every so many steps: a deletion before its tombstone is gone.
+# Few changed rows are noted at every so many looks: a deletion before its tombstone is gone.
 _ALL_NOTED_EVERY = 600
 _NOTED_AT_A_TIME = 200  # packs, in one transaction
 CHANGED_SHARE = 5  # a pack is made anew when more than one row in five of it has changed
@@ -41,21 +44,27 @@ class Packer:
         self._store = store
         self._connection = store.file.connection
         self._most_bytes = most_bytes
-        self._steps = 0
+        self._looks: dict[int, int] = {}  # by source
+        self._last = ""  # the source that was worked on
         # By source: ranges that have too few rows for a pack of their own.
         self._small: dict[int, set[PackRange]] = {}
+        self._full_bytes: int | None = None  # of all packs when one more found no room
 
     def step(self) -> bool:
         """Do one piece of work; return whether there was any. Raises BootstrapError, LeaseError."""
-        self._steps += 1
         if not self._most_bytes:
             self._end_all()
-        if self._delete_outdated():
+        if self._delete_outdated() or self._delete_excess():
             return True
+        if not self._most_bytes:
+            return False
         active = [s for s in self._store.sources() if s.status is SourceStatus.ACTIVE]
-        # Each gets its turn.
-        done = [self._work_on(state) for state in active] if self._most_bytes else []
-        return any(done)
+        after = [state for state in active if state.name > self._last]
+        for state in after + active[: len(active) - len(after)]:
+            if self._work_on(state):
+                self._last = state.name
+                return True
+        return False
 
     def _end_all(self) -> None:
         with self._store.file.reading("reading packs"):
@@ -72,7 +81,19 @@ class Packer:
         with self._store.file.writing("deleting packs", stamps=False):
             return table.delete_outdated(self._connection, DELETED_AT_A_TIME) > 0
 
+    def _delete_excess(self) -> bool:
+        """Delete some packs if there are more than may be: the setting was another one."""
+        with self._store.file.reading("reading packs"):
+            held_bytes = table.held_bytes(self._connection)
+        if self._full_bytes is not None and held_bytes < self._full_bytes:
+            self._full_bytes = None
+        if held_bytes <= self._most_bytes:
+            return False
+        with self._store.file.writing("deleting packs", stamps=False):
+            return table.delete_last(self._connection, DELETED_AT_A_TIME) > 0
+
     def _work_on(self, state: SourceState) -> bool:
+        looks = self._looks[state.src_id] = self._looks.get(state.src_id, 0) + 1
         with self._store.file.reading("reading packs", state.name):
             now = self._store.rows_now([state.src_id])
             scn = self._store.position().scn
@@ -88,7 +109,7 @@ class Packer:
         if packing is None or not is_usable or changed == MOST_NOTED:
             self._begin(state, scn, now.version(state.src_id))
             return True
-        if changed >= self._sizes.fewest_noted or (changed and not self._steps % _ALL_NOTED_EVERY):
+        if changed >= self._sizes.fewest_noted or (changed and not looks % _ALL_NOTED_EVERY):
             return self._note(state, packing, scn)
         return self._pack(state, packing, now)
 
@@ -131,7 +152,7 @@ class Packer:
             for until_id, ids in changes:
                 pack = table.pack_after(self._connection, state.src_id, packing.epoch, until_id - 1)
                 if pack is not None:
-                    found.append(table.noted(packing.epoch, pack, ids))
+                    found.append(table.noted(pack, ids))
         return found
 
     def _by_pack(
@@ -159,7 +180,13 @@ class Packer:
         small = self._small.setdefault(state.src_id, set())
         text = now.newest(state.src_id)
         outlines = self._outlines(state, packing)
-        wanted = next((one for one in self._ranges(state, outlines) if one not in small), None)
+        packed = {(outline.after_id, outline.until_id) for outline in outlines}
+        wanted = None
+        for one in self._ranges(state, outlines):
+            is_packed = (one.after_id, one.until_id) in packed
+            if one not in small and (is_packed or self._full_bytes is None):
+                wanted = one
+                break
         if wanted is None or text is None:
             return False
         try:
@@ -174,7 +201,6 @@ class Packer:
             built = builder.build(self._connection, wanted)
         if not self._is_worth_it(built, wanted):
             built = None
-        is_packed = any(one.until_id == wanted.until_id for one in outlines)
         if built is None and not is_packed:
             small.add(wanted)
             return True
@@ -183,19 +209,18 @@ class Packer:
     def _write(
         self, state: SourceState, packing: Packing, wanted: PackRange, built: Built | None
     ) -> bool:
-        is_new = True
         with self._store.file.writing("writing a pack", state.name, stamps=False):
             if table.packing_of(self._connection, state.src_id) != packing:
                 return True
             table.delete_within(self._connection, state.src_id, wanted.after_id, wanted.until_id)
-            if built is not None:
-                held = table.held_bytes(self._connection) + len(built.columns)
-                is_new = held <= self._most_bytes
-                if is_new:
-                    head, ids, others, columns = built
-                    table.add(self._connection, packing.epoch, head, ids, others, columns)
-        if built is None or not is_new:
-            self._small[state.src_id].add(wanted)
+            held_bytes = table.held_bytes(self._connection)
+            if built is None:
+                self._small[state.src_id].add(wanted)
+            elif held_bytes + table.size_bytes(built.head, built.columns) <= self._most_bytes:
+                head, ids, others, columns = built
+                table.add(self._connection, packing.epoch, head, ids, others, columns)
+            else:
+                self._full_bytes = held_bytes
         return True
 
     def _ranges(self, state: SourceState, outlines: Sequence[Outline]) -> Iterator[PackRange]:

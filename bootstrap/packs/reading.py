@@ -105,7 +105,8 @@ class PackReading:
         head = pack.head
         if (head.store, head.src_id) != (self._store.id, self._src_id):
             raise ProtocolError(f"the pack up to row {head.until_id} is of another table")
-        if head.scn > wanted.start_scn:
+        # Too large a pack for the page is not even read.
+        if head.scn > wanted.start_scn or head.columns_bytes > most_bytes:
             return None
         ids = table.ids_of(self._connection, pack)
         begin, end = bisect_right(ids, wanted.after_id), bisect_right(ids, wanted.until_id)

@@ -91,8 +91,10 @@ class PackingThread:
                 # A thread has no caller to raise to.
                 text = "%s: packing of tables failed; it is tried again: %s"
                 known = about(physical_source=self._name)
-                log.error(text, self._name, error, exc_info=trace_of(error), extra=known)
-                self._problem = str(error) or repr(error)
+                problem = str(error) or repr(error)
+                if problem != self._problem:  # said once
+                    log.error(text, self._name, error, exc_info=trace_of(error), extra=known)
+                self._problem = problem
             self._stop.wait(LOOK_S)
 
     def _work(self, packer: Packer) -> None:
@@ -101,5 +103,6 @@ class PackingThread:
             began_s = time.monotonic()
             is_any = packer.step()
             self._problem = ""
-            spent_s = time.monotonic() - began_s
-            self._stop.wait(spent_s * (1 / SHARE - 1) if is_any else LOOK_S)
+            # A look at many tables takes time, too.
+            rest_s = (time.monotonic() - began_s) * (1 / SHARE - 1)
+            self._stop.wait(rest_s if is_any else max(rest_s, LOOK_S))

@@ -195,6 +195,7 @@ create table packs (
     epoch text not null,
     row_count integer not null,
     size_bytes integer not null,
+    place_crc integer not null,
     columns_id integer not null,
     head blob not null,
     changed blob not null,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from databus.bootstrap.packs.table import held_bytes
 from databus.bootstrap.store import (
     log_table,
     snapshot_pages,
@@ -124,8 +125,9 @@ class StoreReading:
                 self._connection.execute(f"pragma {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
             )
+            packed_bytes = held_bytes(self._connection)
             sources = {state.name: self._sizes_of(state) for state in self.sources()}
-        return StoreSizes(pages * page_bytes, free * page_bytes, sources)
+        return StoreSizes(pages * page_bytes, free * page_bytes, packed_bytes, sources)
 
     def _sizes_of(self, state: SourceState) -> SourceSizes:
         rows, tombstones = snapshot_table.count(self._connection, state.src_id)

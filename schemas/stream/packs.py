@@ -25,6 +25,7 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from databus.schemas.errors import ProtocolError
@@ -59,6 +60,11 @@ class PackHead:
     crc: int
     ids_crc: int = 0
 
+    @property
+    def columns_bytes(self) -> int:
+        """The bytes of all columns, each buffer filled up."""
+        return sum(size + -size % _ALIGNMENT for sizes in self.sizes for size in sizes)
+
     def to_json(self) -> bytes:
         """Return the header's bytes."""
         values = {name: getattr(self, name) for name in self.__slots__}
@@ -69,10 +75,25 @@ class PackHead:
         """Return the head; raises ProtocolError."""
         try:
             values: dict[str, Any] = json.loads(data)
-            sizes = tuple((int(a), int(b), int(c)) for a, b, c in values.pop("sizes"))
-            return cls(sizes=sizes, **values)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            sizes = tuple((_size(a), _size(b), _size(c)) for a, b, c in values.pop("sizes"))
+            head = cls(sizes=sizes, **values)
+            texts, numbers = (head.store, head.digest), (head.src_id, head.scn, head.rows, head.crc)
+            if not all(isinstance(text, str) for text in texts):
+                raise TypeError("a text is none")
+            bytes.fromhex(head.digest)
+            for number in (*numbers, head.ids_crc):
+                _size(number)
+            if not 0 < head.rows <= _size(head.until_id) - _size(head.after_id):
+                raise ValueError("more rows than ids")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ProtocolError(f"the header of a pack cannot be read: {error}") from error
+        return head
+
+
+def _size(number: object) -> int:
+    if type(number) is not int or number < 0:
+        raise TypeError(f"{number!r} is no number that it can have")
+    return number
 
 
 class Pack(NamedTuple):
@@ -108,7 +129,7 @@ def beginning(head: PackHead, left_out: Sequence[int], columns_bytes: int) -> by
 
 def check_columns(head: PackHead, columns: Buffer) -> None:
     """Raise ProtocolError unless these are the bytes of the columns of a head."""
-    if event_crc(columns) != head.crc:
+    if len(columns) != head.columns_bytes or event_crc(columns) != head.crc:
         raise ProtocolError(f"the columns of rows {head.after_id} to {head.until_id} do not match")
 
 
@@ -142,12 +163,14 @@ def _read(data: memoryview, at: int) -> tuple[Pack, int]:
         raise ProtocolError("a pack's header CRC does not match", at)
     head = PackHead.from_json(bytes(data[header_at : header_at + header_bytes]))
     left_out = data[at + _BEGIN.size : header_at].cast("I")
+    if any(a >= b for a, b in pairwise([-1, *left_out, head.rows])):
+        raise ProtocolError("rows to leave out are not in the pack, or not in order", at)
     columns = data[columns_at:end]
     check_columns(head, columns)
-    return Pack(head, left_out, list(_cut(head, columns, at))), end
+    return Pack(head, left_out, list(_cut(head, columns))), end
 
 
-def _cut(head: PackHead, columns: memoryview, at: int) -> Iterator[Buffers]:
+def _cut(head: PackHead, columns: memoryview) -> Iterator[Buffers]:
     place = 0
     for sizes in head.sizes:
         found: list[memoryview | None] = []
@@ -157,5 +180,3 @@ def _cut(head: PackHead, columns: memoryview, at: int) -> Iterator[Buffers]:
         valid, offsets, values = found
         # A column of empty texts has no values.
         yield valid, offsets, values if values is not None else columns[:0]
-    if place != len(columns):
-        raise ProtocolError("the columns of a pack are not as long as its header says", at)

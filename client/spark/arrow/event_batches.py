@@ -178,7 +178,9 @@ class EventBatches:
         plan = self._plans.get((src_id, digest)) or self._open_plan(src_id, digest, 0)
         if not self._as_snapshot or not isinstance(plan.columns, ColumnPlan):
             raise ProtocolError("a pack where changes should be")
-        self._make_ready([pack_batch(plan.columns, pack)])
+        batch = pack_batch(plan.columns, pack)
+        most = self._batch_rows
+        self._make_ready([batch.slice(at, most) for at in range(0, batch.num_rows, most)])
 
     def _decode(self, decoder: ColumnDecoder, data: Buffer, offset: int) -> int:
         """Run the compiled decoder; return the offset of the event that it does not decode."""

@@ -139,10 +139,7 @@ def take_answer(
         except UnknownSchemaError as unknown:
             # The schemas were just read: the server has rows of a version that it does not list.
             if is_asked:
-                raise SchemaNotFoundError(
-                    f"{answer.server} sends rows of source id {unknown.src_id} with schema "
-                    f"{unknown.digest.hex()}, which is not listed at /register"
-                ) from unknown
+                raise _not_listed(answer, unknown) from unknown
             is_asked = True
             columns.add_schemas(newer_schemas())
             data = data[unknown.consumed :]
@@ -169,6 +166,15 @@ def _take_packs(
             except UnknownSchemaError:
                 columns.add_schemas(newer_schemas())
                 columns.take_pack(pack)
+    except UnknownSchemaError as unknown:
+        raise _not_listed(answer, unknown) from unknown
     except ProtocolError as error:
         raise ServerError(answer.server, f"bad bytes: {error}") from error
     return end
+
+
+def _not_listed(answer: Answer, unknown: UnknownSchemaError) -> SchemaNotFoundError:
+    return SchemaNotFoundError(
+        f"{answer.server} sends rows of source id {unknown.src_id} with schema "
+        f"{unknown.digest.hex()}, which is not listed at /register"
+    )

@@ -40,6 +40,7 @@ _JOINED = """
 select min(scn), max(scn), group_concat(id), cast(group_concat(event, '') as blob)
 from snapshot_{src_id} not indexed where id > ? and id <= ? and deleted_ns = 0
 """
+_OF_THOSE = 0.9  # of the rows that should fit
 _SCN = 1  # its place among the columns of an event's head
 
 
@@ -47,12 +48,14 @@ _SCN = 1  # its place among the columns of an event's head
 class PackSizes:
     """How large packs are: a page of a client with the default sizes, and a batch of its rows.
 
-    One of fewer rows is not worth it, unless its range has no more ids. `fewest_noted`: changed
-    rows that are left to the readers.
+    As columns, rows of many small numbers take more room than as events. One of fewer rows is not
+    worth it, unless its range has no more ids. `fewest_noted`: changed rows that are left to the
+    readers.
     """
 
     most_rows: int = 20_000
     most_event_bytes: int = 3_900_000
+    most_column_bytes: int = 3_900_000
     fewest_rows: int = 1000
     fewest_noted: int = 5000
 
@@ -116,8 +119,19 @@ class PackBuilder:
 
         Runs inside the caller's transaction.
         """
+        most_rows, most_bytes = self._sizes.most_rows, self._sizes.most_column_bytes
+        while True:
+            built = self._build(connection, wanted, most_rows)
+            if built is None or built.head.rows == 1 or len(built.columns) <= most_bytes:
+                return built
+            fitting = built.head.rows * most_bytes / len(built.columns)
+            most_rows = max(1, int(fitting * _OF_THOSE))
+
+    def _build(
+        self, connection: sqlite3.Connection, wanted: PackRange, most_rows: int
+    ) -> Built | None:
         live = needed_rows(0, MAX_SCN, wanted.after_id, None, until_id=wanted.until_id)
-        limits = self._sizes.most_rows, self._sizes.most_event_bytes
+        limits = most_rows, self._sizes.most_event_bytes
         found = measure(connection, self._src_id, live, *limits)
         is_full = not found.is_last
         if not found.rows or (wanted.is_open and not is_full):

@@ -48,6 +48,8 @@ class Packer:
         self._last = ""  # the source that was worked on
         # By source: ranges that have too few rows for a pack of their own.
         self._small: dict[int, set[PackRange]] = {}
+        # By source: ranges within others, by their first id, whose rows are not worth a pack.
+        self._skipped: dict[int, dict[int, int]] = {}
         self._full_bytes: int | None = None  # of all packs when one more found no room
 
     def step(self) -> bool:
@@ -115,6 +117,7 @@ class Packer:
 
     def _begin(self, state: SourceState, scn: int, version: str) -> None:
         self._small.pop(state.src_id, None)
+        self._skipped.pop(state.src_id, None)
         with self._store.file.writing("beginning to pack", state.name, scn, stamps=False):
             if self._store.source(state.name) == state:
                 table.begin(self._connection, state.src_id, scn, version)
@@ -200,11 +203,20 @@ class Packer:
                 return True
             built = builder.build(self._connection, wanted)
         if not self._is_worth_it(built, wanted):
+            if built is not None and not is_packed and built.head.until_id < wanted.until_id:
+                self._skip(state, wanted, built.head.until_id)
+                return True
             built = None
         if built is None and not is_packed:
             small.add(wanted)
             return True
         return self._write(state, packing, wanted, built)
+
+    def _skip(self, state: SourceState, wanted: PackRange, until_id: int) -> None:
+        """Go on behind rows that are not worth a pack, in strides that grow."""
+        skipped = self._skipped.setdefault(state.src_id, {})
+        begin = next((at for at, end in skipped.items() if end == wanted.after_id), wanted.after_id)
+        skipped[begin] = min(wanted.until_id, until_id + wanted.after_id - begin)
 
     def _write(
         self, state: SourceState, packing: Packing, wanted: PackRange, built: Built | None
@@ -225,13 +237,15 @@ class Packer:
 
     def _ranges(self, state: SourceState, outlines: Sequence[Outline]) -> Iterator[PackRange]:
         """Yield the ranges that are to be packed, the most changed packs among them."""
-        at = 0
+        at, skipped = 0, self._skipped.get(state.src_id, {})
         for outline in outlines:
+            at = skipped.get(at, at)
             if outline.after_id > at:
                 yield PackRange(at, outline.after_id)
             if CHANGED_SHARE * outline.changed > outline.rows:
                 yield PackRange(outline.after_id, outline.until_id)
             at = outline.until_id
+        at = skipped.get(at, at)
         # Tried again only when the table has grown: the range is another one then.
         grown = max(1, self._sizes.most_rows // 10)
         rows = (self._store.max_row(state.name) - at) // grown * grown

@@ -6,19 +6,22 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from databus.bootstrap.packs.building import PackSizes
+from databus.bootstrap.packs import thread as thread_module
+from databus.bootstrap.packs.building import PackBuilder, PackSizes
 from databus.bootstrap.packs.packer import Packer
 from databus.bootstrap.packs.thread import PackingThread
 from databus.bootstrap.store.retention import Retention
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import StoredEvent
-from databus.schemas.errors import StoreDamagedError
+from databus.schemas.errors import BootstrapError, StoreDamagedError
 from databus.schemas.event.v2 import encode
-from tests.bootstrap.filled import PERSON, FilledStore, gone, make_filled, put
+from tests.bootstrap.filled import PERSON, FilledStore, gone, make_filled, put, stored
 from tests.bootstrap.packs.reading import MOST_BYTES, read_table
 from tests.bootstrap.serving import pair_settings
 from tests.bootstrap.store.test_retention import HOUR_S, NS, settings_of
@@ -155,34 +158,109 @@ def test_packs_keep_to_their_room_and_are_deleted_when_none_is_left(filled: Fill
     assert 0 < packed_rows(filled.store) < IN_PACKS
 
 
+def test_packs_are_deleted_when_there_are_more_than_may_be(filled: FilledStore) -> None:
+    pack(filled.store)
+    all_bytes = held_bytes(filled.store)
+    pack(filled.store, most_bytes=all_bytes // 2)
+    assert held_bytes(filled.store) <= all_bytes // 2
+    packed_rows(filled.store)
+    pack(filled.store)
+    assert held_bytes(filled.store) == all_bytes
+    assert packed_rows(filled.store) == IN_PACKS
+
+
+def test_no_pack_is_made_in_vain_when_there_is_no_room(
+    filled: FilledStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, built = PackBuilder.build, []
+
+    def noted(self: PackBuilder, *arguments: Any) -> Any:
+        built.append(arguments)
+        return build(self, *arguments)
+
+    monkeypatch.setattr(PackBuilder, "build", noted)
+    packer = Packer(filled.store, 1, SIZES)
+    while packer.step():
+        pass
+    filled.apply(102, *(put(1, key, 102) for key in range(PERSONS, PERSONS + 500)))
+    while packer.step():
+        pass
+    assert len(built) == 1
+    assert held_bytes(filled.store) == 0
+
+
+def test_a_page_that_has_no_room_for_a_pack_does_not_read_it(filled: FilledStore) -> None:
+    pack(filled.store)
+    statements: list[str] = []
+    filled.store.file.connection.set_trace_callback(statements.append)
+    read = read_table(filled.store, PERSON.source, 101, takes_packs=True, page_bytes=3000)
+    filled.store.file.connection.set_trace_callback(None)
+    assert (len(read.rows), read.packed) == (PERSONS, 0)
+    assert any("from packs" in statement for statement in statements)
+    assert not [statement for statement in statements if "pack_columns" in statement]
+
+
+def test_rows_behind_some_that_are_not_worth_a_pack_are_packed(tmp_path: Path) -> None:
+    sizes = replace(SIZES, most_event_bytes=40_000)
+    with closing(FilledStore(tmp_path / "shop.db")) as made:
+        rows = [stored(1, key, 100, "x" * (5000 if key < 90 else 5)) for key in range(1, 900)]
+        made.seed(PERSON.source, rows)
+        made.apply(101)
+        pack(made.store, sizes=sizes)
+        assert packed_rows(made.store) >= 500
+
+
+def test_a_pack_of_many_small_numbers_has_room_in_a_page(tmp_path: Path) -> None:
+    """As columns they take more room than as events."""
+    schema = version(1, {"id": "int"} | {f"c{n}": "bigint" for n in range(60)})
+    with closing(Store.open(tmp_path / "shop.db")) as store:
+        store.add_sources({SOURCE: schema.src_id})
+        store.add_schemas(schema.src_id, [(1, schema.text)])
+        store.begin_log(4)
+        row = {f"c{n}": n for n in range(60)}
+        events = [
+            StoredEvent(5, key, False, encode(row_event(schema, {"id": key} | row, key=key)))
+            for key in range(1, 2001)
+        ]
+        store.begin_seeding(SOURCE, 5, 1)
+        store.merge_chunk(SOURCE, events, None)
+        store.end_seeding(SOURCE, 5)
+        store.apply_window(6, 6, [])
+        store.activate_caught_up()
+        most = 200_000
+        sizes = PackSizes(500, most, most, fewest_rows=50)
+        pack(store, sizes=sizes)
+        read = read_table(store, SOURCE, 6, takes_packs=True, page_bytes=most + 5000)
+        assert read.packed > 1500
+
+
+def test_a_damaged_event_is_not_packed_but_reported(filled: FilledStore) -> None:
+    with closing(sqlite3.connect(filled.path)) as database, database:
+        (event,) = database.execute("select event from snapshot_1 where id = 7").fetchone()
+        wrong = event[:-2] + bytes([event[-2] ^ 1]) + event[-1:]
+        database.execute("update snapshot_1 set event = ? where id = 7", (wrong,))
+    with pytest.raises(StoreDamagedError, match="CRC does not match"):
+        pack(filled.store)
+    assert held_bytes(filled.store) == 0
+
+
+def test_each_table_gets_its_turn_and_a_step_does_one_piece_of_work(tmp_path: Path) -> None:
+    with closing(make_filled(tmp_path / "shop.db", PERSONS, PERSONS)) as made:
+        packer = Packer(made.store, MOST_BYTES, SIZES)
+        sources = []
+        while packer.step():
+            rows = made.store.file.connection.execute("select src_id from pack_columns join packs")
+            sources.append(len(rows.fetchall()))
+        per_table = "select src_id, count(*) from packs group by src_id"
+        counts = dict(made.store.file.connection.execute(per_table).fetchall())
+    assert counts == {1: IN_PACKS // 300, 2: IN_PACKS // 300}
+
+
 def test_what_is_never_served_again_takes_no_room(filled: FilledStore) -> None:
     pack(filled.store)
     filled.store.reset_source(PERSON.source)
     pack(filled.store)
     assert held_bytes(filled.store) == 0
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "update pack_columns set data = zeroblob(length(data)) where id = 3",
-        "update pack_columns set ids = x'0000000000000000' where id = 3",
-        "delete from pack_columns where id = 3",
-        "update packs set changed = x'0100000000000000'",
-        "update packs set after_id = after_id, head = cast(replace(head, '1', '2') as blob)",
-        "update packing set scn = scn + 1",
-    ],
-)
-def test_a_damaged_pack_is_reported_and_no_row_of_it_sent(filled: FilledStore, damage: str) -> None:
-    filled.apply(102, gone(1, 1, 102), gone(1, 700, 102))  # so that the ids of packs have gaps
-    retention = Retention(filled.store, settings_of(deleted_retention_s=1.0), lambda: 1 << 62)
-    while retention.step():
-        pass
-    pack(filled.store)
-    with closing(sqlite3.connect(filled.path)) as database, database:
-        assert database.execute(damage).rowcount
-    with pytest.raises(StoreDamagedError, match="is damaged"):
-        read_table(filled.store, PERSON.source, 102, takes_packs=True)
 
 
 def test_a_thread_packs_every_table_until_it_is_stopped(tmp_path: Path) -> None:
@@ -198,3 +276,29 @@ def test_a_thread_packs_every_table_until_it_is_stopped(tmp_path: Path) -> None:
             thread.resume()
     finally:
         assert thread.stop(60)
+
+
+def test_what_keeps_a_thread_from_packing_is_said_once_and_shown_until_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(thread_module, "LOOK_S", 0.001)
+    settings = pair_settings(tmp_path, packed_bytes=MOST_BYTES)
+    make_filled(settings.data_dir / "shop.db").close()
+    steps = []
+
+    def fail(self: Packer) -> bool:
+        steps.append(self)
+        raise BootstrapError("the disk is full")
+
+    thread = PackingThread(settings, settings.physical_sources[0])
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Packer, "step", fail)
+        thread.start()
+        try:
+            wait_until(lambda: len(steps) > 3, "four tries", lambda: thread.problem)
+            assert thread.problem == "the disk is full"
+            assert [r.levelname for r in caplog.records if "disk is full" in r.message] == ["ERROR"]
+            meanwhile.undo()
+            wait_until(lambda: not thread.problem, "an end of it", lambda: thread.problem)
+        finally:
+            assert thread.stop(60)

@@ -39,7 +39,7 @@ from databus.relay.sources.mysql.tables.history import History, Record
 RING_BYTES = 40 << 20
 WIDE_BYTES = 32 << 20  # of rows: more than a restart reads
 SOURCES = ("main.orders", "main.notes")
-PACKS = PackSizes(fewest_rows=1, fewest_noted=1)
+PACKS = PackSizes(most_rows=10, fewest_rows=1, fewest_noted=1)
 PACKED_BYTES = 1 << 30
 PATIENCE_S = 60.0
 _SCHEMA = """

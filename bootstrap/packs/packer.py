@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from databus.bootstrap.packs import table
 from databus.bootstrap.packs.building import Built, PackBuilder, PackRange, PackSizes
-from databus.bootstrap.packs.table import Noted, Outline, Packing
+from databus.bootstrap.store.packs import table
+from databus.bootstrap.store.packs.table import Noted, Outline, Packing
 from databus.bootstrap.store.rows_now import RowsNow
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus

@@ -13,8 +13,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from databus.bootstrap.packs import table
-from databus.bootstrap.packs.table import Packing, StoredPack
+from databus.bootstrap.store.packs import table
+from databus.bootstrap.store.packs.table import Packing, StoredPack
 from databus.bootstrap.store.reads import StoreReading
 from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.bootstrap.store.values import SourceState

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from databus.bootstrap.packs.checking import check_packs
 from databus.bootstrap.store.filter_sql import EVERY_KEY, number_of
+from databus.bootstrap.store.packs.checking import check_packs
 from databus.bootstrap.store.source_table import damaged
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from databus.bootstrap.packs.table import held_bytes
 from databus.bootstrap.store import (
     log_table,
     snapshot_pages,
@@ -19,6 +18,7 @@ from databus.bootstrap.store import (
 from databus.bootstrap.store.file import StoreFile
 from databus.bootstrap.store.filter_sql import StoredFilter, applied
 from databus.bootstrap.store.log_table import LogRange
+from databus.bootstrap.store.packs.table import held_bytes
 from databus.bootstrap.store.rows_now import RowsNow
 from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.bootstrap.store.values import (

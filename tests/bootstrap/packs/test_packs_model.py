@@ -11,8 +11,9 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import rule
 
-from databus.bootstrap.packs import packer as packer_module, reading, table
+from databus.bootstrap.packs import packer as packer_module, reading
 from databus.bootstrap.packs.packer import Packer
+from databus.bootstrap.store.packs import table
 from databus.bootstrap.store.store import Store
 from databus.schemas.scn import MAX_SCN
 from tests.bootstrap.filled import TEXTS

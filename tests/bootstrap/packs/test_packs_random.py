@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.bootstrap.packs import table
 from databus.bootstrap.packs.building import PackSizes
 from databus.bootstrap.packs.packer import Packer
+from databus.bootstrap.store.packs import table
 from databus.bootstrap.store.retention import Retention
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceStatus, StoredEvent

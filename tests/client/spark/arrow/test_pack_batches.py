@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def pack(
     return beginning(head, left_out, len(data)) + data
 
 
-def take(body: bytes, **options: object) -> EventBatches:
+def take(body: bytes, **options: Any) -> EventBatches:
     columns = make_columns([SCHEMA], as_snapshot=True, **options)
     take_answer(Answer("the server", {}, bytearray(body)), columns, list)
     return columns

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from databus.bootstrap.store import watch as store_watch
+from databus.bootstrap.store.check import check_store
 from databus.client.spark.source.table_reader import TableReader, split_rows
 from databus.schemas.errors import BootstrapTooOldError, SettingsError
 from databus.schemas.scn import MAX_SCN
@@ -235,11 +236,11 @@ def test_parts_of_a_table_have_every_row_that_there_may_be() -> None:
 def test_a_store_that_is_checked_after_a_restart_is_to_be_asked_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check, may_go_on = store_watch.check_store, threading.Event()
+    may_go_on = threading.Event()
 
     def slowly(path: Path) -> Iterator[int]:
         may_go_on.wait(PATIENCE_S)
-        yield from check(path)
+        yield from check_store(path)
 
     monkeypatch.setattr(store_watch, "SMALL_BYTES", 0)
     monkeypatch.setattr(store_watch, "check_store", slowly)

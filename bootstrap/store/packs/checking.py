@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from databus.bootstrap.packs import table
+from databus.bootstrap.store.packs import table
 from databus.bootstrap.store.reads import StoreReading
 from databus.schemas.stream.packs import check_columns
 

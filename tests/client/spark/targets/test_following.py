@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 from databus.client.spark.targets.changes import changes_of
@@ -352,6 +353,36 @@ def test_rows_read_again_are_put_in_place_of_all_at_once_and_noted(
     write_after(table, 3, 77)
     bring(target, table, 1)
     assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
+def test_rows_read_again_as_of_the_same_scn_are_put_in_place_once_more(
+    target_uri: str, opened: Open
+) -> None:
+    target, uri = opened(None), f"{target_uri}__databus_reload"
+    table = filled(target)
+    for _ in range(2):
+        fresh, beside = AlteredTable(table.columns), open_target(uri)
+        fresh.write(*table.rows.values())
+        bring(beside, fresh, 0)
+        beside.close()
+        target.take_over(uri, "reload:shop.people", 90, {"shop": 90})
+        assert rows_of(opened(None), table, table_of) == rows_in(table)
+        # Somebody damages it.
+        key = pa.table({"id": pa.array([min(table.rows)], pa.int32())})
+        assert target.put(deletes=key, physical_source="shop", scn=90).deleted == 1
+    assert rows_of(opened(None), table, table_of) != rows_in(table)
+
+
+def test_a_target_that_is_removed_begins_anew(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    target.remove()
+    assert (target.schema(), target.positions(), target.applied("app")) == (None, {}, None)
+    target.remove()
+    fresh = AlteredTable(table.columns)
+    fresh.write(first(8))
+    bring(target, fresh, 0)
+    assert rows_of(opened(None), fresh, table_of) == rows_in(fresh)
 
 
 def test_a_wider_type_is_taken_without_any_schema(opened: Open) -> None:

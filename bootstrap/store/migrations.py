@@ -178,7 +178,7 @@ def _is_of_now(event: bytes) -> bool:
 # The newest term under which the store was written. Older programs would not heed it.
 _SIXTH = "alter table store add column term integer not null default 0"
 
-# Rows packed as columns (`packs.table`). A source that is not served any more, or seeded again, has
+# Rows packed as columns (`store.packs`). A source that is not served any more, or seeded again, has
 # none. Each statement is one line or more, and only its end is a semicolon at the end of a line.
 _SEVENTH = """
 create table packing (

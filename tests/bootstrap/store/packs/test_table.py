@@ -21,7 +21,7 @@ SIZES = PackSizes(most_rows=100, fewest_rows=50)
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """A store with four packs of persons."""
-    with closing(make_filled(tmp_path / "shop.db", 400)) as made:
+    with closing(make_filled(tmp_path / "shop.db", 450)) as made:
         packer = Packer(made.store, MOST_BYTES, SIZES)
         while packer.step():
             pass

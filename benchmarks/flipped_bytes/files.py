@@ -18,9 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from databus.bootstrap.packs.building import PackSizes
+from databus.bootstrap.packs.packer import Packer
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
+from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceStatus
 from databus.client.client import DatabusClient
 from databus.conf.loading import build_settings
@@ -38,6 +41,8 @@ RING_BYTES = 40 << 20
 WIDE_BYTES = 32 << 20  # of rows: more than a restart reads
 LEAST_WINDOWS = 30
 SOURCES = ("main.orders", "main.notes")
+PACKS = PackSizes(most_rows=10, fewest_rows=1, fewest_noted=1)
+PACKED_BYTES = 1 << 30
 PATIENCE_S = 60.0
 _SCHEMA = """
 create table orders (id integer primary key, item text not null);
@@ -126,6 +131,11 @@ def _fill_store(url: str, folder: Path) -> None:
         )
     finally:
         pair.stop(PATIENCE_S)
+    with closing(Store.open(pair.paths["shop"])) as store:
+        packer = Packer(store, PACKED_BYTES, PACKS)
+        while packer.step():
+            pass
+        assert store.sizes().packed_bytes
 
 
 def _write_history(path: Path) -> None:

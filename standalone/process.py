@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from databus.bootstrap.packs.thread import PackingThread
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
@@ -94,7 +95,9 @@ def run_both(
 
         def make_second(relay_url: str) -> Service:
             _check_found(relay.settings)
-            pair = Pair(pair_settings(relay.settings, relay_url), Producer, SeedingThread)
+            pair = Pair(
+                pair_settings(relay.settings, relay_url), Producer, SeedingThread, PackingThread
+            )
             opened.callback(pair.stop)
             pairs[:] = [pair]
             pair_url = url_of(pair_socket, http)

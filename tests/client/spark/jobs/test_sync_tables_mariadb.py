@@ -31,6 +31,7 @@ class Lake:
 
     def __init__(self, node: Node, database: Database, spark: SparkSession, folder: Path) -> None:
         self.node, self.database, self.spark, self.folder = node, database, spark, folder
+        self.form = "delta"
 
     @contextmanager
     def following(self) -> Iterator[list[TablesProgress]]:
@@ -41,7 +42,7 @@ class Lake:
                 sync_tables,
                 self.spark,
                 [f"{self.database.name}.*"],
-                f"delta:{self.folder}/lake/{{table}}",
+                f"{self.form}:{self.folder}/lake/{{table}}",
                 relays=[self.node.url],
                 bootstrap_servers=[self.node.bootstrap_url],
                 checkpoint=str(self.folder / "checkpoint"),
@@ -137,9 +138,11 @@ def test_a_table_whose_earlier_rows_the_relay_lacks_is_filled_by_the_bootstrap_s
     assert (reports[-1].tables, reports[-1].aside, reports[-1].joining) == (4, {}, ())
 
 
+@pytest.mark.parametrize("form", ["delta", "delta+spark"])
 def test_columns_that_change_are_changed_in_the_targets_without_ending_the_query(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
+    lake.form = form
     monkeypatch.setattr(job_module, "CHECK_EVERY", 1)
     run = lake.database.run
     with lake.following() as reports:

@@ -18,6 +18,7 @@ import pytest
 
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import SchemaFollower, widen
+from databus.client.spark.targets.reshaping import NewColumn, Reshaping
 from databus.client.spark.targets.target import Target, open_target
 from databus.schemas.errors import ReloadNeededError, SchemaError
 from tests.client.spark.targets.altered_table import (
@@ -396,3 +397,21 @@ def test_a_wider_type_is_taken_without_any_schema(opened: Open) -> None:
     target.apply("app", 1, changes_of(batch, ["id"]))
     table.rows[3] = wider.rows[3]
     assert rows_of(target, table, table_of) == rows_in(table)
+
+
+def test_a_plan_says_what_is_done_to_the_columns_and_nothing_of_the_others() -> None:
+    held = pa.schema([("id", pa.int32()), ("city", pa.string()), ("old", pa.string())])
+    plan = Reshaping(
+        (
+            NewColumn("id", pa.int64(), "id"),
+            NewColumn("town", pa.string(), "city"),
+            NewColumn("vip", pa.int32(), None, 7),
+        ),
+        ("id",),
+    )
+    assert plan.in_words(held) == (
+        "id int32 becomes int64; city is renamed to town; vip int32 is added, 7 in all rows; "
+        "old is replaced"
+    )
+    same = Reshaping((NewColumn("id", pa.int32(), "id"),), ("id",), is_emptied=True)
+    assert same.in_words(held.remove(2).remove(1)) == "all rows are removed"

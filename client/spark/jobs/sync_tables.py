@@ -96,11 +96,10 @@ def sync_tables(
 
     `sources`: names and patterns (`shop.*`, `!shop.tmp_*`). `target` has `{table}`, and
     `{schema}` if the tables are of several schemas: `delta:lake/{schema}/{table}`.
-    `checkpoint` is a folder for this job only. `mode`: what the targets hold, as in
-    `open_target`. `on_schema_change`: what to do where a
-    target cannot follow a change of columns: read the table again (`reload`; it needs
-    bootstrap servers), or set it aside (`aside`). `reload`: names and patterns of tables
-    whose rows are read again before anything else; of those that are set aside, too.
+    `checkpoint` is a folder for this job only. `mode` is that of `open_target`.
+    `on_schema_change`: what to do where a target cannot follow a change of columns: read the
+    table again (`reload`; it needs bootstrap servers), or set it aside (`aside`). `reload`:
+    names and patterns of tables whose rows are read again first; of those set aside, too.
 
     Raises ConsumerError if the query fails for a reason that a restart cannot fix, or
     `most_restarts` times without a batch in between, and if all tables are set aside;
@@ -120,10 +119,9 @@ def sync_tables(
     trigger = trigger_of(available_now, every_s)
     job = _Job(spark, target, given, checkpoint, trigger, stop or threading.Event(), report)
     restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
-    reloads = on_schema_change == "reload"
     with (
         closing(SchemaBook(job.options)) as book,
-        closing(job.tables(book, reloads=reloads, mode=mode)) as tables,
+        closing(job.tables(book, reloads=on_schema_change == "reload", mode=mode)) as tables,
     ):
         return job.run(tables, restarts, reload)
 

@@ -33,6 +33,8 @@ SPARK = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false",
+    # Its own is 15 s, in which a busy machine may not get both ends of it to run.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 

@@ -24,10 +24,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as sf
 
 from benchmarks.spark_speed.merge_rows import (
     DELETED,
-    EVERY,
     FACTOR,
     FIRST_SCN,
     INSERTED,
+    KINDS_OF_CHANGE,
+    MIXED,
+    MIXED_BY,
     PHYSICAL,
     PRICE,
     PRICES,
@@ -118,8 +120,9 @@ def changes_of_turn(spark: SparkSession, rows: int, count: int, turn: int) -> Da
     """Return a turn's changes of a table: each of another key, spread over all keys."""
     number = sf.col("number")
     key = sf.pmod(number * FACTOR + offset_of(turn), sf.lit(rows))
-    is_new = number % EVERY == INSERTED
-    op = sf.when(is_new, "insert").when(number % EVERY == DELETED, "delete").otherwise("update")
+    kind = number * MIXED % MIXED_BY % KINDS_OF_CHANGE
+    is_new = kind == INSERTED
+    op = sf.when(is_new, "insert").when(kind == DELETED, "delete").otherwise("update")
     new_key = sf.lit(rows) + turn * count + number
     numbered = spark.range(count).select(sf.col("id").alias("number"))
     told = sf.struct(

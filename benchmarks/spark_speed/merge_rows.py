@@ -25,8 +25,10 @@ STATUSES = ("new", "open", "paid", "sent")
 PRICE, PRICES = 37, 1_000_003
 # A prime above every number of rows: changes of different numbers have different keys.
 FACTOR = 2_654_435_761
-# Of so many changes one deletes, one inserts, and the others update.
-EVERY, DELETED, INSERTED = 20, 0, 1
+# Of so many kinds one deletes, one inserts, and the others update. The kind is mixed from the
+# change's number, so that each kind meets keys of all files.
+KINDS_OF_CHANGE, DELETED, INSERTED = 20, 0, 1
+MIXED, MIXED_BY = 7919, 1009
 
 
 class Sums(NamedTuple):
@@ -112,7 +114,7 @@ def expected(rows: int, changes: int, turns: int) -> Sums:
     is_there = keys < rows
     scns, prices = np.ones(len(keys), dtype=np.int64), keys * PRICE % PRICES
     numbers = np.arange(count)
-    kind = numbers % EVERY
+    kind = numbers * MIXED % MIXED_BY % KINDS_OF_CHANGE
     for turn in range(1, turns + 1):
         key = (numbers * FACTOR + offset_of(turn)) % rows
         key = np.where(kind == INSERTED, rows + turn * count + numbers, key)

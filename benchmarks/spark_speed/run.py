@@ -47,6 +47,8 @@ SPARK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
+    # Its own is 15 s, in which a busy machine may not get both ends of it to run.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 

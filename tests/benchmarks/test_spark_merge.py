@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from benchmarks.spark_speed.merge import FORMS, SHORT_MERGE, measure_merges
-from benchmarks.spark_speed.merge_rows import Sums, expected
+from benchmarks.spark_speed.merge_rows import FIRST_SCN, Sums, expected
 
 
-def test_what_a_table_should_be_is_counted_change_by_change() -> None:
-    # Of 20 changes one deletes and one inserts: as many rows, of which 19 have the turn's SCN.
-    first = expected(100, 20, 1)
-    assert (first.rows, first.scns) == (100, 81 * 1 + 19 * 11)
-    assert expected(100, 20, 0) == Sums(100, 4950, 4950 * 37, 100)
+def test_the_changes_meet_keys_all_over_the_table_and_are_of_all_kinds() -> None:
+    before, after = expected(1000, 200, 0), expected(1000, 200, 1)
+    assert before == Sums(1000, 499_500, 499_500 * 37, 1000)
+    # A row that is updated or inserted has an SCN that is ten more, and nothing else changes it.
+    touched = (after.scns - after.rows) // FIRST_SCN
+    assert 200 * 0.9 < touched < 200
+    assert 990 < after.rows < 1010
+    assert after.keys != before.keys
 
 
 def test_every_form_makes_the_same_table_and_a_larger_one_sends_the_driver_no_more() -> None:

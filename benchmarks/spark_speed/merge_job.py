@@ -113,7 +113,8 @@ def _merged(spark: SparkSession, plan: Plan, rows: int) -> Merged:
         ended = time.time()
     sums = _sums(target.rows(spark))
     target.close()
-    return Merged(plan.form, rows, began * 1e3, ended * 1e3, *peak, sums)
+    python, jvm, before = peak
+    return Merged(plan.form, rows, began * 1e3, ended * 1e3, python, jvm, before, sums)
 
 
 def changes_of_turn(spark: SparkSession, rows: int, count: int, turn: int) -> DataFrame:

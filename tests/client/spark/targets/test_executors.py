@@ -167,7 +167,7 @@ def test_the_tasks_that_read_a_table_are_fewer_than_its_files(
     group = "second batch"
     spark.sparkContext.setJobGroup(group, group)
     apply_changes(frame(spark, people(*range(700), scn=2)), 1, target, app_id=APP)
-    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    spark.sparkContext.setJobGroup("others", "others")
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]

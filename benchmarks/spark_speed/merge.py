@@ -17,11 +17,10 @@ from pathlib import Path
 
 from benchmarks.shared.report import Figure, at_most
 from benchmarks.spark_speed.merge_job import Merged, Plan
-from benchmarks.spark_speed.merge_rows import WARM_UP_ROWS, expected, fill
-from databus.demo.processes import Child, child_environment
+from benchmarks.spark_speed.merge_rows import KINDS, WARM_UP_ROWS, expected
+from databus.demo.processes import Child, child_environment, python_module
 from tools.repository import ROOT
 
-KINDS = ("delta", "iceberg")
 # Both forms of a kind merge into the same tables, one after the other.
 FORMS = ("delta+spark", "delta", "iceberg+spark", "iceberg")
 JOB_S = 3600.0
@@ -83,9 +82,9 @@ def measure_merges(size: MergeSize, forms: Sequence[str] = FORMS) -> list[Cost]:
     turns = dict.fromkeys(KINDS, 0)
     found = list[Cost]()
     try:
-        for kind in KINDS:
-            for rows in (WARM_UP_ROWS, *size.rows):
-                fill(str(folder), kind, rows)
+        # In a process of its own, as the targets' libraries keep threads.
+        sizes = (folder, WARM_UP_ROWS, *size.rows)
+        _end(Child("fill", python_module("benchmarks.spark_speed.merge_rows", *sizes), folder))
         for form in forms:
             kind = form.partition("+")[0]
             turns[kind] += 1
@@ -103,15 +102,19 @@ def _run(plan: Plan) -> list[tuple[float, int]]:
     events = folder / f"events-{plan.form}"
     events.mkdir()
     given = replace(plan, settings=plan.settings | {"spark.eventLog.dir": events.as_uri()})
-    child = Child(plan.form, given.command(), folder)
+    _end(Child(plan.form, given.command(), folder))
+    (file,) = [one for one in events.iterdir() if one.is_file() and not one.name.startswith(".")]
+    return list(_results(file))
+
+
+def _end(child: Child) -> None:
+    """Run a process to its end; raises ChildError with its log if it fails."""
     child.start()
     try:
         child.wait(JOB_S)
         child.check()
     finally:
         child.stop()
-    (file,) = [one for one in events.iterdir() if one.is_file() and not one.name.startswith(".")]
-    return list(_results(file))
 
 
 def _results(file: Path) -> list[tuple[float, int]]:

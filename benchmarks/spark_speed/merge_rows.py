@@ -1,7 +1,13 @@
-"""The tables of the part `merge`: their rows, their files, and what batches make of them."""
+"""The tables of the part `merge`: their rows, their files, and what batches make of them.
+
+    python -m benchmarks.spark_speed.merge_rows FOLDER ROWS…
+
+makes tables of so many rows, of each kind.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +24,7 @@ from databus.client.spark.targets.iceberg_files import IcebergFiles, Storage
 from databus.client.spark.targets.target import Target, open_target
 
 PHYSICAL, SOURCE = "shop", "shop.orders"
+KINDS = ("delta", "iceberg")
 WARM_UP_ROWS = 2_000
 FIRST_SCN = 10
 
@@ -127,3 +134,9 @@ def expected(rows: int, changes: int, turns: int) -> Sums:
         int(prices[is_there].sum()),
         int(scns[is_there].sum()),
     )
+
+
+if __name__ == "__main__":
+    for kind in KINDS:
+        for count in sys.argv[2:]:
+            fill(sys.argv[1], kind, int(count))

@@ -73,6 +73,7 @@ class Pair:
         settings: BootstrapSettings,
         make_producer: MakeWorker | None = None,
         make_seeding: MakeWorker | None = None,
+        make_packing: MakeWorker | None = None,
     ) -> None:
         self.settings = settings
         self.traffic = Traffic()
@@ -85,7 +86,7 @@ class Pair:
         self.relays = RelayMonitor(settings.relays, list(self.paths), self._make_transport)
         self.started_at_s = time.time()
         self._watch = StatusWatch(self.paths)
-        kinds = {"producer": make_producer, "seeding": make_seeding}
+        kinds = {"producer": make_producer, "seeding": make_seeding, "packing": make_packing}
         self._makers = {name: make for name, make in kinds.items() if make is not None}
         with contextlib.ExitStack() as held:
             if make_producer is not None:
@@ -128,6 +129,11 @@ class Pair:
         """The seeders that run in this process now, by physical source."""
         return self._running("seeding")
 
+    @property
+    def packings(self) -> Mapping[str, Worker]:
+        """The packers that run in this process now, by physical source."""
+        return self._running("packing")
+
     def ownership(self, name: str) -> Ownership | None:
         """Return the lease of a store; None when it has none, or others fill it."""
         return self._filling[name].ownership()
@@ -154,7 +160,7 @@ class Pair:
         return all((name, source) in active for name, of in self.listed.items() for source in of)
 
     def pause(self, name: str) -> None:
-        """Pause the producer and the seeder of a physical source until `resume` or a restart.
+        """Pause the workers of a physical source until `resume` or a restart.
 
         Raises UnknownSourceError, and InvalidParameterError when they run in another process.
         """
@@ -195,13 +201,14 @@ class Pair:
             "lease": None if ownership is None else ownership._asdict(),
             "producerProblem": _problem(self.producers.get(name)),
             "seedingProblem": _problem(self.seedings.get(name)),
+            "packingProblem": _problem(self.packings.get(name)),
             "relayProblem": self.relays.troubles.get(name, ""),
         }
 
     def _problems(self, name: str, store: StoreStatus) -> Iterator[str]:
-        workers = (("producer", self.producers), ("seeding", self.seedings))
-        for what, by_name in workers:
-            if problem := _problem(by_name.get(name)):
+        running = self._filling[name].running
+        for what in ("producer", "seeding", "packing"):
+            if problem := _problem(running.get(what)):
                 yield f"{what}: {problem}"
         ownership = self.ownership(name)
         if ownership is not None and ownership.problem:

@@ -48,6 +48,13 @@ class StoreSettings(Settings):
         default=0, ge=0, description="Most rows that the seeder reads in a second; 0 = no limit"
     )
 
+    packed_bytes: SizeBytes = Field(
+        default=4 << 30,
+        ge=0,
+        description="Most bytes that a store has of rows packed as columns, from which Spark "
+        "reads tables faster; 0 = none",
+    )
+
 
 class PairSettings(StoreSettings):
     """The bootstrap pair beside a relay, in its process: `databus run -c databus.toml`.

@@ -74,5 +74,6 @@ class Parameter:
     WAIT_MS: Final = "wait"  # [+]
     FOLLOW: Final = "follow"  # [+] the answer goes on until `wait` is over
     COMPRESS: Final = "compress"  # [+] with zstd, also what does not lie on disk
+    PACKS: Final = "packs"  # [+] of `/bootstrap`: rows may come packed as columns
     VERSION: Final = "v"  # of `/sources`; nobody reads it
     PROTOCOL_VERSION: Final = "protocolVersion"

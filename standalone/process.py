@@ -6,13 +6,15 @@ from two processes. What it has to know of the relay is filled in here: address,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from databus.bootstrap.packs.thread import PackingThread
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
@@ -36,6 +38,8 @@ from databus.schemas.errors import SettingsError
 from databus.standalone.pair_view import pairs_of
 from databus.standalone.sinks_beside import SinksBeside
 from databus.standalone.together import run_together
+
+log = logging.getLogger(__name__)
 
 PORT_SETTING = "bootstrap.port"
 
@@ -91,15 +95,18 @@ def run_both(
 
         def make_second(relay_url: str) -> Service:
             _check_found(relay.settings)
-            pair = Pair(pair_settings(relay.settings, relay_url), Producer, SeedingThread)
+            pair = Pair(
+                pair_settings(relay.settings, relay_url), Producer, SeedingThread, PackingThread
+            )
             opened.callback(pair.stop)
-            pairs.append(pair)
+            pairs[:] = [pair]
             pair_url = url_of(pair_socket, http)
             beside.in_process = lambda: pairs_of(pair, pair_url)
             return replace(make_pair_service(pair), listen=listen)
 
         def listen(server: BoundedServer, settings: HttpSettings) -> str:
-            server.add_socket(pair_socket)
+            # A copy: the server closes what it is given, and the next one needs the port.
+            server.add_socket(pair_socket.dup())
             return url_of(pair_socket, settings)
 
         def make_third(relay_url: str, pair_url: str) -> Service:
@@ -108,7 +115,9 @@ def run_both(
             return sinks.service(sinks_beside(settings, *urls, access))
 
         first = _with_pair(relay, pairs, beside, sinks)
-        run_together(first, make_second, started, make_third if settings.sinks else None)
+        new = NewTables(relay, pairs)
+        third = make_third if settings.sinks else None
+        run_together(first, make_second, started, third, new.are_settled)
 
 
 def _make_sinks(settings: RelaySettings, file: Path | None) -> SinksBeside:
@@ -182,7 +191,11 @@ def _with_pair(
     def health() -> Health:
         found = service.health()
         problems = {name: of for pair in pairs for name, of in pair.problems().items()}
-        warnings = [text for pair in pairs for text in _not_kept(relay, pair)]
+        warnings = [
+            f"{physical}: the bootstrap pair does not keep {name} yet: it takes it in just now"
+            for pair in pairs
+            for physical, name in _not_kept(relay, pair)
+        ]
         details = found.details | {"bootstrap": {"problems": problems, "warnings": warnings}}
         states = sinks.states
         if states:
@@ -193,12 +206,27 @@ def _with_pair(
     return replace(service, health=health)
 
 
-def _not_kept(relay: Relay, pair: Pair) -> Iterator[str]:
-    """Yield a warning for each physical source with tables that came after the pair's start."""
+class NewTables:
+    """Tables that the relay has, and the pair beside it does not keep yet."""
+
+    def __init__(self, relay: Relay, pairs: Sequence[Pair]) -> None:
+        self._relay, self._pairs = relay, pairs
+        self._last: list[str] = []
+
+    def are_settled(self) -> bool:
+        """Return whether there are any, and no other ones than when it was last asked."""
+        found = [name for pair in self._pairs for _, name in _not_kept(self._relay, pair)]
+        before, self._last = self._last, found
+        if found and found == before:
+            log.warning("the bootstrap pair starts again, to keep %s, too", ", ".join(found))
+            return True
+        return False
+
+
+def _not_kept(relay: Relay, pair: Pair) -> Iterator[tuple[str, str]]:
+    """Yield physical source and name of each table that came after the pair's start."""
     kept = {name for source in pair.settings.physical_sources for name in source.source_names}
     for name, sources in relay.catalog.members.items():
-        if new := [source for source in sources if source not in kept]:
-            yield (
-                f"{name}: the bootstrap pair does not keep {', '.join(new)}, which came after its "
-                "start: restart this process, and it reads their rows and keeps them"
-            )
+        for source in sources:
+            if source not in kept:
+                yield name, source

@@ -2,7 +2,7 @@
 
 The second starts once the first is ready, and ends before it. If one cannot start, or a thread
 or a task of either dies, both end and the process exits with an error: never does half of it go
-on alone.
+on alone. The second is stopped and made again, on its port, whenever it is out of date.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 from databus.daemon.http.server import BoundedServer
@@ -22,6 +22,7 @@ from databus.daemon.service import (
     end_within,
     log_death,
     renew_or_say_why,
+    run_for_life,
     serve,
     settle,
     watch_tasks,
@@ -30,6 +31,7 @@ from databus.daemon.service import (
 BOTH_S = 2 * WHOLE_S - 1.0  # from the signal to the end: less than the 10 s that Docker waits
 READY_S = 5.0  # then the second starts though the first has, say, no database yet
 _LOOK_S = 0.02
+RENEW_LOOK_S = 1.0  # from one look at whether the second is out of date to the next
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -47,15 +49,17 @@ def run_together(
     make_second: Callable[[str], Service],
     started: Callable[[str, str], object],
     make_third: Callable[[str, str], Service] | None = None,
+    is_outdated: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run two services in this process until SIGTERM or SIGINT; a second signal kills.
 
     `make_second` gets the URL of the first, and `started` both URLs. A third one, which reads both,
-    starts last and ends first. SIGHUP reads tokens and
+    starts last and ends first. When `is_outdated` says so, `make_second` is called again, and its
+    service takes the place of the second one. SIGHUP reads tokens and
     certificates again, unless stdin is a terminal. Raises SettingsError if a port cannot be bound,
     and SystemExit(1) when a thread or a task has died.
     """
-    asyncio.run(_run(first, make_second, started, make_third))
+    asyncio.run(_run(first, make_second, started, make_third, is_outdated))
 
 
 async def _run(
@@ -63,6 +67,7 @@ async def _run(
     make_second: Callable[[str], Service],
     started: Callable[[str, str], object],
     make_third: Callable[[str, str], Service] | None,
+    is_outdated: Callable[[], bool],
 ) -> None:
     ended, dead = asyncio.Event(), list[str]()
     _end_at_signals(ended)
@@ -79,8 +84,9 @@ async def _run(
     with _watched_threads(died):
         async with _served(first) as one:
             await _until_ready(first, ended)
-            async with _served(make_second(one.url)) as two, AsyncExitStack() as more:
-                served = [one, two]
+            served = [one]
+            second = _renewed(lambda: make_second(one.url), served, is_outdated)
+            async with second as two, AsyncExitStack() as more:
                 if make_third is not None:
                     third = make_third(one.url, two.url)
                     served.append(await more.enter_async_context(_served(third)))
@@ -110,6 +116,35 @@ async def _served(service: Service) -> AsyncIterator[Serving]:
     finally:
         until.set()
         await task
+
+
+@asynccontextmanager
+async def _renewed(
+    make: Callable[[], Service], served: list[Serving], is_outdated: Callable[[], bool]
+) -> AsyncIterator[Serving]:
+    """Serve until the end of the block; in `served` is the service that serves now."""
+    async with AsyncExitStack() as block:
+        now = await block.enter_async_context(AsyncExitStack())
+        place = len(served)
+        served.append(await now.enter_async_context(_served(make())))
+        over = asyncio.Event()
+
+        async def renew() -> None:
+            while not over.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(over.wait(), RENEW_LOOK_S)
+                if not over.is_set() and is_outdated():
+                    await now.aclose()
+                    served[place] = await now.enter_async_context(_served(make()))
+
+        # Its end by an error ends the process, as that of any task for life does.
+        task = run_for_life(renew(), "the renewal of the second service")
+        try:
+            yield served[place]
+        finally:
+            # Not cancelled: that would cut off the stop of a service in the middle.
+            over.set()
+            await asyncio.wait((task,))
 
 
 def _end_at_signals(ended: asyncio.Event) -> None:

@@ -142,6 +142,7 @@ pyspark_databus: where Spark looks for data sources
 bootstrap/store: snapshot and log at rest
 bootstrap/seeder: the first reading of tables
 bootstrap/producer: relay to store
+bootstrap/packs: rows packed as columns
 bootstrap/ownership: which process fills a store
 bootstrap/server: store to clients
 bootstrap/admin/status.py: the state of a pair

@@ -12,14 +12,18 @@ import asyncio
 import random
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from databus.bootstrap.packs.building import PackSizes
+from databus.bootstrap.packs.packer import Packer
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
+from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceStatus
 from databus.client.client import DatabusClient
 from databus.conf.loading import build_settings
@@ -35,7 +39,10 @@ from databus.relay.sources.mysql.tables.history import History, Record
 
 RING_BYTES = 40 << 20
 WIDE_BYTES = 32 << 20  # of rows: more than a restart reads
+LEAST_WINDOWS = 30
 SOURCES = ("main.orders", "main.notes")
+PACKS = PackSizes(most_rows=10, fewest_rows=1, fewest_noted=1)
+PACKED_BYTES = 1 << 30
 PATIENCE_S = 60.0
 _SCHEMA = """
 create table orders (id integer primary key, item text not null);
@@ -56,18 +63,33 @@ def make_files(folder: Path, wide_bytes: int = WIDE_BYTES) -> None:
                 PATIENCE_S,
                 "the relay",
             )
-            _write(database, chosen, wide_bytes)
+            _write(database, chosen, wide_bytes, partial(_await_captured, relay, database))
             _consume(url, folder / "checkpoints", database)
             _fill_store(url, folder)
     SqliteMaxScn(folder / "max_scn.db", "shop").save(77, 1_700_000_000 * 10**9)
     _write_history(folder / "defined.history")
 
 
-def _write(database: sqlite3.Connection, chosen: random.Random, wide_bytes: int) -> None:
-    """Commit rows of all sizes, changes and deletions, and alter a table."""
-    written, key = 0, 0
+def _await_captured(relay: Relay, database: sqlite3.Connection) -> None:
+    """Wait until everything is captured: what comes then is in windows of its own."""
+    (scn,) = database.execute("select max(id) from _databus_log").fetchone()
+    ring = relay.physical_sources["shop"].ring
+    wait_until(lambda: ring.max_scn >= scn, PATIENCE_S, "the windows")
+
+
+def _write(
+    database: sqlite3.Connection,
+    chosen: random.Random,
+    wide_bytes: int,
+    await_captured: Callable[[], None],
+) -> None:
+    """Commit rows of all sizes, changes and deletions, and alter a table; in many windows."""
+    written, key, captured = 0, 0, 0
     while written < wide_bytes:
         key += 1
+        if written - captured > wide_bytes / LEAST_WINDOWS:
+            await_captured()
+            captured = written
         size = chosen.choice((10, 200, 3000, 60_000))
         text = chosen.randbytes(size // 2).hex()
         database.execute("insert into orders (id, item) values (?, ?)", (key, text))
@@ -109,6 +131,11 @@ def _fill_store(url: str, folder: Path) -> None:
         )
     finally:
         pair.stop(PATIENCE_S)
+    with closing(Store.open(pair.paths["shop"])) as store:
+        packer = Packer(store, PACKED_BYTES, PACKS)
+        while packer.step():
+            pass
+        assert store.sizes().packed_bytes
 
 
 def _write_history(path: Path) -> None:

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from databus.bootstrap.packs.reading import PackReading
 from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import WHOLE_WINDOW, Store
+from databus.bootstrap.store.values import SourceState
 from databus.bootstrap.store.watch import StoreWatch, file_at
 from databus.client.checkpoints.store import read_file
 from databus.registry.registry import SchemaRegistry
@@ -183,6 +185,7 @@ def read_store(path: Path) -> Any:
             store.schemas(src_ids),
             store.sizes().sources,
             [_rows(store, state.name) for state in states],
+            [_packs(store, state) for state in states],
             _log(store, src_ids),
         )
     finally:
@@ -214,6 +217,17 @@ def _rows(store: Store, name: str) -> list[bytes]:
         after_id = page.measure.last_id
         if page.measure.is_last:
             return [b"".join(bodies)]
+
+
+def _packs(store: Store, state: SourceState) -> list[Any]:
+    version = store.rows_now([state.src_id]).version(state.src_id)
+    packs = PackReading(store, state, version, lambda event: event)
+    pages, after_id = [], 0
+    while after_id < MAX_SCN:
+        page = packs.page(needed_rows(0, MAX_SCN, after_id, None), PAGE_BYTES)
+        after_id = page.last_id
+        pages.append((after_id, b"".join(page.parts)))
+    return pages
 
 
 def _log(store: Store, src_ids: list[int]) -> list[Any]:

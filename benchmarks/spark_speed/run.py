@@ -178,7 +178,9 @@ class Measuring:
             def best() -> float:
                 return rows / _read_s(parquet)
 
-            return _ratio("table reader", "Parquet through Python", self._turns(databus, best))
+            return _ratio(
+                "table reader", "Parquet through Python", self._turns(databus, best), least=0.8
+            )
 
     # The archive
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.serve import child, run_service
 from benchmarks.spark_speed.rows import SOURCE, SRC_ID, TABLE, row
+from databus.bootstrap.packs.packer import Packer
 from databus.bootstrap.store.store import Store, StoredEvent
 from databus.conf.loading import build_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
@@ -42,6 +43,7 @@ CHUNK_ROWS = 10_000
 BASE_SCN = 1000
 READY_S = 300.0
 IDLE_S = 0.05
+PACKED_BYTES = 4 << 30  # of the store: the default
 SEGMENT_BYTES = 4 << 20
 
 
@@ -172,7 +174,8 @@ def bootstrap_of(folder: Path, rows: int, relay_url: str) -> Iterator[str]:
     def is_serving() -> bool:
         server.check()
         try:
-            return _get(f"{url}/admin") == b"GOOD"
+            # A large store is checked before it is read: until then its tables are not listed.
+            return bool(json.loads(_get(f"{url}/sources")))
         except OSError:
             return False
 
@@ -207,6 +210,9 @@ def fill(path: Path, rows: int) -> None:
             store.merge_chunk(SOURCE, [seeded(key) for key in keys], str(keys[-1]))
         store.end_seeding(SOURCE, BASE_SCN)
         store.activate_caught_up()
+        packer = Packer(store, PACKED_BYTES)
+        while packer.step():
+            pass
     finally:
         store.close()
 

@@ -10,7 +10,7 @@ tables, and no batch may have been committed twice to a Delta table.
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import random
 import tempfile
 import threading
@@ -24,8 +24,10 @@ from random import Random
 from typing import Any
 
 import psutil
+from pyiceberg.catalog import load_catalog
 
 from benchmarks.ddl_walk import Walk
+from benchmarks.spark_torture.commits import batches_of, torn_transactions, twice_committed
 from benchmarks.spark_torture.processes import WORKER, kill_tree
 from databus.client.spark.targets.target import open_target
 from databus.conf.loading import build_settings
@@ -46,7 +48,6 @@ LOCAL = "local[2,4]"
 PAUSE_S = 0.02  # between transactions
 STEP_S = 3.0  # between statements of DDL and kills
 SETTLE_S = 600.0
-TX = "databus:batch:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class TablesOutcome:
     rows: int = 0
     starts: int = 1
     settled_s: float = 0.0
+    checked: int = 0  # transactions, parts of which are in several tables
     problems: list[str] = field(default_factory=list)
 
     def line(self, plan: TablesPlan) -> str:
@@ -84,7 +86,8 @@ class TablesOutcome:
             f"{self.transactions} transactions, {self.statements} statements of DDL "
             f"({self.refused} statements refused by the server); kills: {kills or 'none'}; the job "
             f"was started {self.starts} times; settled after {self.settled_s:.0f} s; "
-            f"{self.rows} rows compared: {len(self.problems) or 'no'} problems"
+            f"{self.rows} rows compared, {self.checked} transactions looked for in the same batch "
+            f"of several tables: {len(self.problems) or 'no'} problems"
         )
 
 
@@ -108,6 +111,7 @@ class TablesTorture:
     def __init__(self, plan: TablesPlan, folder: Path, stack: ExitStack) -> None:
         self._plan, self._folder, self._stack = plan, folder, stack
         self._random = Random(plan.seed)
+        self._options: dict[str, Any] = {}  # of targets, in this process
         self.outcome = TablesOutcome()
         server = stack.enter_context(PrivateMariaDB())
         self._database = stack.enter_context(fresh_database(server))
@@ -119,6 +123,8 @@ class TablesTorture:
     def run(self) -> TablesOutcome:
         """Run the torture; raises ChildError when the job ends by itself."""
         self._walk.begin()
+        if self._plan.form.startswith("iceberg"):
+            self._options["catalog"] = _made_catalog(self._folder)
         self._node = self._start_node()
         cluster = self._folder / "cluster"
         self._cluster = (
@@ -303,7 +309,7 @@ class TablesTorture:
     def _difference(self, source: _Source, table: str) -> str:
         target = None
         try:
-            target = open_target(self._target(table))
+            target = open_target(self._target(table), **self._options)
             if target.schema() is None:
                 return "there is no target"
             name = f"{self._database.name}.{table}"
@@ -318,24 +324,28 @@ class TablesTorture:
         for table in self._walk.tables:
             ((count,),) = self._database.run(f"SELECT COUNT(*) FROM {table}")
             self.outcome.rows += count
-            if self._plan.form.startswith("delta"):
-                self.outcome.problems += twice_committed(self._folder / "lake" / table)
+        if self._plan.form.startswith("delta"):
+            lake = self._folder / "lake"
+            histories = {table: batches_of(lake / table) for table in self._walk.tables}
+            self.outcome.problems += twice_committed(histories)
+            # One that is made meanwhile is read from its CREATE on, behind the others.
+            first = {f"t{number}": histories[f"t{number}"] for number in range(self._plan.tables)}
+            checked, problems = torn_transactions(first)
+            self.outcome.checked += checked
+            self.outcome.problems += problems
 
 
-def twice_committed(folder: Path) -> list[str]:
-    """Return the batches that a Delta table has in two commits: of each app, batches rise."""
-    last: dict[str, int] = {}
-    found = []
-    for file in sorted((folder / "_delta_log").glob("*.json")):
-        for line in file.read_text().splitlines():
-            entry = json.loads(line).get("txn", {})
-            app, batch = str(entry.get("appId", "")), entry.get("version")
-            if not app.startswith(TX) or batch is None:
-                continue
-            if batch <= last.get(app, -1):
-                found.append(f"{folder.name}: batch {batch} of {app} again in {file.name}")
-            last[app] = batch
-    return found
+def _made_catalog(folder: Path) -> dict[str, str]:
+    """Make a catalog; children know it as `lake`, as users of pyiceberg name one."""
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": f"file://{folder}/warehouse",
+    }
+    for name, value in catalog.items():
+        os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+    load_catalog("lake", **catalog).create_namespace_if_not_exists("shop")
+    return catalog
 
 
 def _physical(settings: dict[str, Any], database: Database) -> PhysicalSourceSettings:

@@ -163,6 +163,7 @@ class PairApi:
             scn=_scn(store.scn),
             at=store.timestamp_ns / 1e9 if store.timestamp_ns > 0 else None,
             file_bytes=store.sizes.file_bytes if store.sizes else None,
+            packed_bytes=store.sizes.packed_bytes if store.sizes else None,
             relay=point
             and RelayView(server=point.server, scn=point.scn, at=point.timestamp_ns / 1e9),
             behind_scn=max(0, point.scn - store.scn) if point and is_known else None,

@@ -85,6 +85,12 @@ class PairCollector(Collector):
             one,
             (([n], s.sizes.file_bytes) for n, s in found if s.sizes),
         )
+        yield _gauge(
+            "store_packed_bytes",
+            "Bytes of the store's rows that are packed as columns",
+            one,
+            (([n], s.sizes.packed_bytes) for n, s in found if s.sizes),
+        )
         watched = self._pair.store_watch.watched
         yield _gauge(
             "store_checked_bytes",

@@ -113,6 +113,7 @@ class StoreView(ApiModel):
     scn: Scn | None = Field(description="The newest window in the store")
     at: float | None = Field(description="When that was committed")
     file_bytes: int | None
+    packed_bytes: int | None = Field(description="Of its rows that are packed as columns")
     relay: RelayView | None = Field(description="null while no relay reports its newest window")
     behind_scn: Scn | None = Field(description="The relay's newest SCN minus the store's")
     behind_s: float | None = Field(description="From the store's newest commit to the relay's")

@@ -60,6 +60,7 @@ class StoreStatus:
             "timestampNs": self.timestamp_ns,
             "term": self.term,
             "fileBytes": None if sizes is None else sizes.file_bytes,
+            "packedBytes": None if sizes is None else sizes.packed_bytes,
             "sources": {s.name: _source_value(s, sizes) for s in self.sources},
         }
 

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from databus.bootstrap.admin.status import read_all, status_table
-from databus.bootstrap.ownership.workers import MakeWorker
+from databus.bootstrap.packs.thread import PackingThread
 from databus.bootstrap.pair import Pair, store_paths
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
@@ -69,7 +69,9 @@ def run(
     `databus bootstrap status -c bootstrap.toml`.
     """
     settings = prepare_daemon(config, BootstrapSettings, host, port, verbose, log_format)
-    _run(settings, Producer, None if no_seed else SeedingThread, is_serving=not no_serve)
+    seeding = None if no_seed else SeedingThread
+    pair = Pair(settings, Producer, seeding, PackingThread)
+    _run(pair, is_serving=not no_serve)
 
 
 @bootstrap.command()
@@ -89,7 +91,7 @@ def serve(
     Example: `databus bootstrap serve -c bootstrap.toml --port 11117`
     """
     settings = prepare_daemon(config, BootstrapSettings, host, port, verbose, log_format)
-    _run(settings, None, None, is_serving=True)
+    _run(Pair(settings), is_serving=True)
 
 
 @bootstrap.command()
@@ -120,14 +122,7 @@ def status(
         console.print(status_table(name, values))
 
 
-def _run(
-    settings: BootstrapSettings,
-    make_producer: MakeWorker | None,
-    make_seeding: MakeWorker | None,
-    *,
-    is_serving: bool,
-) -> None:
-    pair = Pair(settings, make_producer, make_seeding)
+def _run(pair: Pair, *, is_serving: bool) -> None:
     try:
         if is_serving:
             run_service(make_service(pair))

@@ -12,7 +12,7 @@ from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 
 
 class Worker(Protocol):
-    """The producer or the seeder of one store; works in the background until it is stopped."""
+    """A producer, seeder or packer of one store; works in the background until it is stopped."""
 
     @property
     def problem(self) -> str:
@@ -66,7 +66,7 @@ class StoreWorkers(Protocol):
     """The workers of one store in this process."""
 
     running: Mapping[str, Worker]
-    """The workers that may write now, "producer" and "seeding"; replaced as a whole."""
+    """The workers that may write now, "producer", "seeding" and "packing"; replaced as a whole."""
 
     def ownership(self) -> Ownership | None:
         """Return the state of the store's lease; None without one."""

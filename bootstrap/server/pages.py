@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from databus.bootstrap.packs.reading import PackReading, is_whole
 from databus.bootstrap.server.checks import (
     STORE_ID_KEY,
     check_reloads,
@@ -161,7 +162,9 @@ class _PageReader(ABC):
         self._request = request
         self._checkpoint = request.checkpoint
         self._now = self._store.rows_now(choice.src_ids)
-        self._render = self._renewing(choose_render(request.form, self._schema_text))
+        render = choose_render(request.form, self._schema_text)
+        self._is_as_stored = render is None
+        self._render = self._renewing(render)
         # Every page ends with a checkpoint, whose length is known only at the end.
         self._closing_bytes = len(self._closing(self._longest()))
         if self._closing_bytes >= request.form.size_bytes:
@@ -267,20 +270,36 @@ class _SnapshotPage(_PageReader):
         """Return the page."""
         source = find_snapshot(self._choice, self._checkpoint)
         snapshot_range = remaining_snapshot(self._request, source, self._now)
+        if self._request.takes_packs and self._is_as_stored and is_whole(snapshot_range):
+            version = self._now.version(source.src_id)
+            packs = PackReading(self._store, source, version, self._form)
+            packed = packs.page(snapshot_range, self._room_bytes)
+            if packed.parts:
+                return self._answer(packed.parts, packed.rows, self._unless_over(packed.last_id))
+            # Up to the next pack.
+            snapshot_range = snapshot_range._replace(until_id=packed.last_id)
+        return self._read_rows(source, snapshot_range)
+
+    def _read_rows(self, source: SourceState, snapshot_range: SnapshotRange) -> Page:
+        next_id = self._unless_over(snapshot_range.until_id)
         if self._render is None:
             # Events are sent as they are stored, so SQLite can join them.
             parts, found = self._store.snapshot_body(source.name, snapshot_range, self._room_bytes)
             if found.size_bytes > self._room_bytes:
                 return self._pending(found.size_bytes)
-            return self._answer(parts, found.rows, None if found.is_last else found.last_id)
+            return self._answer(parts, found.rows, next_id if found.is_last else found.last_id)
         page = self._store.snapshot_page(source.name, snapshot_range, self._room_bytes)
         events = self._fit([row.event for row in page.rows])
         if page.rows and not events:
             return self._pending(len(self._form(page.rows[0].event)))
-        last_id = None if page.is_last else page.last_id
+        last_id = next_id if page.is_last else page.last_id
         if len(events) < len(page.rows):
             last_id = page.rows[len(events) - 1].id
         return self._answer([b"".join(events)], len(events), last_id)
+
+    def _unless_over(self, last_id: int) -> int | None:
+        """Return the id; None when it is the last requested one."""
+        return None if last_id >= self._request.until_row else last_id
 
     def _answer(self, parts: Sequence[bytes], rows: int, last_id: int | None) -> Page:
         """Return the page of rows up to `last_id`, or, for None, up to the last requested row."""

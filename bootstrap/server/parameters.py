@@ -55,9 +55,13 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest(Reading):
-    """A valid request for a page of a snapshot or of a catch-up."""
+    """A valid request for a page of a snapshot or of a catch-up.
+
+    With `takes_packs` rows of a snapshot may be in packs, before the events.
+    """
 
     form: AnswerForm
+    takes_packs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,7 @@ def parse_page_request(parameters: Parameters, limits: HttpSettings) -> PageRequ
     return PageRequest(
         **_parse_reading(parameters, limits),
         form=parse_form(parameters, Parameter.BATCH_SIZE, limits.max_response_bytes),
+        takes_packs=parse_bool(parameters, Parameter.PACKS),
     )
 
 

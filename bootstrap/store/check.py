@@ -2,8 +2,8 @@
 
 SQLite's own check finds damaged pages and indexes that contradict their tables. A row's
 key and SCN are in its event as well, which has CRCs; a schema has its digest; the
-position and a source's state have checksums (`source_table`). So every value is verified
-against a second one.
+position and a source's state have checksums (`source_table`), and so have packs. So every value is
+verified against a second one.
 
 The check runs in slices, each a short transaction: a long one would keep the WAL from
 being written back. A small store is checked in one go.
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from databus.bootstrap.store.filter_sql import EVERY_KEY, number_of
+from databus.bootstrap.store.packs.checking import check_packs
 from databus.bootstrap.store.source_table import damaged
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState
@@ -52,6 +53,7 @@ def check_store(path: Path) -> Iterator[int]:
                 yield from _check_rows(store, table)
             if is_small:
                 _check_log_size(store, state)
+        yield from check_packs(store)
     finally:
         store.close()
 

@@ -178,8 +178,49 @@ def _is_of_now(event: bytes) -> bool:
 # The newest term under which the store was written. Older programs would not heed it.
 _SIXTH = "alter table store add column term integer not null default 0"
 
+# Rows packed as columns (`store.packs`). A source that is not served any more, or seeded again, has
+# none. Each statement is one line or more, and only its end is a semicolon at the end of a line.
+_SEVENTH = """
+create table packing (
+    src_id integer primary key,
+    epoch text not null,
+    scn integer not null,
+    version text not null,
+    crc integer not null
+);
+create table packs (
+    src_id integer not null,
+    until_id integer not null,
+    after_id integer not null,
+    epoch text not null,
+    row_count integer not null,
+    size_bytes integer not null,
+    place_crc integer not null,
+    columns_id integer not null,
+    head blob not null,
+    changed blob not null,
+    crc integer not null,
+    primary key (src_id, until_id)
+) without rowid;
+create table pack_columns (
+    id integer primary key,
+    ids blob not null,
+    data blob not null
+);
+create trigger no_packs after update of status, seed_scn on sources
+begin delete from packing where src_id = new.src_id; end;
+"""
+
 Migration = str | Callable[[Database], None]
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _restamp_store, _SIXTH)
+MIGRATIONS: Final[Sequence[Migration]] = (
+    _FIRST,
+    _SECOND,
+    _THIRD,
+    _FOURTH,
+    _restamp_store,
+    _SIXTH,
+    _SEVENTH,
+)
 _WITH_TERM: Final = MIGRATIONS.index(_SIXTH) + 1
 
 

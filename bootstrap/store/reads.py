@@ -18,6 +18,7 @@ from databus.bootstrap.store import (
 from databus.bootstrap.store.file import StoreFile
 from databus.bootstrap.store.filter_sql import StoredFilter, applied
 from databus.bootstrap.store.log_table import LogRange
+from databus.bootstrap.store.packs.table import held_bytes
 from databus.bootstrap.store.rows_now import RowsNow
 from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.bootstrap.store.values import (
@@ -124,8 +125,9 @@ class StoreReading:
                 self._connection.execute(f"pragma {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
             )
+            packed_bytes = held_bytes(self._connection)
             sources = {state.name: self._sizes_of(state) for state in self.sources()}
-        return StoreSizes(pages * page_bytes, free * page_bytes, sources)
+        return StoreSizes(pages * page_bytes, free * page_bytes, packed_bytes, sources)
 
     def _sizes_of(self, state: SourceState) -> SourceSizes:
         rows, tombstones = snapshot_table.count(self._connection, state.src_id)

@@ -68,6 +68,17 @@ class RowsNow:
         """Return the SCN of the table's last change; rows before it have older versions."""
         return self._changed.get(src_id, -1)
 
+    def newest(self, src_id: int) -> str | None:
+        """Return the text of the schema version that rows are converted to, if it is known."""
+        versions = self._versions.get(src_id)
+        return None if versions is None else versions.at(self._until_scn)
+
+    def version(self, src_id: int) -> str:
+        """Return a text that is another one after each change of the table."""
+        text = self.newest(src_id)
+        digest = "" if text is None else schema_id(text).hex()
+        return f"{digest} since {self.changed_scn(src_id)}"
+
     def reload_scn(self, src_id: int) -> int:
         """Return the SCN of the last change after which rows had to be read again, or -1."""
         versions = self._versions.get(src_id)

@@ -103,6 +103,7 @@ update sources set status = 'new', floor_scn = -1, seed_scn = -1, seed_resume = 
     seed_rows = 0, seed_until_scn = -1, problem = ?
 where name = ?
 """
+END_PACKS = "delete from packing where src_id = ?"
 NOTE_PARTIAL = "update sources set partial_scn = ? where src_id = ?"
 SET_PROBLEM = "update sources set problem = ? where name = ?"
 

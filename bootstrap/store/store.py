@@ -259,6 +259,7 @@ class Store(StoreReading):
         begin = _last_truncate(events)
         if begin is not None:
             snapshot_table.empty(self._connection, src_id, events[begin], now_ns)
+            self._connection.execute(source_table.END_PACKS, (src_id,))
             events = events[begin + 1 :]
         snapshot_table.merge(self._connection, src_id, events, now_ns)
 

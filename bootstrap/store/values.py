@@ -178,4 +178,5 @@ class StoreSizes:
 
     file_bytes: int
     free_bytes: int  # free pages in the file
+    packed_bytes: int  # of rows packed as columns
     sources: dict[str, SourceSizes]

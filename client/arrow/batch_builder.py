@@ -7,7 +7,7 @@ module was not built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -22,9 +22,12 @@ from databus.client.arrow.arrow_types import (
 from databus.schemas.columns.any_text import any_text
 from databus.schemas.columns.avro_columns import AvroColumn, Kind
 from databus.schemas.errors import ProtocolError
+from databus.schemas.stream.packs import Buffers as PackedBuffers
 
 if TYPE_CHECKING:
     from databus.client.arrow._column_decoder import Buffers, ColumnDecoder
+
+    AnyBuffers = Buffers | PackedBuffers
 
 
 class Head(NamedTuple):
@@ -120,15 +123,16 @@ def decoded_rows(decoder: ColumnDecoder, number: int, columns: tuple[AvroColumn,
     return RowBatch(
         rows,
         tuple(map(_array, HEAD_TYPES.values(), [rows] * len(head), head)),
-        _decoded_arrays(columns, rows, row),
-        None if before is None else _decoded_arrays(columns, rows, before),
+        arrays_of(columns, rows, row),
+        None if before is None else arrays_of(columns, rows, before),
         None if before_valid is None else pa.py_buffer(before_valid),
     )
 
 
-def _decoded_arrays(
-    columns: tuple[AvroColumn, ...], rows: int, decoded: list[Buffers]
+def arrays_of(
+    columns: tuple[AvroColumn, ...], rows: int, decoded: Sequence[AnyBuffers]
 ) -> list[pa.Array]:
+    """Return the arrays of columns, in the writer's types, from their buffers."""
     return [
         _wide_decimals(column, _array(pa.binary(), rows, buffers))
         if column.kind is Kind.WIDE_DECIMAL
@@ -137,7 +141,7 @@ def _decoded_arrays(
     ]
 
 
-def _array(data_type: pa.DataType, rows: int, buffers: Buffers) -> pa.Array:
+def _array(data_type: pa.DataType, rows: int, buffers: AnyBuffers) -> pa.Array:
     valid, offsets, values = buffers
     held = [None if valid is None else pa.py_buffer(valid)]
     if offsets is not None:

@@ -211,6 +211,11 @@ class SourceOptions(Settings):
         return ServerAccess(ServerAccessSettings.model_validate(shown))
 
 
+_OF_LOADS = frozenset(
+    ("tokenfile", "tokenenv", "tlsca", "retryseconds", "fetchbytes", "batchrows", "columnsastext")
+)
+
+
 def option_names() -> list[str]:
     """Return the documented names of all options."""
     return [to_camel(name) for name in SourceOptions.model_fields]
@@ -258,6 +263,19 @@ def _access_of(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str
     if environ.get(TLS_CA_VARIABLE):
         found["tlsCa"] = environ[TLS_CA_VARIABLE]
     return found
+
+
+def options_of_load(options: Mapping[str, str], source: str) -> dict[str, str]:
+    """Return those options of a stream that a load of one of its tables takes, too.
+
+    Raises SettingsError if the stream reads only some rows of it: a load has no such filter.
+    """
+    if source in parse_options(options).filters:
+        raise SettingsError(
+            f"{source}: its rows cannot be read again by the job, as option filters takes only "
+            "some of them: empty the target, and start with another checkpoint folder"
+        )
+    return {name: text for name, text in options.items() if name.lower() in _OF_LOADS}
 
 
 def need_relays(options: SourceOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -108,6 +109,13 @@ class FilledStore:
 
     def close(self) -> None:
         self.store.close()
+
+
+def unpack(database: sqlite3.Connection) -> None:
+    """Drop the tables of packs, which older versions do not have."""
+    database.execute("drop trigger no_packs")
+    for table in ("packing", "packs", "pack_columns"):
+        database.execute(f"drop table {table}")
 
 
 def put(src_id: int, key: int | bytes, scn: int, name: str = "new") -> Change:

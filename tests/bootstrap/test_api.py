@@ -74,6 +74,7 @@ def test_a_store_is_shown_with_its_sources(served: ServedStore) -> None:
     person = next(s for s in shop["sources"] if s["name"] == PERSON.source)
     assert (person["status"], person["rows"], person["seed"]) == ("active", 10, None)
     assert shop["fileBytes"] > 0
+    assert shop["packedBytes"] == 0
     assert (crm["scn"], crm["problems"]) == (None, ["the producer has not created this store yet"])
     pair = json_of(served.url, "bootstrap")
     assert [p["physicalSource"] for p in pair["problems"]] == ["crm"]

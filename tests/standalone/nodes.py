@@ -81,8 +81,11 @@ class Node:
                 return refused.code, json.loads(refused.read())
 
     def statuses(self) -> dict[str, str]:
-        """Return the status of each source in the store."""
-        _, body = self.health(self.bootstrap_url)
+        """Return the status of each source in the store; none while the pair starts again."""
+        try:
+            _, body = self.health(self.bootstrap_url)
+        except OSError:
+            return {}
         return {
             name: one["status"]
             for physical in body["physicalSources"].values()

@@ -66,6 +66,47 @@ def test_the_second_starts_when_the_first_is_ready_and_ends_before_it() -> None:
     ]
 
 
+def test_a_second_that_is_out_of_date_ends_and_another_one_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(together, "RENEW_LOOK_S", 0.01)
+    did: list[str] = []
+
+    def make_second(_url: str) -> Service:
+        return make_service("another two" if did[1:] else "two", did)
+
+    def is_outdated() -> bool:
+        if "another two starts" not in did:
+            return True
+        os.kill(os.getpid(), signal.SIGTERM)
+        return False
+
+    run_together(make_service("one", did), make_second, lambda *_: None, is_outdated=is_outdated)
+    assert did == [
+        *("one starts", "two starts", "two lets go", "two stops", "another two starts"),
+        *("another two lets go", "another two stops", "one lets go", "one stops"),
+    ]
+
+
+def test_a_second_that_cannot_be_made_again_ends_both_with_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(together, "RENEW_LOOK_S", 0.01)
+    did: list[str] = []
+
+    def make_second(_url: str) -> Service:
+        if "two starts" in did:
+            raise SettingsError("it cannot be made again")
+        return make_service("two", did)
+
+    with pytest.raises(SystemExit):
+        run_together(
+            make_service("one", did), make_second, lambda *_: None, is_outdated=lambda: True
+        )
+    assert did[-2:] == ["one lets go", "one stops"]
+    assert "it cannot be made again" in caplog.text
+
+
 def test_the_second_starts_though_the_first_does_not_become_ready(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

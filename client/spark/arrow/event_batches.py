@@ -27,6 +27,7 @@ from databus.client.arrow.batch_builder import BatchBuilder, Head, decoded_rows,
 from databus.client.arrow.row_heads import HeadMaker, before_of, check_row, checked_metadata, op_of
 from databus.client.spark.arrow.column_plan import ColumnPlan, Frame
 from databus.client.spark.arrow.event_rows import EventPlan
+from databus.client.spark.arrow.pack_batches import pack_batch
 from databus.client.spark.arrow.row_types import Layout, row_schema
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.checkpoint import Checkpoint
@@ -38,6 +39,7 @@ from databus.schemas.event.crc import event_crc, wrong_crc
 from databus.schemas.event.event import Event
 from databus.schemas.event.layout import V1, V2, V2_BEGIN, V2_COVERED_AT, Field
 from databus.schemas.event.metadata import Op
+from databus.schemas.stream.packs import Pack
 from databus.schemas.stream.stream_reader import decode_event
 
 if TYPE_CHECKING:
@@ -165,6 +167,20 @@ class EventBatches:
                 continue
             offset = after
         return offset
+
+    def take_pack(self, pack: Pack) -> None:
+        """Take the rows of a pack, except those that are left out.
+
+        Raises UnknownSchemaError, ProtocolError for columns that do not fit their schema, and
+        SchemaError for those that do not fit the target.
+        """
+        src_id, digest = pack.head.src_id, bytes.fromhex(pack.head.digest)
+        plan = self._plans.get((src_id, digest)) or self._open_plan(src_id, digest, 0)
+        if not self._as_snapshot or not isinstance(plan.columns, ColumnPlan):
+            raise ProtocolError("a pack where changes should be")
+        batch = pack_batch(plan.columns, pack)
+        most = self._batch_rows
+        self._make_ready([batch.slice(at, most) for at in range(0, batch.num_rows, most)])
 
     def _decode(self, decoder: ColumnDecoder, data: Buffer, offset: int) -> int:
         """Run the compiled decoder; return the offset of the event that it does not decode."""

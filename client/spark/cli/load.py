@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from databus.cli.progress_bars import progress_bars
-from databus.client.spark.cli.session_options import command_session, spark_options
+from databus.client.spark.cli.session_options import command_session, format_options, spark_options
 from databus.client.spark.jobs.load import (
     CHUNK_ROWS,
     Loaded,
@@ -48,6 +48,7 @@ from databus.client.spark.jobs.load_query import load_query
 @click.option("--sql", help="A SELECT over sources; then TARGET is the only argument.")
 @click.option("--keys", default="", help="With --sql: the columns that make a row unique.")
 @click.option("--again", is_flag=True, help="Start over, instead of resuming a killed load.")
+@format_options
 @spark_options
 def load(
     places: tuple[str, ...],
@@ -62,6 +63,7 @@ def load(
     sql: str | None,
     keys: str,
     again: bool,
+    options: dict[str, str],
 ) -> None:
     """Copy tables into targets, as of an SCN; a killed load is resumed.
 
@@ -79,14 +81,20 @@ def load(
         "partitions": partitions,
     }
     if sql is not None:
-        if len(places) != 1 or columns or where or from_database:
+        if len(places) != 1 or columns or where or from_database or options:
             raise click.UsageError(
-                "with --sql give TARGET alone; columns and conditions are in the SELECT"
+                "with --sql give TARGET alone; columns and conditions are in the SELECT, and "
+                "there is no --option"
             )
         spark = command_session("databus load")
         click.echo(_outcome(load_query(spark, sql, places[0], keys=_names(keys), **common)))
         return
-    rows: dict[str, Any] = {"columns": _names(columns), "where": where, "settings": settings}
+    rows: dict[str, Any] = {
+        "columns": _names(columns),
+        "where": where,
+        "settings": settings,
+        "options": options,
+    }
     _load_tables(places, chunk_rows=chunk_rows, again=again, **common, **rows)
 
 

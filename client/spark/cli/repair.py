@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from databus.client.spark.cli.verify import comparing_options
+from databus.client.spark.cli.verify import comparing_options, verify_session
 from databus.client.spark.cli.verify_view import shown, shown_steps
 from databus.client.spark.verify.repair import How, Repaired, RepairOptions, repair as repair_rows
 from databus.client.spark.verify.verify import VerifyOptions
@@ -61,7 +61,7 @@ def repair(
     options = RepairOptions(How(how), touch_column, verify, patience_s)
     settings = load_settings(settings_file, RelaySettings)
     with shown_steps() as on_step:
-        done = repair_rows(report, settings, options, on_step=on_step)
+        done = repair_rows(report, settings, options, start_spark=verify_session, on_step=on_step)
     click.echo(outcome(done))
     # `left` is the comparison after the repair.
     if done.left is not None and not done.is_same:

@@ -47,6 +47,27 @@ def spark_options(command: Command) -> Command:
     return command
 
 
+def format_options(command: Command) -> Command:
+    """Add `--option NAME=VALUE`, which the command gets as the mapping `options`."""
+    return click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_pairs,
+        help="One more option of format databus, e.g. fetchBytes=1048576; repeatable.",
+    )(command)
+
+
+def _pairs(
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise click.UsageError(f"--option {text}: must be NAME=VALUE")
+    return dict(text.split("=", 1) for text in texts)
+
+
 def command_session(name: str) -> SparkSession:
     """Return the session for a command, with its options; logs go to stderr from then on.
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from databus.client.spark.cli.session_options import command_session, spark_options
+from databus.client.spark.cli.session_options import command_session, format_options, spark_options
 from databus.client.spark.cli.sync_view import words_of, words_of_tables
 from databus.client.spark.jobs.sync import sync as sync_table
 from databus.client.spark.jobs.sync_tables import sync_tables
@@ -37,13 +37,7 @@ from databus.client.spark.monitoring.console import metrics_option, watching
     show_default=True,
     help="Seconds from one batch to the next.",
 )
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="One more option of format databus, e.g. maxRowsPerTrigger=500000; repeatable.",
-)
+@format_options
 @click.option(
     "--reload",
     "reloads",
@@ -69,7 +63,7 @@ def sync(
     checkpoint: str,
     available_now: bool,
     every_s: float,
-    options: tuple[str, ...],
+    options: dict[str, str],
     reloads: tuple[str, ...],
     on_schema_change: str,
     metrics_port: int | None,
@@ -95,7 +89,7 @@ def sync(
         "checkpoint": checkpoint,
         "available_now": available_now,
         "every_s": every_s,
-        "options": dict(_pair(text) for text in options),
+        "options": options,
     }
     if not is_template(target) and (reloads or on_schema_change != "reload"):
         raise click.UsageError("--reload and --on-schema-change need a TARGET with {table}")
@@ -127,10 +121,3 @@ def _run(job: Callable[..., Any], words: Callable[[Any], str]) -> None:
         click.echo(words(found))
         if getattr(found, "aside", None):
             raise SystemExit(1)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise click.UsageError(f"--option {text}: must be NAME=VALUE")
-    return name, value

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from pyspark.sql import SparkSession
 from rich.console import Console
 
+from databus.client.spark.cli.session_options import command_session, spark_options
 from databus.client.spark.cli.verify_view import shown, shown_steps
 from databus.client.spark.verify.report import Report
 from databus.client.spark.verify.source_table import Selection
@@ -50,7 +52,12 @@ def comparing_options(command: Command) -> Command:
         ),
     ):
         command = option(command)
-    return command
+    return spark_options(command)
+
+
+def verify_session() -> SparkSession:
+    """Return the session in which tables are compared."""
+    return command_session("databus verify")
 
 
 @click.command()
@@ -134,7 +141,15 @@ def verify(
     )
     settings = load_settings(settings_file, RelaySettings)
     with shown_steps() as on_step:
-        found = verify_table(source, target, settings, options, report=report, on_step=on_step)
+        found = verify_table(
+            source,
+            target,
+            settings,
+            options,
+            report=report,
+            start_spark=verify_session,
+            on_step=on_step,
+        )
     _print(found, is_json)
     if not found.is_same:
         sys.exit(1)

@@ -102,7 +102,7 @@ def read_failure(failed: str | BaseException) -> Failure:
         return Failure(None, _reason(text), is_final=False)
     if not _is_sparks(failed):
         raise failed
-    if isinstance(failed, Py4JError | OSError) and not _has_jvm():
+    if isinstance(failed, Py4JError | OSError) and not has_spark():
         return Failure(None, _SPARK_ENDED, is_final=True)
     return Failure(None, _reason(text), is_final=_is_wrong_request(failed))
 
@@ -145,7 +145,7 @@ def _is_sparks(error: BaseException) -> bool:
     return any(file.startswith(_SPARKS) for file in files)
 
 
-def _has_jvm() -> bool:
+def has_spark() -> bool:
     """Return whether this process's Spark answers; with Spark Connect it has none to ask."""
     gateway = pyspark.SparkContext._gateway
     if gateway is None:

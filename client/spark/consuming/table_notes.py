@@ -2,8 +2,8 @@
 
 Spark's checkpoint says how far the query is, and this note where the rows went:
 a target must have the recorded batch, or a later one, as `target_proof` explains. It
-also says which tables are set aside, and up to which SCN batches were taken, so
-that a table which is read again is read as of that SCN or a later one.
+also says which tables are set aside, which are read again beside the batches, and up
+to which SCN batches were taken, so that a table is read again up to that SCN.
 
 The note is written after the targets' commits and before Spark commits the batch.
 """
@@ -23,11 +23,17 @@ NO_BATCH = -1
 
 @dataclass(frozen=True, slots=True)
 class TableNote:
-    """One table. `batch`: the last batch of its target; `aside`: why no rows go there."""
+    """One table. `batch`: the last batch of its target; `aside`: why no rows go there.
+
+    `reload`: why its rows are read again just now, as of `least_scn` or later; no rows of
+    batches go to its target until that is done.
+    """
 
     target: str
     batch: int = NO_BATCH
     aside: str = ""
+    reload: str = ""
+    least_scn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,14 @@ class TableNotes:
 def _read(note: Mapping[str, Any], path: str) -> JobNote:
     try:
         tables = {
-            str(source): TableNote(str(one["target"]), int(one["batch"]), str(one["aside"]))
+            str(source): TableNote(
+                str(one["target"]),
+                int(one["batch"]),
+                str(one["aside"]),
+                # Notes of before had neither.
+                str(one.get("reload", "")),
+                int(one.get("least_scn", 0)),
+            )
             for source, one in note["tables"].items()
         }
         return JobNote(tables, {str(name): int(scn) for name, scn in note["taken"].items()})

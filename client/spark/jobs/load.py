@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from uuid import uuid4
@@ -90,19 +90,22 @@ def load(
     chunk_rows: int = CHUNK_ROWS,
     again: bool = False,
     least_scn: int = 0,
+    options: Mapping[str, str] | None = None,
     report: Report = lambda _: None,
 ) -> Loaded:
     """Copy a table into a target; return when the copy is complete.
 
     Rows come from the bootstrap servers, as of an SCN, or with `settings` (a relay's)
     from the database. `columns` must include the key; `where` is a condition in Spark
-    SQL. A killed load is resumed, unless `again` is set.
+    SQL. A killed load is resumed, unless `again` is set. `options` are more options of
+    `format("databus")`, such as `tokenFile`.
 
     Raises BootstrapTooOldError if the source is not at `least_scn` yet; DatabusError;
     SettingsError for wrong arguments.
     """
     register(spark)
-    load_source = _load_source(spark, source, bootstrap_servers, settings, as_of, partitions)
+    more = dict(options or {})
+    load_source = _load_source(spark, source, bootstrap_servers, settings, as_of, partitions, more)
     opened = open_target(target)
     arguments = (source, target, columns, where, as_of, settings is not None)
     # With `again`, the load must not look like one that is already finished.
@@ -122,14 +125,15 @@ def _load_source(
     settings: Path | None,
     as_of: int | None,
     partitions: int | None,
+    more: Mapping[str, str],
 ) -> LoadSource:
     if settings is None:
         if not servers:
             raise SettingsError("name a bootstrap server, or load from the database")
-        return BootstrapLoadSource(spark, source, servers, as_of=as_of, partitions=partitions)
+        return BootstrapLoadSource(spark, source, servers, more, as_of=as_of, partitions=partitions)
     if as_of is not None:
         raise SettingsError("only bootstrap servers can load as of an SCN, not the database")
-    return DatabaseLoadSource(spark, source, settings, partitions=partitions)
+    return DatabaseLoadSource(spark, source, settings, more, partitions=partitions)
 
 
 def _job_id(*arguments: object) -> str:

@@ -7,10 +7,11 @@ Both return a table in chunks. A chunk is a DataFrame of the row's columns and
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession, functions as sf
@@ -28,7 +29,6 @@ from databus.relay.sources.table_scan import KeyRange
 from databus.schemas.errors import ServerError, SettingsError
 from databus.schemas.filters import AnyOf, ModFilter, RangeFilter
 
-RETRY_S = 60.0
 # Remainders per chunk, which the tasks share. A constant, as the number of tasks may differ
 # when the load is resumed.
 _PARTS = 64
@@ -82,6 +82,7 @@ class BootstrapLoadSource:
         spark: SparkSession,
         source: str,
         servers: Sequence[str],
+        more: Mapping[str, str] = MappingProxyType({}),
         *,
         as_of: int | None = None,
         partitions: int | None = None,
@@ -89,6 +90,7 @@ class BootstrapLoadSource:
         self.source = source
         self._spark = spark
         self._servers = list(servers)
+        self._more = more
         self._as_of = as_of
         self._partitions = partitions or parallelism(spark)
         self.columns = TableReader.columns(self._options())
@@ -129,10 +131,11 @@ class BootstrapLoadSource:
             "bootstrapServers": ",".join(self._servers),
             "partitions": str(self._partitions),
         }
-        return given | more
+        return {**self._more, **given, **more}
 
     def _ask_for_status(self) -> tuple[str, int]:
-        pool = ServerPool(self._servers, RETRY_S, parse_options(self._options()).access)
+        options = parse_options(self._options())
+        pool = ServerPool(self._servers, options.retry_seconds, options.access)
         try:
             answer = pool.get("/bootstrapStatus", {})
         finally:
@@ -160,12 +163,14 @@ class DatabaseLoadSource:
         spark: SparkSession,
         source: str,
         settings: Path,
+        more: Mapping[str, str] = MappingProxyType({}),
         *,
         partitions: int | None = None,
     ) -> None:
         self.source = source
         self._spark = spark
         self._settings = settings
+        self._more = more
         self._partitions = partitions or parallelism(spark)
         self.columns = DatabaseReader.columns(self._options())
         self._database = physical_source_of(source, settings)
@@ -207,6 +212,7 @@ class DatabaseLoadSource:
 
     def _options(self) -> dict[str, str]:
         return {
+            **self._more,
             "mode": "database",
             "sources": self.source,
             "settings": str(self._settings),

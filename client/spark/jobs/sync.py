@@ -40,7 +40,7 @@ from databus.client.spark.jobs.sync_tables import (
     trigger_of,
 )
 from databus.client.spark.monitoring.progress import batch_stats
-from databus.client.spark.options import parse_options
+from databus.client.spark.options import options_of_load, parse_options
 from databus.client.spark.session import need_own_driver
 from databus.client.spark.source.change_stream import known_schemas, make_measure_client
 from databus.client.spark.targets.following import check_reload
@@ -238,6 +238,7 @@ class _Job:
                     beside,
                     bootstrap_servers=servers,
                     least_scn=needed_scn,
+                    options=options_of_load(self._options, self._source),
                 )
             except BootstrapTooOldError:
                 stop.wait(STORE_WAIT_S)

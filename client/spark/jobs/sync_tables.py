@@ -174,12 +174,11 @@ class _Job:
             self._template,
             book,
             self.notes,
-            bootstrap_servers=self.options.bootstrap_servers,
+            given=self._given,
             reloads=reloads,
             stop=self.stop,
             query_id=self.folder.query_id,
             homes=self.homes,
-            as_text=self.options.columns_as_text,
         )
 
     def run(
@@ -187,12 +186,14 @@ class _Job:
     ) -> TablesProgress:
         """Run queries until one ends normally or `stop` is set."""
         again = list(reload)
+        tables.resume_reloads()
         while not self.stop.is_set():
             try:
                 if again:
                     tables.read_again(chosen_sources(again, self.homes()))
                     again.clear()
                 self._follow(self._start(tables, restarts), tables)
+                self._await_reloads(tables)
             except StoppedError:
                 break
             except JOB_FAILURES as error:
@@ -247,6 +248,11 @@ class _Job:
             self._show(tables, query)
         finally:
             query.stop()
+
+    def _await_reloads(self, tables: SyncedTables) -> None:
+        """Wait for reloads, which go on beside the query; after it, if it ends by itself."""
+        while tables.is_reloading() and not self.stop.wait(LOOK_S):
+            self._show(tables)
 
     def _look_for_reloads(self, tables: SyncedTables) -> None:
         try:

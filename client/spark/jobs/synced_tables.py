@@ -4,19 +4,22 @@ A failure that passes (a database that is away) is tried again for ever: the bat
 waits. Any other failure sets its table aside, with the reason, and the others go on;
 its target stays as it is until its rows are read again. A change of columns that the
 target cannot follow is such a failure, unless the job reads the rows again by itself.
+That is done beside the batches (`reload`), which pass such a table over until then.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import TypeVar
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as sf
@@ -26,12 +29,18 @@ from databus.client.spark.arrow.event_rows import EVENT
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
 from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.consuming.apply_events import apply_events, by_source, newest_scns
-from databus.client.spark.consuming.restart_policy import SPARK_FAILURES, read_failure, text_of
+from databus.client.spark.consuming.restart_policy import (
+    SPARK_FAILURES,
+    has_spark,
+    read_failure,
+    text_of,
+)
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.client.spark.consuming.split import of_source, versions_in
 from databus.client.spark.consuming.table_notes import NO_BATCH, TableNote, TableNotes
-from databus.client.spark.jobs.load import load
+from databus.client.spark.jobs.reload import Reload, Reloader
 from databus.client.spark.jobs.target_template import target_of
+from databus.client.spark.options import parse_options
 from databus.client.spark.targets.executors import persisted
 from databus.client.spark.targets.following import check_reload
 from databus.client.spark.targets.target import Applied, Target, open_target
@@ -39,6 +48,7 @@ from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import (
     DatabusError,
     OtherTargetError,
+    ReadAgainError,
     ReloadNeededError,
     SettingsError,
 )
@@ -46,6 +56,8 @@ from databus.schemas.errors import (
 log = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 4
+RELOADS = 2  # at once; each takes half of Spark's tasks
+_LOOK_S = 1.0  # how soon a wait sees that the job is to end
 # Modules whose errors tell that a target is out of reach, or that another writer was faster.
 _TARGETS_LIBRARIES = ("sqlalchemy", "deltalake", "pyiceberg", "pymysql", "psycopg")
 # But for these of their errors, which come again each time.
@@ -57,15 +69,22 @@ _Done = TypeVar("_Done")
 # Applies the rows of one source to its target, for an app id.
 Part = Callable[[Target, str], Applied]
 Parts = Mapping[str, Part]
+# A lost worker or gateway is the query's failure, and no table's.
+_SPARKS = tuple(one for one in SPARK_FAILURES if one.__module__.startswith(("py4j", "pyspark")))
+_NOTING = threading.Lock()
 
 
 class StoppedError(Exception):
     """The job was told to stop while a batch was applied; Spark repeats the batch."""
 
 
+def _is_of_the_query(error: Exception) -> bool:
+    return isinstance(error, _SPARKS) and read_failure(error).kind is None
+
+
 @dataclass(slots=True)
 class TablesState:
-    """What is shown of the tables. All but `tables` is by source."""
+    """What is shown of the tables; `aside`, `retried`, `reloading` by source, with the reason."""
 
     rows: int = 0
     batches: int = 0
@@ -79,7 +98,8 @@ class TablesState:
 class SyncedTables:
     """Applies the batches of one checkpoint.
 
-    `query_id` returns the id of its streaming query, `homes` the physical source of each source.
+    `given`: the options of its stream. `query_id` returns the id of its streaming query, `homes`
+    the physical source of each source.
     """
 
     def __init__(
@@ -89,34 +109,44 @@ class SyncedTables:
         book: SchemaBook,
         notes: TableNotes,
         *,
-        bootstrap_servers: Sequence[str],
+        given: Mapping[str, str],
         reloads: bool,
         stop: threading.Event,
         query_id: Callable[[], str | None],
         homes: Callable[[], Mapping[str, str]],
-        as_text: Sequence[str] = (),
     ) -> None:
         self._spark = spark
         self._template = template
         self._book = book
         self._notes = notes
-        self._servers = tuple(bootstrap_servers)
-        self._reloads = reloads and bool(bootstrap_servers)
+        options = parse_options(given)
+        self._has_servers = bool(options.bootstrap_servers)
+        self._reloads = reloads and self._has_servers
+        self._as_text = options.columns_as_text
         self._stop = stop
+        self._has_ended = threading.Event()
         self._query_id = query_id
         self._known_app: str | None = None
         self._homes = homes
-        self._as_text = as_text
         self._targets: dict[str, Target] = {}
         with closing(open_target(target_of(template, "a.b"))) as example:
             self._on_executors = example.merges_on_executors
         # One batch or one look at a time; the threads of a batch change different tables.
         self._busy = threading.RLock()
+        self._reloader = Reloader(spark, given, book, self._taken, lambda: self._busy)
+        self._pool = ThreadPoolExecutor(RELOADS)
+        self._tag = f"databus-reload-{uuid4().hex}"
+        self._running: dict[str, Future[None]] = {}
         self.state = TablesState(tables=len(notes.now.tables))
         self.state.aside |= {s: one.aside for s, one in notes.now.tables.items() if one.aside}
+        self.state.reloading |= {s: one.reload for s, one in notes.now.tables.items() if one.reload}
 
     def close(self) -> None:
-        """Close the targets."""
+        """End reloads where they are, and close the targets."""
+        self._has_ended.set()
+        if any(not one.done() for one in self._running.values()):
+            self._spark.interruptTag(self._tag)
+        self._pool.shutdown()
         for target in self._targets.values():
             target.close()
 
@@ -174,27 +204,47 @@ class SyncedTables:
         return {source: partial(apply, source) for source in sorted(used)}, dict(map(tuple, scns))
 
     def _apply_parts(self, parts: Parts, scns: Mapping[str, int]) -> None:
-        parts = {source: one for source, one in parts.items() if source not in self.state.aside}
+        passed_over = {*self.state.aside, *self.state.reloading}
+        parts = {source: one for source, one in parts.items() if source not in passed_over}
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
             done = [pool.submit(self._apply_one, name, part, scns) for name, part in parts.items()]
         for one in done:
             applied = one.result()
             self.state.rows += applied.upserts + applied.deletes
-        self._notes.now = self._notes.now.with_taken(scns)
+        with _NOTING:
+            self._notes.now = self._notes.now.with_taken(scns)
         self._notes.write()
         self.state.batches += 1
         self.state.tables = len(self._notes.now.tables)
 
     def read_again(self, sources: Iterable[str]) -> None:
-        """Read all rows of sources again, also of those that are set aside."""
+        """Begin to read all rows of sources again, also of those that are set aside.
+
+        Raises ReloadNeededError without bootstrap servers.
+        """
         with self._busy:
             for source in sources:
-                self._guarded(source, partial(self._read_again, source, "asked for"))
+                if not self._has_servers:
+                    raise ReloadNeededError(
+                        f"{source}: name bootstrap servers to read its rows again"
+                    )
+                if source not in self.state.reloading:
+                    self._begin_reload(source, "asked for")
             self._notes.write()
+
+    def resume_reloads(self) -> None:
+        """Go on with what an earlier start of the job was reading again."""
+        for source in tuple(self.state.reloading):
+            self._submit(source)
+
+    def is_reloading(self) -> bool:
+        """Return whether rows of a table are being read again."""
+        return any(not one.done() for one in self._running.values())
 
     def look_for_reloads(self) -> None:
         """Read tables again whose schemas tell so, although no row follows. Raises DatabusError."""
-        followed = [source for source in self._targets if source not in self.state.aside]
+        passed_over = {*self.state.aside, *self.state.reloading}
+        followed = [source for source in self._targets if source not in passed_over]
         if not followed:
             return
         self._book.look_again(followed)
@@ -221,10 +271,12 @@ class SyncedTables:
             assert app is not None, "Spark has named the query before its first batch"
             try:
                 applied = part(self.target(source), app)
-            except ReloadNeededError as error:
-                if not self._reloads:
+            except (ReloadNeededError, *_SPARKS) as error:
+                why = _reload_needed(error)
+                if why is None or not self._reloads:
                     raise
-                self._read_again(source, str(error), error.scn, scns)
+                # The change of columns is in this batch, or before it.
+                self._begin_reload(source, why, scns.get(self._homes()[source], 0))
                 return Applied()
             last = self.target(source).applied(app)
             self._note(source, NO_BATCH if last is None else last)
@@ -239,10 +291,18 @@ class SyncedTables:
         except ReloadNeededError as error:
             if not self._reloads:
                 raise
-            self._read_again(source, str(error), error.scn)
+            self._begin_reload(source, str(error), error.scn)
 
-    def _guarded(self, source: str, attempt: Callable[[], _Done]) -> _Done | None:
-        """Run until it is done; None if the table is set aside. Raises StoppedError."""
+    def _guarded(
+        self,
+        source: str,
+        attempt: Callable[[], _Done],
+        ends_query: Callable[[Exception], bool] = _is_of_the_query,
+    ) -> _Done | None:
+        """Run until it is done; None if the table is set aside.
+
+        Raises StoppedError, and errors of the query itself.
+        """
         back_off = BackOff(BackOffSettings(), Random())
         while True:
             try:
@@ -250,25 +310,40 @@ class SyncedTables:
             except StoppedError:
                 raise
             except Exception as error:
-                if _is_of_the_query(error):
+                if ends_query(error):
                     raise
                 if not _passes(error):
                     self._set_aside(source, error)
                     return None
                 self.state.retried[source] = text_of(error)
                 log.warning("%s: tried again: %s", source, text_of(error))
-                if self._stop.wait(back_off.next_s()):
+                if self._is_over_after(back_off.next_s()):
                     raise StoppedError from error
                 continue
             self.state.retried.pop(source, None)
             return done
 
+    def _is_over_after(self, wait_s: float) -> bool:
+        """Wait; return whether the job ends."""
+        end_s = time.monotonic() + wait_s
+        while not self._is_over():
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._stop.wait(min(left_s, _LOOK_S))
+        return True
+
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or self._has_ended.is_set()
+
     def _set_aside(self, source: str, error: Exception) -> None:
-        why = text_of(error) if isinstance(error, DatabusError) else f"{error!r}"
+        is_read = isinstance(error, (DatabusError, *_SPARKS))
+        why = read_failure(error).problem if is_read else f"{error!r}"
         log.error("%s: set aside: %s", source, why, exc_info=not isinstance(error, DatabusError))
         self.state.retried.pop(source, None)
+        self.state.reloading.pop(source, None)
         self.state.aside[source] = why
-        self._put_note(source, lambda note: replace(note, aside=why))
+        self._put_note(source, lambda note: replace(note, aside=why, reload=""))
 
     def _check_as_left(self, source: str) -> None:
         """Raise OtherTargetError if the target lacks the batch that was recorded for it."""
@@ -296,49 +371,74 @@ class SyncedTables:
             found = self._notes.now.tables.get(source, TableNote(""))
             self._notes.now = self._notes.now.with_table(source, change(found))
 
-    def _read_again(
-        self, source: str, why: str, least_scn: int = 0, scns: Mapping[str, int] | None = None
-    ) -> None:
-        """Load a table beside its target, and replace the target's rows in one commit.
+    # Reloads
 
-        It is loaded as of `least_scn` or later, and not before what batches had: by physical
-        source, `scns` are the newest SCNs of the batch that is applied.
-        """
-        if not self._servers:
-            raise ReloadNeededError(f"{source}: name bootstrap servers to read its rows again")
-        target = self.target(source)
-        self.state.reloading[source] = why
+    def _taken(self, physical: str) -> int:
+        return self._notes.now.taken.get(physical, 0)
+
+    def _begin_reload(self, source: str, why: str, least_scn: int = 0) -> None:
+        """Pass the table over from now on, and read its rows again beside the batches."""
         log.warning("%s: all rows are read again: %s", source, why)
-        try:
-            is_there = target.schema() is not None
-            uri = f"{target.uri}__databus_reload" if is_there else target.uri
-            # Rows of batches that went by while the table was aside are in it, too.
-            physical = self._homes()[source]
-            taken = self._notes.now.with_taken(scns or {}).taken.get(physical, 0)
-            needed = max(least_scn, taken)
-            loaded = load(
-                self._spark, source, uri, bootstrap_servers=self._servers, least_scn=needed
-            )
-            if is_there:
-                with closing(open_target(uri)) as beside:
-                    positions = beside.positions()
-                target.take_over(uri, f"reload:{source}", loaded.scn, positions)
-        finally:
-            self.state.reloading.pop(source, None)
-        self.state.reloads += 1
+        self._put_note(
+            source, lambda note: replace(note, aside="", reload=why, least_scn=least_scn)
+        )
         self.state.aside.pop(source, None)
-        app = self._app
-        last = None if app is None else target.applied(app)
-        self._put_note(source, lambda _: TableNote(target.uri, NO_BATCH if last is None else last))
+        self.state.reloading[source] = why
+        self._submit(source)
+
+    def _submit(self, source: str) -> None:
+        self._running[source] = self._pool.submit(self._reload, source, self._running.get(source))
+
+    def _reload(self, source: str, before: Future[None] | None) -> None:
+        """Read a table's rows again until that is done, it is set aside, or the job ends.
+
+        `before`: the reload before this one, which may be at its very end.
+        """
+        self._spark.addTag(self._tag)
+        if before is not None:
+            wait([before])
+        with suppress(StoppedError):
+            # A failure of Spark does not end this thread: it is tried again, like a target's.
+            self._guarded(source, partial(self._reload_once, source), lambda _: False)
+        with self._busy:
+            self._notes.write()
+
+    def _reload_once(self, source: str) -> None:
+        note, target = self._notes.now.tables[source], self.target(source)
+
+        def show(how_far: str) -> None:
+            if self._is_over():
+                raise StoppedError
+            self.state.reloading[source] = f"{note.reload} ({how_far})"
+
+        def done() -> None:
+            app = self._app
+            last = None if app is None else target.applied(app)
+            batch = NO_BATCH if last is None else last
+            self._put_note(source, lambda _: TableNote(target.uri, batch))
+            self._notes.write()
+            self.state.reloads += 1
+            self.state.reloading.pop(source)
+
+        try:
+            reload = Reload(source, self._homes()[source], target, note.least_scn)
+            self._reloader.run(reload, show, done)
+        except Exception as error:
+            if self._is_over() or not has_spark():
+                # Spark's tasks were interrupted, or it has ended: the next start goes on.
+                raise StoppedError from error
+            if (why := _reload_needed(error)) is not None:
+                # The servers do not have its rows in the new columns yet, or they changed again.
+                raise ReadAgainError(why) from error
+            raise
 
 
-_NOTING = threading.Lock()
-# A lost worker or gateway is the query's failure, and no table's.
-_SPARKS = tuple(one for one in SPARK_FAILURES if one.__module__.startswith(("py4j", "pyspark")))
-
-
-def _is_of_the_query(error: Exception) -> bool:
-    return isinstance(error, _SPARKS) and read_failure(error).kind is None
+def _reload_needed(error: Exception) -> str | None:
+    """Return why rows must be read again, if an error says so; it may come from Spark's tasks."""
+    if not isinstance(error, (ReloadNeededError, *_SPARKS)):
+        return None
+    failure = read_failure(error)
+    return failure.problem if failure.is_a(ReloadNeededError) else None
 
 
 def _passes(error: Exception) -> bool:

@@ -194,8 +194,12 @@ class ServerPool:
         return read_sources(answer.server, bytes(answer.body))
 
     def register(self, sources: Sequence[str]) -> dict[str, list[WriterSchema]]:
-        """Return all versions of each source's schema; raises UnknownSourceError too."""
-        ids = find_ids(sources, self.offered())
+        """Return all versions of each source's schema.
+
+        Raises UnknownSourceError too, and BootstrapTooOldError or ServerError for a source that a
+        server cannot serve yet.
+        """
+        ids = self._find_ids(sources)
         names = {src_id: name for name, src_id in ids.items()}
         listed = ",".join(map(str, names))
         answer = self.get("/register", {Parameter.SOURCES: listed, Parameter.PROTOCOL_VERSION: "3"})
@@ -205,6 +209,31 @@ class ServerPool:
                 name = names[schema.src_id]
                 found[name].append(WriterSchema(name, schema.src_id, schema.version, schema.text))
         return found
+
+    def _find_ids(self, sources: Sequence[str]) -> dict[str, int]:
+        """Return the sources' ids.
+
+        A bootstrap server that has just started does not list the sources of a store that it still
+        checks. Asked for one by its name, it says so.
+        """
+        try:
+            return find_ids(sources, self.offered())
+        except UnknownSourceError as unknown:
+            asked = {Parameter.SOURCES: str(unknown.source), Parameter.PROTOCOL_VERSION: "3"}
+            problems: list[DatabusError] = []
+            for server in tuple(self._servers):
+                try:
+                    server.get("/register", asked)
+                except DatabusError as error:
+                    problems.append(error)
+                    continue
+                # It knows the source: another server did not, or did not yet.
+                self.prefer(server.url)
+                return find_ids(sources, self.offered())
+            for problem in problems:
+                if isinstance(problem, BootstrapTooOldError | ServerError):
+                    raise problem from unknown
+            raise
 
 
 def is_final(error: DatabusError) -> bool:

@@ -23,6 +23,7 @@ from databus.schemas.errors import (
     ServerError,
 )
 from databus.schemas.protocol import Header, Parameter
+from databus.schemas.stream.packs import begins_with_pack, packs_in
 
 # The largest response to ask for; no ring holds a larger event.
 MAX_FETCH_BYTES = 256 << 20
@@ -130,16 +131,15 @@ def take_answer(
     returns; also the errors of `EventBatches.take`.
     """
     data, is_asked = memoryview(answer.body), False
+    if begins_with_pack(data):
+        data = data[_take_packs(answer, columns, newer_schemas) :]
     while data:
         try:
             taken = columns.take(data)
         except UnknownSchemaError as unknown:
             # The schemas were just read: the server has rows of a version that it does not list.
             if is_asked:
-                raise SchemaNotFoundError(
-                    f"{answer.server} sends rows of source id {unknown.src_id} with schema "
-                    f"{unknown.digest.hex()}, which is not listed at /register"
-                ) from unknown
+                raise _not_listed(answer, unknown) from unknown
             is_asked = True
             columns.add_schemas(newer_schemas())
             data = data[unknown.consumed :]
@@ -152,3 +152,29 @@ def take_answer(
                 f"the response ends within an event, {len(data) - taken} bytes into it",
             )
         return
+
+
+def _take_packs(
+    answer: Answer, columns: EventBatches, newer_schemas: Callable[[], Iterable[WriterSchema]]
+) -> int:
+    """Take the packs at the beginning of a response; return where they end."""
+    end = 0
+    try:
+        for pack, end in packs_in(memoryview(answer.body)):  # noqa: B007 - the last end is returned
+            try:
+                columns.take_pack(pack)
+            except UnknownSchemaError:
+                columns.add_schemas(newer_schemas())
+                columns.take_pack(pack)
+    except UnknownSchemaError as unknown:
+        raise _not_listed(answer, unknown) from unknown
+    except ProtocolError as error:
+        raise ServerError(answer.server, f"bad bytes: {error}") from error
+    return end
+
+
+def _not_listed(answer: Answer, unknown: UnknownSchemaError) -> SchemaNotFoundError:
+    return SchemaNotFoundError(
+        f"{answer.server} sends rows of source id {unknown.src_id} with schema "
+        f"{unknown.digest.hex()}, which is not listed at /register"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.planning.archive_plan import archived_by_relay, archived_ranges
@@ -15,7 +15,7 @@ from databus.client.spark.planning.ranges import ArchiveRange, range_to_text
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.source.change_stream import make_measure_client, report_stopped
 from databus.conf.named_places import ScnPlace
-from databus.schemas.errors import SettingsError
+from databus.schemas.errors import ReadAgainError, SettingsError
 
 
 def ranges_of_changes(options: Mapping[str, str]) -> list[str]:
@@ -32,7 +32,22 @@ def ranges_of_changes(options: Mapping[str, str]) -> list[str]:
         return _ranges(measure_client, parsed, parsed.after)
 
 
-def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -> list[str]:
+def ends_of_changes(options: Mapping[str, str]) -> list[int]:
+    """Return the SCNs where pieces of about `maxRowsPerTrigger` rows end, from `after` to `until`.
+
+    Raises ReadAgainError if servers do not hold all of the changes; DatabusError.
+    """
+    parsed = parse_options(options)
+    assert parsed.after is not None
+    assert parsed.until is not None
+    with contextlib.closing(make_measure_client(parsed)) as measure_client:
+        planner = Planner(measure_client, ScnPlace(parsed.after))
+        name = _group(measure_client).physical_source
+        steps = _steps(planner, name, (parsed.after, parsed.until), parsed.max_rows_per_trigger)
+        return [end.scn for _, end in steps]
+
+
+def _group(measure_client: MeasureClient) -> Group:
     physical = measure_client.by_physical
     if len(physical) > 1:
         raise SettingsError(
@@ -40,7 +55,12 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
             f"{', '.join(physical)}: read the sources of each one separately"
         )
     ((name, sources),) = physical.items()
-    group = Group(name, sources)
+    return Group(name, sources)
+
+
+def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -> list[str]:
+    group = _group(measure_client)
+    name = group.physical_source
     if options.until is None:
         # A source that is being opened has no newest SCN yet.
         measure_client.await_opened()
@@ -56,20 +76,27 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
         archived = _archived(options, group, after, until)
         found += map(range_to_text, archived)
         after = archived[-1].to_scn if archived else after
-    place = AtScn(after)
+    for place, end in _steps(planner, name, (after, until), options.max_rows_per_trigger):
+        found += [range_to_text(one) for one in tasks.planned_now(group, place, end)]
+    return found
+
+
+def _steps(
+    planner: Planner, name: str, span: tuple[int, int], most_rows: int | None
+) -> Iterator[tuple[AtScn, AtScn]]:
+    """Yield the begin and the end of each part of a span of SCNs."""
+    place, until = AtScn(span[0]), span[1]
     while place.scn < until:
-        further = planner.next_places({name: place}, options.max_rows_per_trigger, {name: until})
-        end = further[name]
+        end = planner.next_places({name: place}, most_rows, {name: until})[name]
         if isinstance(end, InSnapshot):
-            raise SettingsError(
+            raise ReadAgainError(
                 f"{name}: no server holds the changes after scn {place.scn} any more; read the "
                 "current table with mode=table"
             )
         if end == place:
-            raise SettingsError(f"{name}: scn {until} is in the future, the newest is {place.scn}")
-        found += [range_to_text(one) for one in tasks.planned_now(group, place, end)]
+            raise ReadAgainError(f"{name}: scn {until} is in the future, the newest is {place.scn}")
+        yield place, end
         place = end
-    return found
 
 
 def _archived(options: SourceOptions, group: Group, after: int, until: int) -> list[ArchiveRange]:

@@ -200,11 +200,11 @@ class _PartitionRead:
         known: list[pa.RecordBatch] = []
         part = self._partition
         at_begin = snapshot(self._source, part.after_row, part.scn, 0, part.store)
-        rows = {Parameter.UNTIL_ROW: str(part.until_row)}
+        rows = {Parameter.UNTIL_ROW: str(part.until_row), Parameter.PACKS: "true"}
         for batch in self._read(at_begin, rows, is_snapshot=True):
             found = self._fulfilling(batch)
             # A row that changes after this page was read is in the log, too.
-            known.append(found.select(self._keys))
+            known.append(_copied(found.select(self._keys)))
             yield self._shaped(found, pc.struct_field(found.column(CHANGE_COLUMN), "scn"))
         yield from self._changed_rows(known)
 
@@ -261,6 +261,12 @@ def split_rows(max_row: int, parts: int) -> list[tuple[int, int]]:
     """Return ranges of ids, each (after, until], that cover all rows, including later ones."""
     inner = {max_row * part // parts for part in range(1, parts)} - {0}
     return list(pairwise([0, *sorted(inner), MAX_SCN]))
+
+
+def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch that does not keep the response in memory that its columns are pieces of."""
+    arrays = [pa.concat_arrays([array, array.slice(0, 0)]) for array in batch.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
 def _checked(options: SourceOptions) -> SourceOptions:

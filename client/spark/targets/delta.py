@@ -65,6 +65,7 @@ from databus.client.spark.targets.target import (
     no_table,
     read_files,
 )
+from databus.schemas.errors import SettingsError
 
 _NAMES = "databus.names"
 _KEYS = "databus.keys"
@@ -181,7 +182,9 @@ class DeltaTarget(RetryingTarget):
 
         def attempt() -> None:
             table = self._table()
-            if table is None or self._commit_log_of(table).has(app_id, batch_id):
+            is_noted = table is not None and self._commit_log_of(table).has(app_id, batch_id)
+            # Read again as of the same SCN, it is there once more.
+            if table is None or (is_noted and not DeltaTable.is_deltatable(path, self._storage)):
                 return
             other = DeltaTable(path, storage_options=self._storage)
             _set_keys(table, _keys_of(other))
@@ -218,6 +221,13 @@ class DeltaTarget(RetryingTarget):
                     ),
                 )
         self._held_log = None
+
+    def remove(self) -> None:
+        """Remove the table's folder; see `Target.remove`."""
+        self.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+        if self.schema() is not None:
+            raise SettingsError(f"target {self.uri!r} is in the way: remove its files yourself")
 
     def forget_as_of(self, source: str | None = None) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""

@@ -73,7 +73,7 @@ class SchemaFollower:
         ReloadNeededError, and errors of the target.
         """
         self._check_known()
-        held, known = target.schema(), _noted(target, self._source)
+        held, known = target.schema(), noted_scn(target, self._source)
         # Without a note the table has the columns of its position.
         noted = target.positions().get(self._physical()) if known is None else known
         until = self._until(noted)
@@ -99,7 +99,7 @@ class SchemaFollower:
             return rows, old_key
         log.info(
             "%s: the table %s follows the schema of scn %d: %s",
-            self._source, target.uri, until, plan,
+            self._source, target.uri, until, plan.in_words(held),
         )  # fmt: skip
         target.reshape(plan, shape_note(self._source) if is_news else None, until)
         return rows, plan.keys
@@ -195,7 +195,7 @@ def shape_note(source: str) -> str:
     return f"{_NOTE}{source}"
 
 
-def _noted(target: Target, source: str) -> int | None:
+def noted_scn(target: Target, source: str) -> int | None:
     """Return the SCN whose version the table has; None if that is not recorded."""
     notes = (shape_note(source), f"{_RELOAD}{source}")
     found = [scn for scn in map(target.applied, notes) if scn is not None]
@@ -209,7 +209,7 @@ def check_reload(
 
     Changes tell it too, but there may be none after the statement that made the version.
     """
-    noted = _noted(target, source)
+    noted = noted_scn(target, source)
     if noted is None:
         noted = max((target.positions().get(name, 0) for name in physical), default=0)
     if not noted:

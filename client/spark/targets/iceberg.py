@@ -181,7 +181,9 @@ class IcebergTarget(RetryingTarget):
 
         def attempt() -> None:
             table = self._table()
-            if table is None or _log_of(table).has(app_id, batch_id):
+            is_noted = table is not None and _log_of(table).has(app_id, batch_id)
+            # Read again as of the same SCN, it is there once more.
+            if table is None or (is_noted and not self._catalog.table_exists(name)):
                 return
             other = self._catalog.load_table(name)
             after = _log_of(table).after(app_id, batch_id, positions)
@@ -222,6 +224,12 @@ class IcebergTarget(RetryingTarget):
             _replace_files(transaction, table, old, change)
             told = {_LOG: json.dumps(dict(after.entries)), _KEYS: json.dumps(list(keys))}
             transaction.set_properties(told)
+
+    def remove(self) -> None:
+        """Remove the table from its catalog, with its files; see `Target.remove`."""
+        self._held = None
+        if self._catalog.table_exists(self._name):
+            self._catalog.purge_table(self._name)
 
     def forget_as_of(self, source: str | None = None) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""

@@ -42,6 +42,21 @@ class Reshaping:
         """The new table's schema."""
         return pa.schema([(one.name, one.type) for one in self.columns])
 
+    def in_words(self, held: pa.Schema) -> str:
+        """Return what is done to a table with these columns, for the log."""
+        words = ["all rows are removed"] if self.is_emptied else []
+        for one in self.columns:
+            if one.was is None:
+                words.append(f"{one.name} {one.type} is added, {one.value!r} in all rows")
+                continue
+            if one.was != one.name:
+                words.append(f"{one.was} is renamed to {one.name}")
+            if (before := held.field(one.was).type) != one.type:
+                words.append(f"{one.name} {before} becomes {one.type}")
+        used = {one.was for one in self.columns}
+        words += [f"{name} is replaced" for name in held.names if name not in used]
+        return "; ".join(words)
+
     def table(self, held: pa.Table) -> pa.Table:
         """Return rows of the old table, converted to the new one."""
         rows = held.slice(0, 0) if self.is_emptied else held

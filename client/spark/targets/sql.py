@@ -173,14 +173,16 @@ class SqlTarget(Target):
         with self._engine.begin() as connection:
             commit_log = self._commit_log(connection)
             theirs = self._target_row(connection, other)
-        if commit_log.has(app_id, batch_id) or theirs is None:
+            # Read again as of the same SCN, it is there once more.
+            is_there = sa.inspect(connection).has_table(other)
+        if theirs is None or (commit_log.has(app_id, batch_id) and not is_there):
             return
         statements = swap(dialect, self.table, other, old)
         if dialect.name in MYSQL:
             # The mark is in the new table's comment, which the swap moves with the table.
             mark = f"{app_id}@{batch_id}"
             with self._engine.connect() as connection:
-                is_done = has_mark(comment_of(connection, self.table), mark)
+                is_done = not is_there and has_mark(comment_of(connection, self.table), mark)
                 if not is_done:
                     text = quoted_text(dialect, marked("", mark))
                     run(connection, f"ALTER TABLE {quoted(dialect, other)} COMMENT = {text}")
@@ -208,6 +210,13 @@ class SqlTarget(Target):
                 run(connection, statement(comment))
             elif not has_mark(comment, mark):
                 run(connection, statement(marked(comment, mark)))
+
+    def remove(self) -> None:
+        """Drop the table; see `Target.remove`."""
+        self._is_ready = False
+        with self._engine.begin() as connection:
+            run(connection, f"DROP TABLE IF EXISTS {quoted(self._engine.dialect, self.table)}")
+        self._forget_dropped()
 
     def forget_as_of(self, source: str | None = None) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""

@@ -181,6 +181,13 @@ class Target(ABC):
         """
 
     @abstractmethod
+    def remove(self) -> None:
+        """Remove the table and its commit log, if it is there.
+
+        Raises SettingsError for one that only its owner can remove.
+        """
+
+    @abstractmethod
     def forget_as_of(self, source: str | None = None) -> None:
         """Clear the as-of SCN of a source's rows, before a new snapshot sets it again.
 

@@ -95,15 +95,22 @@ class Repaired:
         return self.left is None or self.left.is_same
 
 
+def _session() -> SparkSession:
+    return job_session("databus repair")
+
+
 def repair(
     report: Path,
     settings: RelaySettings,
     options: RepairOptions = RepairOptions(),
     *,
     spark: SparkSession | None = None,
+    start_spark: Callable[[], SparkSession] = _session,
     on_step: OnStep = unseen,
 ) -> Repaired:
     """Repair the rows in a report, and compare them again.
+
+    `start_spark` is called where no session is given.
 
     Raises SettingsError for a wrong report or options, SourceError, and ConsumerError
     if the target is past the SCN of the rows at every attempt.
@@ -120,7 +127,7 @@ def repair(
         repairer = Repairer(table, target, options, on_step)
         repairer.repair(keys, done)
         if keys:
-            spark = spark or job_session("databus repair")
+            spark = spark or start_spark()
             done.left = _verify(keys, table, target, reported, options.verify, spark, on_step)
     return done
 

@@ -78,6 +78,10 @@ class VerifyOptions:
     create_table: bool = False
 
 
+def _session() -> SparkSession:
+    return job_session("databus verify")
+
+
 def verify(
     source: str,
     target: str,
@@ -86,12 +90,14 @@ def verify(
     *,
     report: Path | None = None,
     spark: SparkSession | None = None,
+    start_spark: Callable[[], SparkSession] = _session,
     on_step: OnStep = unseen,
 ) -> Report:
     """Compare a source's table with a target, which is named by its URI.
 
     `settings` are the relay's, with the database's URI. `report`: a file for all
-    differences. Raises SettingsError for tables that cannot be compared, SourceError,
+    differences. `start_spark` is called where no session is given, once the tables are known
+    to be comparable. Raises SettingsError for tables that cannot be compared, SourceError,
     and Spark's errors.
     """
     if options.through_log and options.settle_s is not None:
@@ -106,7 +112,7 @@ def verify(
             checksums = stack.enter_context(opening)
         opened = open_target(target)
         stack.callback(opened.close)
-        spark = spark or job_session("databus verify")
+        spark = spark or start_spark()
         rows = TargetTable(opened, table.shape, spark)
         changes = changes_for(table, rows, options, spark)
         where = options.selection.where

@@ -43,6 +43,19 @@ class TestHealth:
             crm.close()
             served.close()
 
+    def test_a_packers_problem_is_told(self, tmp_path: Path) -> None:
+        settings = pair_settings(tmp_path)
+        pair = Pair(settings, make_packing=FakeWorker)
+        pair.start_workers()
+        try:
+            packer = pair.packings["shop"]
+            assert isinstance(packer, FakeWorker)
+            packer.problem = "the disk is full"
+            assert "packing: the disk is full" in pair.problems()["shop"]
+            assert pair.status()["shop"]["packingProblem"] == "the disk is full"
+        finally:
+            pair.stop()
+
     def test_what_fell_off_the_relay_is_told(self, served: ServedStore) -> None:
         served.filled.store.fall_off(101, 500)
         wait_until(lambda: "no relay holds" in served.get("/health").body.decode())

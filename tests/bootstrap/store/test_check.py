@@ -58,7 +58,8 @@ def check(path: Path) -> None:
 def all_of(path: Path) -> list[Any]:
     """Return all that is in a store, but when things were noted."""
     with closing(sqlite3.connect(path)) as database:
-        tables = [r[0] for r in database.execute("select name from sqlite_master order by 1")]
+        names = "select name from sqlite_master where type = 'table' order by 1"
+        tables = [row[0] for row in database.execute(names)]
         found: list[Any] = []
         for table in tables:
             if table.startswith("sqlite_") or table.endswith(("_scn", "_place", "_deleted")):

@@ -17,7 +17,7 @@ from databus.bootstrap.store.check import check_store
 from databus.bootstrap.store.store import Store
 from databus.schemas.errors import BootstrapError, StoreDamagedError
 from databus.schemas.event.v2 import decode
-from tests.bootstrap.filled import FilledStore, put
+from tests.bootstrap.filled import FilledStore, put, unpack
 from tests.registry.former_texts import former_text
 from tests.schemas.event.former import former_v2
 
@@ -54,6 +54,7 @@ def make_former(path: Path) -> None:
         database.create_function("former", 1, lambda event: _former_event(event, ids))
         for table in ("snapshot_1", "log_1", "snapshot_2", "log_2"):
             database.execute(f"update {table} set event = former(event)")
+        unpack(database)
         database.execute("alter table store drop column term")
         database.execute("pragma user_version = 4")
 

@@ -47,6 +47,7 @@ from tests.bootstrap.filled import (
     make_filled,
     put,
     stored,
+    unpack,
 )
 from tests.bootstrap.walking import row_of
 
@@ -573,6 +574,7 @@ def test_a_file_of_a_newer_version_is_refused(filled: FilledStore) -> None:
 def test_a_file_of_an_older_version_is_brought_up_to_date(filled: FilledStore) -> None:
     filled.close()
     with closing(sqlite3.connect(filled.path)) as connection:
+        unpack(connection)
         connection.execute("drop index schema_versions_change_scn")
         for table, column in (
             ("sources", "partial_scn"),

@@ -16,7 +16,16 @@ from databus.bootstrap.store.retention import Retention
 from databus.bootstrap.store.store import Store
 from databus.leases.errors import LeaseLostError, StaleTermError
 from databus.schemas.errors import BootstrapError, StoreDamagedError
-from tests.bootstrap.filled import ORDERS, PERSON, TEXTS, FilledStore, make_filled, put, stored
+from tests.bootstrap.filled import (
+    ORDERS,
+    PERSON,
+    TEXTS,
+    FilledStore,
+    make_filled,
+    put,
+    stored,
+    unpack,
+)
 from tests.bootstrap.serving import pair_settings
 
 ORDER = ORDERS.source
@@ -156,8 +165,9 @@ def test_a_store_is_identified_without_a_change_and_made_if_it_is_new(tmp_path: 
     assert (len(store_id), term) == (32, 0)
     with closing(sqlite3.connect(path)) as connection:
         # Of a version that knew no terms.
+        unpack(connection)
         connection.execute("alter table store drop column term")
-        connection.execute(f"pragma user_version = {len(MIGRATIONS) - 1}")
+        connection.execute(f"pragma user_version = {len(MIGRATIONS) - 2}")
     assert identify(path) == (store_id, 0)
     with pytest.raises(BootstrapError, match="older version"):
         Store.open(path, is_read_only=True)

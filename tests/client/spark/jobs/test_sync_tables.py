@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from databus.client.spark.jobs import reload as reload_module
+from databus.client.spark.jobs.load import Loaded
 from databus.client.spark.jobs.sync_tables import TablesProgress, sync_tables
 from databus.client.spark.targets.target import open_target
+from databus.demo.processes import free_port
 from databus.schemas.errors import ConsumerError
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.client.spark.targets.target_rows import table_of
@@ -180,3 +184,61 @@ def test_columns_change_while_the_query_goes_on(lake: Lake) -> None:
         )
         wait_until(lambda: lake.is_equal("orders", "items"), "the new column")
     assert reports[-1].restarts == 0
+
+
+def test_a_table_that_is_read_again_holds_no_other_and_a_later_start_goes_on_with_it(
+    lake: Lake,
+) -> None:
+    shop, tables = lake.shop, ("shop.items", "shop.orders")
+    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    shop.scn()
+    lake.run(*tables)
+    away = {"bootstrap_servers": [f"http://127.0.0.1:{free_port()}"], "reload": ["shop.items"]}
+    with lake.running(*tables, **away, options={"retrySeconds": "0.5"}) as reports:
+        wait_until(lambda: "shop.items" in reports[-1].retried, "the reload that waits")
+        assert "asked for" in reports[-1].reloading["shop.items"]
+        shop.place.run("DELETE FROM orders WHERE id = 4", "INSERT INTO items VALUES (3, 'c')")
+        shop.scn()
+        wait_until(lambda: lake.is_equal("orders"), "the other table")
+        wait_until(lambda: reports[-1].scns == {"shop": shop.scn()}, "the batch")
+    assert not lake.is_equal("items"), "batches pass it over"
+    found = lake.run(*tables)
+    assert (found.reloading, found.aside, found.reloads) == ({}, {}, 1)
+    assert lake.is_equal("items", "orders")
+
+
+def test_what_batches_had_meanwhile_is_applied_before_a_table_that_is_read_again_is_put_in_place(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, tables = lake.shop, ("shop.items", "shop.orders")
+    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    shop.scn()
+    lake.run(*tables)
+    load, reports = reload_module.load, list[TablesProgress]()
+
+    def slow_load(*arguments: Any, **named: Any) -> Loaded:
+        loaded = load(*arguments, **named)
+        shop.place.run("INSERT INTO items VALUES (3, 'c')", "DELETE FROM items WHERE id = 1")
+        scn = shop.scn()
+        wait_until(lambda: reports and reports[-1].scns == {"shop": scn}, "a batch meanwhile")
+        return loaded
+
+    monkeypatch.setattr(reload_module, "load", slow_load)
+    with lake.running(*tables, reload=["shop.items"]) as shown:
+        reports = shown
+        wait_until(lambda: reports[-1].reloads == 1, "the reload")
+        assert lake.is_equal("items")
+        shop.place.run("INSERT INTO items VALUES (4, 'd')")
+        wait_until(lambda: lake.is_equal("items"), "what comes after it")
+
+
+def test_a_table_that_is_filtered_is_set_aside_when_it_has_to_be_read_again(lake: Lake) -> None:
+    shop, tables = lake.shop, ("shop.items", "shop.orders")
+    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    shop.scn()
+    half = {"numBuckets": 2, "bktRange": {"start": 0, "end": 1}}
+    some = {"shop.items": {"partitionType": "MOD", "filters": [half]}}
+    options = {"filters": json.dumps(some)}
+    lake.run(*tables, options=options)
+    found = lake.run(*tables, options=options, reload=["shop.items"])
+    assert "option filters" in found.aside["shop.items"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from databus.bootstrap.store import watch as store_watch
+from databus.bootstrap.store.check import check_store
 from databus.client.spark.source.table_reader import TableReader, split_rows
 from databus.schemas.errors import BootstrapTooOldError, SettingsError
 from databus.schemas.scn import MAX_SCN
+from tests import PATIENCE_S
+from tests.bootstrap.filled import PERSON
+from tests.bootstrap.serving import ServedStore
 from tests.client.spark.source.table_shop import TableShop, read, table_shop
 from tests.promises.running import wait_until
 
@@ -225,3 +231,27 @@ def test_parts_of_a_table_have_every_row_that_there_may_be() -> None:
     assert split_rows(100, 3) == [(0, 33), (33, 66), (66, MAX_SCN)]
     assert split_rows(2, 8) == [(0, 1), (1, MAX_SCN)]
     assert split_rows(0, 8) == [(0, MAX_SCN)]
+
+
+def test_a_store_that_is_checked_after_a_restart_is_to_be_asked_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on = threading.Event()
+
+    def slowly(path: Path) -> Iterator[int]:
+        may_go_on.wait(PATIENCE_S)
+        yield from check_store(path)
+
+    monkeypatch.setattr(store_watch, "SMALL_BYTES", 0)
+    monkeypatch.setattr(store_watch, "check_store", slowly)
+    served = ServedStore(tmp_path)
+    try:
+        options = {"mode": "table", "sources": PERSON.source, "bootstrapServers": served.url}
+        with pytest.raises(BootstrapTooOldError, match=r"is being checked.*ask again later"):
+            TableReader.columns(options)
+        may_go_on.set()
+        wait_until(lambda: PERSON.source in served.get("/sources").body.decode(), "the store")
+        assert TableReader.columns(options).names == ["id", "name"]
+    finally:
+        may_go_on.set()
+        served.close()

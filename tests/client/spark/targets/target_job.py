@@ -23,6 +23,9 @@ Load = Callable[[str, str], int]
 PHYSICAL = "shop"
 
 
+MOST_SHOWN = 5  # rows that differ
+
+
 class TargetJob:
     """A query of one source, whose batches go into targets that are named by their URIs.
 
@@ -112,4 +115,7 @@ def difference(pair: Altered, source: str, target: Target, *, may_be_wider: bool
         return f"types: {types}"
     # A value that the source's type does not hold raises.
     found = held.select(wanted.names).cast(wanted).to_pylist()
-    return "" if same(found, rows) else f"{found} and not {rows}"
+    if same(found, rows):
+        return ""
+    too_many = [row for row in found if row not in rows][:MOST_SHOWN]
+    return f"{too_many} and not {[row for row in rows if row not in found][:MOST_SHOWN]}"

@@ -13,10 +13,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import SchemaFollower, widen
+from databus.client.spark.targets.reshaping import NewColumn, Reshaping
 from databus.client.spark.targets.target import Target, open_target
 from databus.schemas.errors import ReloadNeededError, SchemaError
 from tests.client.spark.targets.altered_table import (
@@ -354,6 +356,36 @@ def test_rows_read_again_are_put_in_place_of_all_at_once_and_noted(
     assert rows_of(opened(None), table, table_of) == rows_in(table)
 
 
+def test_rows_read_again_as_of_the_same_scn_are_put_in_place_once_more(
+    target_uri: str, opened: Open
+) -> None:
+    target, uri = opened(None), f"{target_uri}__databus_reload"
+    table = filled(target)
+    for _ in range(2):
+        fresh, beside = AlteredTable(table.columns), open_target(uri)
+        fresh.write(*table.rows.values())
+        bring(beside, fresh, 0)
+        beside.close()
+        target.take_over(uri, "reload:shop.people", 90, {"shop": 90})
+        assert rows_of(opened(None), table, table_of) == rows_in(table)
+        # Somebody damages it.
+        key = pa.table({"id": pa.array([min(table.rows)], pa.int32())})
+        assert target.put(deletes=key, physical_source="shop", scn=90).deleted == 1
+    assert rows_of(opened(None), table, table_of) != rows_in(table)
+
+
+def test_a_target_that_is_removed_begins_anew(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    target.remove()
+    assert (target.schema(), target.positions(), target.applied("app")) == (None, {}, None)
+    target.remove()
+    fresh = AlteredTable(table.columns)
+    fresh.write(first(8))
+    bring(target, fresh, 0)
+    assert rows_of(opened(None), fresh, table_of) == rows_in(fresh)
+
+
 def test_a_wider_type_is_taken_without_any_schema(opened: Open) -> None:
     target = opened(None)
     table = filled(target)
@@ -365,3 +397,21 @@ def test_a_wider_type_is_taken_without_any_schema(opened: Open) -> None:
     target.apply("app", 1, changes_of(batch, ["id"]))
     table.rows[3] = wider.rows[3]
     assert rows_of(target, table, table_of) == rows_in(table)
+
+
+def test_a_plan_says_what_is_done_to_the_columns_and_nothing_of_the_others() -> None:
+    held = pa.schema([("id", pa.int32()), ("city", pa.string()), ("old", pa.string())])
+    plan = Reshaping(
+        (
+            NewColumn("id", pa.int64(), "id"),
+            NewColumn("town", pa.string(), "city"),
+            NewColumn("vip", pa.int32(), None, 7),
+        ),
+        ("id",),
+    )
+    assert plan.in_words(held) == (
+        "id int32 becomes int64; city is renamed to town; vip int32 is added, 7 in all rows; "
+        "old is replaced"
+    )
+    same = Reshaping((NewColumn("id", pa.int32(), "id"),), ("id",), is_emptied=True)
+    assert same.in_words(held.remove(2).remove(1)) == "all rows are removed"

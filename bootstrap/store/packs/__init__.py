@@ -1,0 +1,1 @@
+"""Rows of a store packed as columns, at rest."""

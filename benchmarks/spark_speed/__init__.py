@@ -11,8 +11,13 @@ the two sides taking turns:
 - the changes in an archive of a relay log, beside the same rows in Parquet files
   that Spark reads itself.
 
+`python -m benchmarks.spark_speed merge [--target-rows N]… [--changes N]` merges a batch
+into tables of several sizes, on the driver and on two executors, and says what the driver
+holds and is sent. It takes minutes, and is left out where it is not named.
+
 Contents: rows (the table), serving (relays and bootstrap server that have them),
-sources (what is measured beside), run (the measuring).
+sources (what is measured beside), run (the measuring); merge (merges beside each other),
+merge_job (the driver of one of them), merge_rows (their rows, and what comes out).
 """
 
 from __future__ import annotations

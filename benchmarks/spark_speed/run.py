@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from benchmarks.shared.report import Figure, at_least, at_most, publish, seconds
+from benchmarks.spark_speed.merge import SHORT_MERGE, MergeSize, merge_figures
 from benchmarks.spark_speed.rows import SOURCE
 from benchmarks.spark_speed.serving import archived, bootstrap_of, relay_of
 from benchmarks.spark_speed.sources import (
@@ -39,12 +40,15 @@ BATCH_ROWS = 20_000  # of an Arrow batch, on both sides
 FEW_ROWS_RATE = 100.0  # windows a second, so that every micro-batch has one or more
 QUERY_S = 300
 PAIRS = ("stream", "table", "few", "archive")
+MERGE = "merge"  # minutes, and GBs of disk: only if it is named
 SPARK = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
+    # Its own is 15 s, in which a busy machine may not get both ends of it to run.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 
@@ -271,22 +275,36 @@ def figures(short: bool = False) -> list[Figure]:
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice(PAIRS))
+@click.argument("names", nargs=-1, type=click.Choice((*PAIRS, MERGE)))
 @click.option("--rows", type=click.IntRange(1000), help="Read in a turn.")
 @click.option("--turns", type=click.IntRange(1), help="Of each side.")
+@click.option(
+    "--target-rows",
+    type=click.IntRange(1000),
+    multiple=True,
+    help="merge: the rows of a table; may be given repeatedly.",
+)
+@click.option("--changes", type=click.IntRange(20), help="merge: the changes of a batch.")
 @click.option("--short", is_flag=True, help="Trade precision for seconds.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
 def main(
     names: tuple[str, ...],
     rows: int | None,
     turns: int | None,
+    target_rows: tuple[int, ...],
+    changes: int | None,
     short: bool,
     json_file: Path | None,
 ) -> None:
-    """Compare the Spark sources with the best possible result: NAMES, or all."""
-    size = SHORT if short else LONG
-    wanted = rows or size.rows
-    size = Size(
-        wanted, min(size.rows_per_batch, wanted // 3), turns or size.turns, size.few_batches
-    )
-    publish("spark", measure(size, names or PAIRS), json_file)
+    """Compare the Spark sources with the best possible result: NAMES, or all but merge."""
+    found: list[Figure] = []
+    if pairs := [name for name in names or PAIRS if name in PAIRS]:
+        size = SHORT if short else LONG
+        wanted = rows or size.rows
+        batch = min(size.rows_per_batch, wanted // 3)
+        found += measure(Size(wanted, batch, turns or size.turns, size.few_batches), pairs)
+    if MERGE in names:
+        known = SHORT_MERGE if short else MergeSize()
+        sizes = tuple(sorted(set(target_rows))) or known.rows
+        found += merge_figures(MergeSize(sizes, changes or known.changes, known.executor_mb))
+    publish("spark", found, json_file)

@@ -19,7 +19,12 @@ from databus.schemas.errors import SettingsError
 # StackOverflowError, and the real error is lost.
 STACK = "-Xss8m"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark lists the files of a read by a task for each file, which tells the driver 3 kB.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
+}
 _PYTHON = "spark.pyspark.python"
 # A line of spark-defaults.conf, which Java reads as properties.
 _PAIR = re.compile(r"\s*(?P<key>[^\s#=:][^\s=:]*)[\s=:]+(?P<value>.*)")

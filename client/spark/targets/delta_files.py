@@ -63,6 +63,7 @@ class DeltaFiles:
         # In the log's spelling; a RemoveAction takes the decoded path.
         self._named = dict(zip(paths, map(unquote, actions["path"].to_pylist()), strict=True))
         self._sizes = dict(zip(paths, actions["size_bytes"].to_pylist(), strict=True))
+        self._frames: dict[tuple[str, ...], DataFrame] = {}
 
     def rows_by_path(self) -> Mapping[str, int]:
         """Return the number of rows of each file, by its path for Spark."""
@@ -70,7 +71,11 @@ class DeltaFiles:
 
     def frame(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         """Return the rows of some files."""
-        return read_files(spark, self._schema, paths)
+        # Spark asks the storage for each file when a frame is made, for many files in a job.
+        key = tuple(sorted(paths))
+        if key not in self._frames:
+            self._frames[key] = read_files(spark, self._schema, key)
+        return self._frames[key]
 
     def columns(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
         """Return some columns of all rows, and in `_file` the encoded URL of their file."""

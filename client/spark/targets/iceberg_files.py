@@ -19,6 +19,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
+from databus.client.spark.session import parallelism
 from databus.client.spark.targets.changes import AS_OF, SCN, Changes, cast_to, key_codes
 from databus.client.spark.targets.executors import (
     FILE,
@@ -31,6 +32,8 @@ from databus.client.spark.targets.merge_plan import covered_by, merged
 from databus.schemas.errors import SettingsError
 
 _ID = b"PARQUET:field_id"
+# More of them share tasks.
+_MANY_FILES = 16
 # Types that differ from those of changes only in how long their values may be.
 _SHORT = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
@@ -131,7 +134,7 @@ class IcebergFiles:
             [*(self._storage.ids.field(name).remove_metadata() for name in names)]
         ).append(pa.field(FILE, pa.string()))
         listed = spark.createDataFrame([(path,) for path in paths], "path string")
-        found = listed.repartition(max(1, len(paths))).mapInArrow(
+        found = listed.repartition(_tasks(spark, len(paths))).mapInArrow(
             partial(_read_files, storage=self._storage, names=list(names)),
             numbered_type(kind),
         )
@@ -171,6 +174,13 @@ class IcebergFiles:
         table, count, _ = merged(schema.empty_table(), new, takes_new=takes_new)
         added += self._storage.write_all(table)
         return FileChange(tuple(removed), tuple(added), written + count, deleted)
+
+
+def _tasks(spark: SparkSession, files: int) -> int:
+    """Return how many tasks read so many files: each one tells the driver some kB of metrics."""
+    if files <= _MANY_FILES:
+        return max(1, files)
+    return min(files, max(_MANY_FILES, 2 * parallelism(spark)))
 
 
 def _read_files(

@@ -155,6 +155,26 @@ def test_a_file_of_an_odd_name_is_replaced_and_not_doubled(
     assert sorted(row["name"] for row in rows_of_target(target)) == ["1 at 1", "2 at 4"]
 
 
+def test_the_tasks_that_read_a_table_are_fewer_than_its_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As each task tells the driver some kB: that must not grow with the table."""
+    monkeypatch.setattr(executors, "PART_ROWS", 10)
+    target = open_target(f"delta+spark:{tmp_path}/delta")
+    apply_changes(frame(spark, people(*range(700))), 0, target, app_id=APP)
+    files = len(DeltaTable(f"{tmp_path}/delta").file_uris())
+    assert files > 64
+    group = "second batch"
+    spark.sparkContext.setJobGroup(group, group)
+    apply_changes(frame(spark, people(*range(700), scn=2)), 1, target, app_id=APP)
+    spark.sparkContext.setJobGroup("others", "others")
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    assert max(stage.numTasks for stage in stages if stage) <= 32
+    assert names(target)[699] == "699 at 2"
+
+
 def test_a_table_with_partitions_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.table({"id": pa.array([1], pa.int32()), "name": ["x"]})
     write_deltalake(str(tmp_path), rows, partition_by=["name"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from databus.client.spark.targets import iceberg
 from databus.client.spark.targets.changes import changes_of
@@ -112,3 +113,13 @@ def test_a_table_with_partitions_and_a_uri_without_namespace_are_refused(uri: st
     target.close()
     with pytest.raises(SettingsError, match=r"give iceberg:<catalog>\.<namespace>"):
         opened("iceberg:orders")
+
+
+@pytest.mark.usefixtures("iceberg_on_executors")
+def test_many_files_are_read_by_fewer_tasks(spark: SparkSession, uri: str) -> None:
+    target = opened(uri)
+    for number in range(20):
+        put(target, number + 1, {"id": number, "name": "x"})
+    rows = target.rows(spark)
+    assert rows.rdd.getNumPartitions() == 16
+    assert sorted(row.id for row in rows.collect()) == list(range(20))

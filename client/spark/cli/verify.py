@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,15 +142,8 @@ def verify(
     )
     settings = load_settings(settings_file, RelaySettings)
     with shown_steps() as on_step:
-        found = verify_table(
-            source,
-            target,
-            settings,
-            options,
-            report=report,
-            start_spark=verify_session,
-            on_step=on_step,
-        )
+        compare_table = partial(verify_table, source, target, settings, options)
+        found = compare_table(report=report, start_spark=verify_session, on_step=on_step)
     _print(found, is_json)
     if not found.is_same:
         sys.exit(1)

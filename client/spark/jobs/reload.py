@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
@@ -34,10 +34,11 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """A table to read again. `physical`: its physical source."""
+    """A table to read again. `physical`: its physical source; `uri`: that of `target`, whole."""
 
     source: str
     physical: str
+    uri: str
     target: Target
     # Rows from before this SCN cannot be read in the columns of now.
     least_scn: int
@@ -74,9 +75,10 @@ class Reloader:
         target = reload.target
         # A table that keeps what was takes the rows in as a snapshot.
         is_there = target.schema() is not None and not keeps_all(target)
-        uri = f"{target.uri}__databus_reload" if is_there else target.uri
+        uri = f"{reload.uri}__databus_reload" if is_there else reload.uri
         mode = None if is_there else str(target.mode)
         with closing(open_target(uri, mode=mode)) as beside:
+            reload = replace(reload, uri=uri)  # that of the table to load, from here on
             reached = self._load(reload, beside, reload.least_scn, show)
             for _ in range(ROUNDS):
                 reached = self._caught_up(reload, beside, reached, show)
@@ -113,7 +115,7 @@ class Reloader:
         loaded = load(
             self._spark,
             reload.source,
-            beside.uri,
+            reload.uri,
             bootstrap_servers=self._options.bootstrap_servers,
             # Half of the tasks that run at once: the others are for batches.
             partitions=max(1, parallelism(self._spark) // 2),

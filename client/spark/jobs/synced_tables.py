@@ -160,7 +160,8 @@ class SyncedTables:
         """Return the target of a source; raises SettingsError."""
         if source not in self._targets:
             uri = target_of(self._template, source)
-            others = (name for name, one in self._targets.items() if one.uri == uri)
+            # Not those of the targets, which hide passwords.
+            others = (name for name in self._targets if target_of(self._template, name) == uri)
             if (other := next(others, None)) is not None:
                 raise _one_target(self._template, source, other)
             self._targets[source] = open_target(uri, mode=self._mode)
@@ -427,7 +428,8 @@ class SyncedTables:
             self.state.reloading.pop(source)
 
         try:
-            reload = Reload(source, self._homes()[source], target, note.least_scn)
+            uri = target_of(self._template, source)
+            reload = Reload(source, self._homes()[source], uri, target, note.least_scn)
             self._reloader.run(reload, show, done)
         except Exception as error:
             if self._is_over() or not has_spark():

@@ -33,7 +33,7 @@ def test_each_commit_has_the_changes_that_are_new_with_it(
     apply(tmp_path / "t", 4, change("insert", 10, {"id": 1, "name": "x"}))
     apply(tmp_path / "t", 5, change("insert", 11, {"id": 2, "name": "y"}))
     found = [one for one in batches_of(tmp_path / "t") if one.scns]
-    assert [(one.number, one.scns) for one in found] == [(4, {10}), (5, {11})]
+    assert [(one.number, one.scns) for one in found] == [(4, frozenset({10})), (5, frozenset({11}))]
 
 
 def test_a_batch_in_two_commits_is_found() -> None:

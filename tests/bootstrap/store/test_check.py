@@ -65,11 +65,11 @@ def all_of(path: Path) -> list[Any]:
             if table.startswith("sqlite_") or table.endswith(("_scn", "_place", "_deleted")):
                 continue
             cursor = database.execute(f"select * from {table} order by 1, 2")
-            names = [column[0] for column in cursor.description]
+            columns = [column[0] for column in cursor.description]
             found += [
                 [
                     v
-                    for name, v in zip(names, row, strict=True)
+                    for name, v in zip(columns, row, strict=True)
                     if name not in ("at_ns", "deleted_ns")
                 ]
                 for row in cursor

@@ -8,17 +8,21 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from databus.client.spark.jobs import reload as reload_module
-from databus.client.spark.jobs.load import Loaded
+from databus.client.spark.consuming.checkpoint_folder import CheckpointFolder
+from databus.client.spark.consuming.schema_book import SchemaBook
+from databus.client.spark.consuming.table_notes import TableNotes
+from databus.client.spark.jobs import reload as reload_module, synced_tables
+from databus.client.spark.jobs.load import Loaded, load as load_table
 from databus.client.spark.jobs.sync_tables import TablesProgress, sync_tables
 from databus.client.spark.targets.target import open_target
 from databus.demo.processes import free_port
-from databus.schemas.errors import ConsumerError
+from databus.schemas.errors import ConsumerError, SettingsError
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.client.spark.targets.target_rows import table_of
 from tests.promises.running import wait_until
@@ -214,7 +218,7 @@ def test_what_batches_had_meanwhile_is_applied_before_a_table_that_is_read_again
     shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
     shop.scn()
     lake.run(*tables)
-    load, reports = reload_module.load, list[TablesProgress]()
+    load, reports = load_table, list[TablesProgress]()
 
     def slow_load(*arguments: Any, **named: Any) -> Loaded:
         loaded = load(*arguments, **named)
@@ -242,3 +246,27 @@ def test_a_table_that_is_filtered_is_set_aside_when_it_has_to_be_read_again(lake
     lake.run(*tables, options=options)
     found = lake.run(*tables, options=options, reload=["shop.items"])
     assert "option filters" in found.aside["shop.items"]
+
+
+def test_two_sources_with_one_target_are_refused_also_where_its_uri_has_a_password(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = SimpleNamespace(uri="mysql+pymysql://user:***@127.0.0.1/lake#t", close=lambda: None)
+    monkeypatch.setattr(synced_tables, "open_target", lambda *_, **__: shown)
+    given = {"sources": "a.t,b.t", "relays": "http://127.0.0.1:1"}
+    with closing(SchemaBook.of([given["relays"]])) as book:
+        tables = synced_tables.SyncedTables(
+            spark,
+            "mysql+pymysql://user:secret@127.0.0.1/lake#{table}",
+            book,
+            TableNotes(CheckpointFolder(spark, str(tmp_path))),
+            given=given,
+            reloads=True,
+            stop=threading.Event(),
+            query_id=lambda: None,
+            homes=dict,
+        )
+        with closing(tables):
+            tables.target("a.t")
+            with pytest.raises(SettingsError, match=r"b\.t and a\.t have one target"):
+                tables.target("b.t")

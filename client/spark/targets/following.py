@@ -129,9 +129,14 @@ class SchemaFollower:
         return str(pc.struct_field(self._batch[META], "physical_source")[0].as_py())
 
     def _newest_of(self, batch: pa.Table) -> int | None:
+        """Return the newest SCN that rows are of, or as of, or that their version came with."""
         meta = batch[META]
         rows = batch.filter(pc.is_valid(pc.struct_field(meta, "schema_version")))[META]
         scns = [pc.max(pc.struct_field(rows, name)).as_py() for name in ("scn", "as_of")]
+        # A snapshot has rows as of its begin in the version of now, which may be a later one.
+        numbers = pc.unique(pc.struct_field(rows, "schema_version")).to_pylist()
+        changes = [change_of(self._texts[n]) for n in numbers if n in self._texts]
+        scns += [change.scn for change in changes if change is not None]
         return max((scn for scn in scns if scn is not None), default=None)
 
     def _until(self, noted: int | None) -> int:

@@ -320,6 +320,27 @@ def test_rows_of_a_snapshot_are_in_the_version_of_now_however_old_they_are(tmp_p
     assert rows_of(target, table, table_of) == rows_in(table)
 
 
+def test_a_snapshot_whose_rows_are_read_after_an_alter_that_came_after_its_begin_loses_no_value(
+    opened: Open,
+) -> None:
+    target, table = opened(None), AlteredTable(START)
+    table.write(first(1), first(2))
+    table.pending.clear()
+    table.write({**first(1), "city": "of later"})
+    change = table.pending.pop()
+    alter(table, FORMS["rename"])
+    # As of SCN 2, before the change and the ALTER, and in the columns of now.
+    table.as_of = 2
+    table.pending = [(key, "snapshot", 2, renamed(first(key), city="town")) for key in (1, 2)]
+    bring(target, table, 0)
+    table.pending, table.as_of = [change], 0
+    bring(target, table, 1)
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+    write_after(table, 3, 77)
+    bring(target, table, 2)
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
 def test_what_cannot_be_told_is_refused_with_both_types_and_the_command(opened: Open) -> None:
     target = opened(None)
     table = filled(target)

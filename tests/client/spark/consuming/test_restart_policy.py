@@ -94,7 +94,7 @@ def test_an_error_of_the_gateway_is_final_if_the_jvm_has_ended_and_passes_if_it_
 ) -> None:
     error = Py4JNetworkError("Answer from Java side is empty")
     assert not read_failure(error).is_final
-    monkeypatch.setattr(restart_policy, "_has_jvm", lambda: False)
+    monkeypatch.setattr(restart_policy, "has_spark", lambda: False)
     for one in (error, Py4JError("An error occurred while calling o41.awaitTermination")):
         failure = read_failure(one)
         assert failure.is_final

@@ -37,7 +37,7 @@ class FakeTarget:
     def __init__(self, rows: list[tuple[int, str | None]]) -> None:
         self._rows = rows
 
-    def rows(self, spark: SparkSession) -> DataFrame:
+    def live_rows(self, spark: SparkSession) -> DataFrame:
         """Return the rows."""
         return spark.createDataFrame(self._rows, ROW)
 

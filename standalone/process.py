@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from databus.relay.admin.page_parts.bootstrap_beside import BootstrapBeside
 from databus.relay.relay import Relay
 from databus.relay.service import make_service as make_relay_service
 from databus.relay.sources.kind import kind_of
-from databus.schemas.errors import SettingsError
+from databus.schemas.errors import DatabusError, SettingsError
 from databus.standalone.pair_view import pairs_of
 from databus.standalone.sinks_beside import SinksBeside
 from databus.standalone.together import run_together
@@ -91,13 +91,17 @@ def run_both(
         opened.callback(relay.stop)
         relay.changes.has_pair = True
         pairs: list[Pair] = []
+        new = NewTables(relay, pairs)
         beside = BootstrapBeside(relay)
 
         def make_second(relay_url: str) -> Service:
             _check_found(relay.settings)
-            pair = Pair(
-                pair_settings(relay.settings, relay_url), Producer, SeedingThread, PackingThread
-            )
+            with new.noting():
+                for old in pairs:
+                    # Once more: a thread that took long to stop keeps the store's lock until then.
+                    old.stop(0.0)
+                known = pair_settings(relay.settings, relay_url)
+                pair = Pair(known, Producer, SeedingThread, PackingThread)
             opened.callback(pair.stop)
             pairs[:] = [pair]
             pair_url = url_of(pair_socket, http)
@@ -114,8 +118,7 @@ def run_both(
             urls = _own_url(relay.settings, relay_url), _pair_url(relay.settings, pair_url)
             return sinks.service(sinks_beside(settings, *urls, access))
 
-        first = _with_pair(relay, pairs, beside, sinks)
-        new = NewTables(relay, pairs)
+        first = _with_pair(relay, pairs, new, beside, sinks)
         third = make_third if settings.sinks else None
         run_together(first, make_second, started, third, new.are_settled)
 
@@ -183,7 +186,7 @@ def _own_access(http: HttpSettings, own: PairSettings) -> dict[str, Any]:
 
 
 def _with_pair(
-    relay: Relay, pairs: list[Pair], beside: BootstrapBeside, sinks: SinksBeside
+    relay: Relay, pairs: list[Pair], new: NewTables, beside: BootstrapBeside, sinks: SinksBeside
 ) -> Service:
     """Return the relay's service, whose `/health` has the problems of pair and sinks, too."""
     service = make_relay_service(relay, beside)
@@ -191,6 +194,8 @@ def _with_pair(
     def health() -> Health:
         found = service.health()
         problems = {name: of for pair in pairs for name, of in pair.problems().items()}
+        if new.problem:
+            problems["pair"] = [f"it cannot start again, which is tried on: {new.problem}"]
         warnings = [
             f"{physical}: the bootstrap pair does not keep {name} yet: it takes it in just now"
             for pair in pairs
@@ -212,6 +217,17 @@ class NewTables:
     def __init__(self, relay: Relay, pairs: Sequence[Pair]) -> None:
         self._relay, self._pairs = relay, pairs
         self._last: list[str] = []
+        self.problem = ""  # why the pair that shall keep them cannot be made
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note in `problem` how the block ends."""
+        try:
+            yield
+        except DatabusError as error:
+            self.problem = str(error)
+            raise
+        self.problem = ""
 
     def are_settled(self) -> bool:
         """Return whether there are any, and no other ones than when it was last asked."""

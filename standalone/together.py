@@ -8,6 +8,7 @@ on alone. The second is stopped and made again, on its port, whenever it is out 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 import threading
@@ -27,6 +28,9 @@ from databus.daemon.service import (
     settle,
     watch_tasks,
 )
+from databus.schemas.errors import DatabusError
+
+log = logging.getLogger(__name__)
 
 BOTH_S = 2 * WHOLE_S - 1.0  # from the signal to the end: less than the 10 s that Docker waits
 READY_S = 5.0  # then the second starts though the first has, say, no database yet
@@ -127,17 +131,23 @@ async def _renewed(
         now = await block.enter_async_context(AsyncExitStack())
         place = len(served)
         served.append(await now.enter_async_context(_served(make())))
-        over = asyncio.Event()
+        over, is_gone = asyncio.Event(), asyncio.Event()
 
         async def renew() -> None:
             while not over.is_set():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(over.wait(), RENEW_LOOK_S)
-                if not over.is_set() and is_outdated():
+                if not over.is_set() and (is_gone.is_set() or is_outdated()):
                     await now.aclose()
-                    served[place] = await now.enter_async_context(_served(make()))
+                    is_gone.set()
+                    try:
+                        served[place] = await now.enter_async_context(_served(make()))
+                    except DatabusError as error:
+                        log.error("it cannot start again, and is tried again: %s", error)
+                    else:
+                        is_gone.clear()
 
-        # Its end by an error ends the process, as that of any task for life does.
+        # Another error ends the process, as that of any task for life does.
         task = run_for_life(renew(), "the renewal of the second service")
         try:
             yield served[place]

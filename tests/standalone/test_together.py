@@ -88,7 +88,31 @@ def test_a_second_that_is_out_of_date_ends_and_another_one_takes_its_place(
     ]
 
 
-def test_a_second_that_cannot_be_made_again_ends_both_with_an_error(
+def test_a_second_that_cannot_be_made_again_is_tried_again_until_it_can(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(together, "RENEW_LOOK_S", 0.01)
+    did: list[str] = []
+    tries: list[str] = []
+
+    def make_second(url: str) -> Service:
+        tries.append(url)
+        if 1 < len(tries) < 4:
+            raise SettingsError("the store is still in use")
+        return make_service("two", did)
+
+    def is_outdated() -> bool:
+        if len(tries) == 1:
+            return True
+        os.kill(os.getpid(), signal.SIGTERM)
+        return False
+
+    run_together(make_service("one", did), make_second, lambda *_: None, is_outdated=is_outdated)
+    assert did[:5] == ["one starts", "two starts", "two lets go", "two stops", "two starts"]
+    assert caplog.text.count("the store is still in use") == 2
+
+
+def test_a_defect_in_the_making_of_another_second_ends_both_with_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(together, "RENEW_LOOK_S", 0.01)
@@ -96,7 +120,7 @@ def test_a_second_that_cannot_be_made_again_ends_both_with_an_error(
 
     def make_second(_url: str) -> Service:
         if "two starts" in did:
-            raise SettingsError("it cannot be made again")
+            raise ZeroDivisionError("a defect")
         return make_service("two", did)
 
     with pytest.raises(SystemExit):
@@ -104,7 +128,7 @@ def test_a_second_that_cannot_be_made_again_ends_both_with_an_error(
             make_service("one", did), make_second, lambda *_: None, is_outdated=lambda: True
         )
     assert did[-2:] == ["one lets go", "one stops"]
-    assert "it cannot be made again" in caplog.text
+    assert "a defect" in caplog.text
 
 
 def test_the_second_starts_though_the_first_does_not_become_ready(

@@ -7,8 +7,9 @@ from two processes. What it has to know of the relay is filled in here: address,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,37 +91,16 @@ def run_both(
         relay = Relay(settings)
         opened.callback(relay.stop)
         relay.changes.has_pair = True
-        pairs: list[Pair] = []
-        new = NewTables(relay, pairs)
-        beside = BootstrapBeside(relay)
-
-        def make_second(relay_url: str) -> Service:
-            _check_found(relay.settings)
-            with new.noting():
-                for old in pairs:
-                    # Once more: a thread that took long to stop keeps the store's lock until then.
-                    old.stop(0.0)
-                known = pair_settings(relay.settings, relay_url)
-                pair = Pair(known, Producer, SeedingThread, PackingThread)
-            opened.callback(pair.stop)
-            pairs[:] = [pair]
-            pair_url = url_of(pair_socket, http)
-            beside.in_process = lambda: pairs_of(pair, pair_url)
-            return replace(make_pair_service(pair), listen=listen)
-
-        def listen(server: BoundedServer, settings: HttpSettings) -> str:
-            # A copy: the server closes what it is given, and the next one needs the port.
-            server.add_socket(pair_socket.dup())
-            return url_of(pair_socket, settings)
+        beside = PairBeside(relay, pair_socket, opened)
 
         def make_third(relay_url: str, pair_url: str) -> Service:
             access = _own_access(relay.settings.http, relay.settings.bootstrap)
             urls = _own_url(relay.settings, relay_url), _pair_url(relay.settings, pair_url)
             return sinks.service(sinks_beside(settings, *urls, access))
 
-        first = _with_pair(relay, pairs, new, beside, sinks)
+        first = _with_pair(relay, beside, sinks)
         third = make_third if settings.sinks else None
-        run_together(first, make_second, started, third, new.are_settled)
+        run_together(first, beside.make, started, third, beside.is_outdated)
 
 
 def _make_sinks(settings: RelaySettings, file: Path | None) -> SinksBeside:
@@ -185,22 +165,13 @@ def _own_access(http: HttpSettings, own: PairSettings) -> dict[str, Any]:
     return token | {"tls_ca": own.relay_tls_ca}
 
 
-def _with_pair(
-    relay: Relay, pairs: list[Pair], new: NewTables, beside: BootstrapBeside, sinks: SinksBeside
-) -> Service:
+def _with_pair(relay: Relay, beside: PairBeside, sinks: SinksBeside) -> Service:
     """Return the relay's service, whose `/health` has the problems of pair and sinks, too."""
-    service = make_relay_service(relay, beside)
+    service = make_relay_service(relay, beside.view)
 
     def health() -> Health:
         found = service.health()
-        problems = {name: of for pair in pairs for name, of in pair.problems().items()}
-        if new.problem:
-            problems["pair"] = [f"it cannot start again, which is tried on: {new.problem}"]
-        warnings = [
-            f"{physical}: the bootstrap pair does not keep {name} yet: it takes it in just now"
-            for pair in pairs
-            for physical, name in _not_kept(relay, pair)
-        ]
+        problems, warnings = beside.problems(), beside.warnings()
         details = found.details | {"bootstrap": {"problems": problems, "warnings": warnings}}
         states = sinks.states
         if states:
@@ -211,38 +182,66 @@ def _with_pair(
     return replace(service, health=health)
 
 
-class NewTables:
-    """Tables that the relay has, and the pair beside it does not keep yet."""
+class PairBeside:
+    """The pair beside a relay, on its bound socket; made again when the relay has more tables."""
 
-    def __init__(self, relay: Relay, pairs: Sequence[Pair]) -> None:
-        self._relay, self._pairs = relay, pairs
-        self._last: list[str] = []
-        self.problem = ""  # why the pair that shall keep them cannot be made
+    def __init__(self, relay: Relay, bound: socket.socket, opened: ExitStack) -> None:
+        self.view = BootstrapBeside(relay)
+        self._relay, self._bound, self._opened = relay, bound, opened
+        self._pair: Pair | None = None
+        self._problem = ""  # why it cannot be made
+        self._new: list[str] = []  # tables that the pair did not keep at the last look
 
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Note in `problem` how the block ends."""
+    def make(self, relay_url: str) -> Service:
+        """Return the service of a pair that keeps all tables of now. Raises SettingsError."""
+        _check_found(self._relay.settings)
+        settings = pair_settings(self._relay.settings, relay_url)
         try:
-            yield
+            if self._pair is not None:
+                # Once more: a thread that took long to stop keeps the store's lock until then.
+                self._pair.stop(0.0)
+            pair = Pair(settings, Producer, SeedingThread, PackingThread)
         except DatabusError as error:
-            self.problem = str(error)
+            self._problem = str(error)
             raise
-        self.problem = ""
+        self._problem, self._pair = "", pair
+        self._opened.callback(pair.stop)
+        url = url_of(self._bound, settings.http)
+        self.view.in_process = lambda: pairs_of(pair, url)
+        return replace(make_pair_service(pair), listen=self._listen)
 
-    def are_settled(self) -> bool:
-        """Return whether there are any, and no other ones than when it was last asked."""
-        found = [name for pair in self._pairs for _, name in _not_kept(self._relay, pair)]
-        before, self._last = self._last, found
-        if found and found == before:
-            log.warning("the bootstrap pair starts again, to keep %s, too", ", ".join(found))
+    def _listen(self, server: BoundedServer, settings: HttpSettings) -> str:
+        # A copy: the server closes what it is given, and the next one needs the port.
+        server.add_socket(self._bound.dup())
+        return url_of(self._bound, settings)
+
+    def is_outdated(self) -> bool:
+        """Return whether the relay has more tables, and no other ones than at the last look."""
+        before, self._new = self._new, [name for _, name in self._not_kept()]
+        if self._new and self._new == before:
+            log.warning("the bootstrap pair starts again, to keep %s, too", ", ".join(self._new))
             return True
         return False
 
+    def problems(self) -> dict[str, list[str]]:
+        """Return the problems of each physical source that has any, and why there is no pair."""
+        found = {} if self._pair is None else self._pair.problems()
+        if self._problem:
+            found["pair"] = [f"it cannot start again, which is tried on: {self._problem}"]
+        return found
 
-def _not_kept(relay: Relay, pair: Pair) -> Iterator[tuple[str, str]]:
-    """Yield physical source and name of each table that came after the pair's start."""
-    kept = {name for source in pair.settings.physical_sources for name in source.source_names}
-    for name, sources in relay.catalog.members.items():
-        for source in sources:
-            if source not in kept:
-                yield name, source
+    def warnings(self) -> list[str]:
+        """Return a warning for each table that the pair does not keep yet."""
+        return [
+            f"{physical}: the bootstrap pair does not keep {name} yet: it takes it in just now"
+            for physical, name in self._not_kept()
+        ]
+
+    def _not_kept(self) -> Iterator[tuple[str, str]]:
+        """Yield physical source and name of each table that came after the pair's start."""
+        if self._pair is None:
+            return
+        sources = self._pair.settings.physical_sources
+        kept = {name for source in sources for name in source.source_names}
+        for physical, names in self._relay.catalog.members.items():
+            yield from ((physical, name) for name in names if name not in kept)

@@ -184,6 +184,7 @@ LEFT_OUT = re.compile(
     r"_scn$|_(?:sum|count)$|callback_seconds$|_windows_total|_batches_total|_starts_total|_batch_id"
     r"|_batch_rows|last_batch_timestamp|in_snapshot|_pages_total|_page_bytes_total|_retries_total"
     r"|events_per_second|connection_state|client_phase|behind_seconds|owned_partitions|lease_term|relay_captures"
+    r"|store_packed_bytes"
 )
 
 

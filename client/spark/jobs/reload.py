@@ -24,7 +24,7 @@ from databus.client.spark.source.changes_between import ends_of_changes
 from databus.client.spark.targets.following import noted_scn
 from databus.client.spark.targets.target import Target, open_target
 from databus.client.sql.modes import WriteMode
-from databus.schemas.errors import ReadAgainError, ReloadNeededError
+from databus.schemas.errors import ReloadNeededError
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,9 @@ class Reloader:
         """Read one table again; call `done` while no batch is applied and the rows are in place.
 
         `show` is told in words how far it is, and may raise. Raises DatabusError, Spark's errors
-        and those of the target's library: run it again then.
+        and those of the target's library: run it again then. ReadAgainError: the relay does not
+        have the changes since the load any more; ReloadNeededError: one of them altered the table
+        once more. A load as of a newer SCN is needed, and the next run begins with one.
         """
         target = reload.target
         # A table that keeps what was takes the rows in as a snapshot.
@@ -79,7 +81,7 @@ class Reloader:
         mode = None if is_there else str(target.mode)
         with closing(open_target(uri, mode=mode)) as beside:
             reload = replace(reload, uri=uri)  # that of the table to load, from here on
-            reached = self._load(reload, beside, reload.least_scn, show)
+            reached = self._load(reload, beside, show)
             for _ in range(ROUNDS):
                 reached = self._caught_up(reload, beside, reached, show)
             with self._pausing():
@@ -91,24 +93,20 @@ class Reloader:
                     target.take_over(uri, f"reload:{reload.source}", number, positions)
                 done()
 
-    def _load(
-        self, reload: Reload, beside: Target, least_scn: int, show: Callable[[str], None]
-    ) -> int:
+    def _load(self, reload: Reload, beside: Target, show: Callable[[str], None]) -> int:
         """Return the SCN as of which the table beside is whole."""
         show("rows are asked for")
         try:
-            return self._loaded(reload, beside, least_scn, show)
+            return self._loaded(reload, beside, show)
         except (ReloadNeededError, *SPARK_FAILURES) as error:
             if not read_failure(error).is_a(ReloadNeededError) or keeps_all(beside):
                 raise
             # It was begun before the table was altered, or is left of an earlier reload.
             log.warning("%s: begins again: %s", reload.source, error)
             beside.remove()
-        return self._loaded(reload, beside, least_scn, show)
+        return self._loaded(reload, beside, show)
 
-    def _loaded(
-        self, reload: Reload, beside: Target, least_scn: int, show: Callable[[str], None]
-    ) -> int:
+    def _loaded(self, reload: Reload, beside: Target, show: Callable[[str], None]) -> int:
         def report(progress: LoadProgress) -> None:
             show(f"{progress.rows:,} of about {progress.estimate:,} rows are read")
 
@@ -119,7 +117,7 @@ class Reloader:
             bootstrap_servers=self._options.bootstrap_servers,
             # Half of the tasks that run at once: the others are for batches.
             partitions=max(1, parallelism(self._spark) // 2),
-            least_scn=least_scn,
+            least_scn=reload.least_scn,
             options=options_of_load(self._given, reload.source),
             # Else a load into the same table that has ended would be resumed.
             again=keeps_all(beside) and beside.schema() is not None,
@@ -135,16 +133,10 @@ class Reloader:
         until = self._taken(reload.physical)
         if until <= begin:
             return begin
-        try:
-            for end in ends_of_changes(self._piece(reload.source, begin, until)):
-                show(f"changes after scn {begin} up to {until} are applied")
-                self._apply(reload.source, beside, begin, end)
-                begin = end
-        except (ReadAgainError, ReloadNeededError) as error:
-            # The relay does not have them any more, or the table was altered once more.
-            log.warning("%s: begins again: %s", reload.source, error)
-            least_scn = error.scn if isinstance(error, ReloadNeededError) else until
-            return self._load(reload, beside, least_scn, show)
+        for end in ends_of_changes(self._piece(reload.source, begin, until)):
+            show(f"changes after scn {begin} up to {until} are applied")
+            self._apply(reload.source, beside, begin, end)
+            begin = end
         return begin
 
     def _apply(self, source: str, beside: Target, begin: int, end: int) -> None:

@@ -99,6 +99,11 @@ class TablesState:
     retried: dict[str, str] = field(default_factory=dict)
     reloading: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def passed_over(self) -> set[str]:
+        """The tables to whose targets no rows of batches go just now."""
+        return {*self.aside, *self.reloading}
+
 
 class SyncedTables:
     """Applies the batches of one checkpoint.
@@ -211,7 +216,7 @@ class SyncedTables:
         return {source: partial(apply, source) for source in sorted(used)}, dict(map(tuple, scns))
 
     def _apply_parts(self, parts: Parts, scns: Mapping[str, int]) -> None:
-        passed_over = {*self.state.aside, *self.state.reloading}
+        passed_over = self.state.passed_over
         parts = {source: one for source, one in parts.items() if source not in passed_over}
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
             done = [pool.submit(self._apply_one, name, part, scns) for name, part in parts.items()]
@@ -250,7 +255,7 @@ class SyncedTables:
 
     def look_for_reloads(self) -> None:
         """Read tables again whose schemas tell so, although no row follows. Raises DatabusError."""
-        passed_over = {*self.state.aside, *self.state.reloading}
+        passed_over = self.state.passed_over
         followed = [source for source in self._targets if source not in passed_over]
         if not followed:
             return

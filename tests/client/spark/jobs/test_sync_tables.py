@@ -22,7 +22,7 @@ from databus.client.spark.jobs.load import Loaded, load as load_table
 from databus.client.spark.jobs.sync_tables import TablesProgress, sync_tables
 from databus.client.spark.targets.target import open_target
 from databus.demo.processes import free_port
-from databus.schemas.errors import ConsumerError, SettingsError
+from databus.schemas.errors import ConsumerError, ReloadNeededError, SettingsError
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.client.spark.targets.target_rows import table_of
 from tests.promises.running import wait_until
@@ -234,6 +234,36 @@ def test_what_batches_had_meanwhile_is_applied_before_a_table_that_is_read_again
         assert lake.is_equal("items")
         shop.place.run("INSERT INTO items VALUES (4, 'd')")
         wait_until(lambda: lake.is_equal("items"), "what comes after it")
+
+
+def test_a_table_that_is_altered_again_while_it_is_read_again_lacks_no_change_in_the_end(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, tables = lake.shop, ("shop.items", "shop.orders")
+    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    shop.scn()
+    lake.run(*tables)
+    old_scn, loads = shop.scn(), list[int]()
+    apply_events = reload_module.apply_events
+
+    def old_load(*arguments: Any, **named: Any) -> Loaded:
+        # A server that is behind: its rows are of before what batches have had.
+        loads.append(old_scn)
+        return load_table(*arguments, **named, as_of=old_scn)
+
+    def altered(*arguments: Any, **named: Any) -> Any:
+        if len(loads) <= reload_module.ROUNDS + 1:
+            raise ReloadNeededError("its columns changed once more")
+        return apply_events(*arguments, **named)
+
+    shop.place.run("INSERT INTO items VALUES (3, 'c')", "DELETE FROM items WHERE id = 1")
+    shop.scn()
+    lake.run(*tables)
+    monkeypatch.setattr(reload_module, "load", old_load)
+    monkeypatch.setattr(reload_module, "apply_events", altered)
+    found = lake.run(*tables, reload=["shop.items"])
+    assert (found.reloads, found.aside, len(loads)) == (1, {}, reload_module.ROUNDS + 2)
+    assert lake.is_equal("items", "orders")
 
 
 def test_a_table_that_is_filtered_is_set_aside_when_it_has_to_be_read_again(lake: Lake) -> None:

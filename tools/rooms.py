@@ -140,6 +140,7 @@ client/spark/verify: comparing and repairing
 client/spark/cli: the commands that run Spark
 client/cli: the client's commands
 pyspark_databus: where Spark looks for data sources
+bootstrap/background.py: threads that can be paused
 bootstrap/store: snapshot and log at rest
 bootstrap/seeder: the first reading of tables
 bootstrap/producer: relay to store

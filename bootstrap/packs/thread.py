@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from contextlib import closing
 
+from databus.bootstrap.background import PausableThread
 from databus.bootstrap.packs.building import new_decoder
 from databus.bootstrap.packs.packer import Packer
 from databus.bootstrap.seeder.job import store_path
@@ -22,8 +22,8 @@ LOOK_S = 1.0
 SHARE = 0.1  # of the time it works at most, so that the producer hardly notices
 
 
-class PackingThread:
-    """Packs the tables of one store until it is stopped. Methods may be called from any thread."""
+class PackingThread(PausableThread):
+    """Packs the tables of one store. With a problem, rows are read one by one."""
 
     def __init__(
         self,
@@ -33,48 +33,11 @@ class PackingThread:
         lease: WriteLease | None = None,
     ) -> None:
         """Write under a `lease`, if there is one."""
+        super().__init__(f"packing-{physical.name}")
         self._path = store_path(settings, physical)
         self._most_bytes = settings.packed_bytes
         self._name = physical.name
         self._lease = lease
-        self._stop = threading.Event()
-        self._resumed = threading.Event()
-        self._resumed.set()
-        self._problem = ""
-        self._thread = threading.Thread(
-            target=self._run, name=f"packing-{physical.name}", daemon=True
-        )
-
-    @property
-    def problem(self) -> str:
-        """Why it does not work; rows are read one by one then."""
-        return self._problem
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it is paused."""
-        return not self._resumed.is_set()
-
-    def pause(self) -> None:
-        """Pause after the current step, until `resume`."""
-        self._resumed.clear()
-
-    def resume(self) -> None:
-        """Continue after `pause`."""
-        self._resumed.set()
-
-    def start(self) -> None:
-        """Start the thread. Call it once."""
-        self._thread.start()
-
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop the thread after the current step; return whether it stopped in time."""
-        self._stop.set()
-        self._resumed.set()
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         if new_decoder is None:

@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 
+from databus.bootstrap.background import PausableThread
 from databus.bootstrap.seeder.rate_limiter import Progress, Report
 from databus.bootstrap.seeder.read_ahead import ReadAheadScan
 from databus.bootstrap.seeder.seeder import Seeder, has_log
@@ -166,10 +167,10 @@ class TableSeeding:
         self._report(progress)
 
 
-class SeedingThread:
-    """Seeds the sources of one store that need it, in the background, until it is stopped.
+class SeedingThread(PausableThread):
+    """Seeds the sources of one store that need it; the problem of a single table is in the store.
 
-    The public methods may be called from any thread.
+    A step is a chunk.
     """
 
     def __init__(
@@ -181,49 +182,12 @@ class SeedingThread:
         lease: WriteLease | None = None,
     ) -> None:
         """Write under a `lease`, if there is one."""
+        super().__init__(f"seeding-{physical.name}")
         self._settings = settings
         self._lease = lease
         self._physical = physical
         self._report = report
         self._open_scan = open_scan
-        self._stop = threading.Event()
-        self._resumed = threading.Event()
-        self._resumed.set()
-        self._problem = ""
-        self._thread = threading.Thread(
-            target=self._run, name=f"seeding-{physical.name}", daemon=True
-        )
-
-    @property
-    def problem(self) -> str:
-        """Why it does not work at all; the problem of a single table is in the store."""
-        return self._problem
-
-    def start(self) -> None:
-        """Start the thread. Call it once."""
-        self._thread.start()
-
-    def pause(self) -> None:
-        """Pause after the current chunk, until `resume`."""
-        self._resumed.clear()
-
-    def resume(self) -> None:
-        """Continue after `pause`."""
-        self._resumed.set()
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it is paused."""
-        return not self._resumed.is_set()
-
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop the thread after the current chunk; return whether it stopped in time."""
-        self._stop.set()
-        self._resumed.set()
-        if self._thread.ident is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
 
     def _after_chunk(self, progress: Progress) -> None:
         self._report(progress)

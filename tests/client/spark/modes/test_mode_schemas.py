@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -85,33 +86,38 @@ def test_a_history_keeps_the_changes_from_before_a_statement_that_empties_the_ta
     assert ops == [(1, "insert", 1), (2, "insert", 9), (3, "truncate", None), (4, "insert", 1)]
 
 
-@pytest.mark.parametrize("mode", [*KEYED, WriteMode.APPEND_HISTORY])
-def test_an_alter_that_nobody_can_follow_ends_with_the_columns_and_what_to_do(
-    mode: WriteMode,
+def check_refused(
+    mode: WriteMode, match: str, alter_and_write: Callable[[AlteredTable], None]
 ) -> None:
+    """Check that a batch after an ALTER is refused, and that the table stays as it was."""
     inner, target = made(mode)
     table = AlteredTable(START)
     table.write(first(1))
     bring(target, table, 0)
     before = inner.read()
-    table.alter({**START, "n": "bigint"}, lambda row: row, reload={"n": "an expression"})
-    table.write(first(2))
-    with pytest.raises(IncompatibleSchemaError, match=rf"'n': .*of mode {mode}.*new checkpoint"):
+    alter_and_write(table)
+    with pytest.raises(IncompatibleSchemaError, match=match):
         bring(target, table, 1)
     assert inner.read() == before
+
+
+@pytest.mark.parametrize("mode", [*KEYED, WriteMode.APPEND_HISTORY])
+def test_an_alter_that_nobody_can_follow_ends_with_the_columns_and_what_to_do(
+    mode: WriteMode,
+) -> None:
+    def alter_and_write(table: AlteredTable) -> None:
+        table.alter({**START, "n": "bigint"}, lambda row: row, reload={"n": "an expression"})
+        table.write(first(2))
+
+    check_refused(mode, rf"'n': .*of mode {mode}.*new checkpoint", alter_and_write)
 
 
 @pytest.mark.parametrize("mode", [*KEYED, WriteMode.APPEND_HISTORY])
 def test_a_column_of_a_type_that_does_not_hold_what_was_ends_with_what_to_do(
     mode: WriteMode,
 ) -> None:
-    inner, target = made(mode)
-    table = AlteredTable(START)
-    table.write(first(1))
-    bring(target, table, 0)
-    before = inner.read()
-    table.alter({**START, "n": "date"}, lambda row: {**row, "n": None})
-    table.write({**first(2), "n": None})
-    with pytest.raises(IncompatibleSchemaError, match=r"'n': .* holds both: go on with a new"):
-        bring(target, table, 1)
-    assert inner.read() == before
+    def alter_and_write(table: AlteredTable) -> None:
+        table.alter({**START, "n": "date"}, lambda row: {**row, "n": None})
+        table.write({**first(2), "n": None})
+
+    check_refused(mode, r"'n': .* holds both: go on with a new", alter_and_write)

@@ -156,7 +156,7 @@ def _rows_at(
     if truncates:
         none = (_FIRST - 1, 0)
         reached = reached.where(
-            _is_behind([max([none, *(one for one in truncates if one < end)]) for end in ends])
+            _is_behind([max([none, *(one for one in truncates if one <= end)]) for end in ends])
         )
     is_first = sf.col(f"{_PLACE}.scn") == _FIRST
     change = sf.struct(sf.col(_IS_ROW).alias("is_row"), sf.col(_DIGEST).alias("digest"))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from databus.client.spark.consuming.apply_events import apply_events
 from databus.client.spark.consuming.checkpoint_folder import CheckpointFolder
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.client.spark.consuming.table_notes import TableNotes
@@ -244,7 +245,6 @@ def test_a_table_that_is_altered_again_while_it_is_read_again_lacks_no_change_in
     shop.scn()
     lake.run(*tables)
     old_scn, loads = shop.scn(), list[int]()
-    apply_events = reload_module.apply_events
 
     def old_load(*arguments: Any, **named: Any) -> Loaded:
         # A server that is behind: its rows are of before what batches have had.

@@ -144,6 +144,13 @@ def test_each_chunk_is_digested_as_of_its_own_place(spark: SparkSession) -> None
             assert found.get(chunk, ChunkDigest()) == expected, (number, chunk, end)
 
 
+def test_a_truncate_at_the_place_of_a_chunk_belongs_to_it(spark: SparkSession) -> None:
+    changes: list[Change] = [((5, 1), "insert", 2, "b", None), ((5, 2), "truncate", 0, None, None)]
+    read, chunks = [(1, "a")], KeyBuckets(1)
+    assert digests_at(spark, cast("Any", read), changes, chunks, [(5, 2)]) == {}
+    assert digests_at(spark, cast("Any", read), changes, chunks, [(5, 1)])[0].rows == 2
+
+
 def test_a_row_that_a_target_has_twice_counts_twice(spark: SparkSession) -> None:
     twice: list[tuple[int, str | None]] = [(1, "a"), (1, "a"), (2, "b")]
     found = digests_at(spark, twice, [], KeyBuckets(1), [(5, 0)])

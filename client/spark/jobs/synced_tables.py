@@ -38,7 +38,7 @@ from databus.client.spark.consuming.restart_policy import (
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.client.spark.consuming.split import of_source, versions_in
 from databus.client.spark.consuming.table_notes import NO_BATCH, TableNote, TableNotes
-from databus.client.spark.jobs.reload import Reload, Reloader
+from databus.client.spark.jobs.reload import Reload, Reloader, keeps_all
 from databus.client.spark.jobs.target_template import target_of
 from databus.client.spark.options import parse_options
 from databus.client.spark.targets.executors import persisted
@@ -52,6 +52,7 @@ from databus.client.spark.targets.target import (
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import (
     DatabusError,
+    IncompatibleSchemaError,
     OtherTargetError,
     ReadAgainError,
     ReloadNeededError,
@@ -283,8 +284,8 @@ class SyncedTables:
             assert app is not None, "Spark has named the query before its first batch"
             try:
                 applied = part(self.target(source), app)
-            except (ReloadNeededError, *_SPARKS) as error:
-                why = _reload_needed(error)
+            except (ReloadNeededError, IncompatibleSchemaError, *_SPARKS) as error:
+                why = _reload_needed(error, self.target(source))
                 if why is None or not self._reloads:
                     raise
                 # The change of columns is in this batch, or before it.
@@ -440,18 +441,20 @@ class SyncedTables:
             if self._is_over() or not has_spark():
                 # Spark's tasks were interrupted, or it has ended: the next start goes on.
                 raise StoppedError from error
-            if (why := _reload_needed(error)) is not None:
+            if (why := _reload_needed(error, target)) is not None:
                 # The servers do not have its rows in the new columns yet, or they changed again.
                 raise ReadAgainError(why) from error
             raise
 
 
-def _reload_needed(error: Exception) -> str | None:
+def _reload_needed(error: Exception, target: Target) -> str | None:
     """Return why rows must be read again, if an error says so; it may come from Spark's tasks."""
-    if not isinstance(error, (ReloadNeededError, *_SPARKS)):
+    if not isinstance(error, (DatabusError, *_SPARKS)):
         return None
     failure = read_failure(error)
-    return failure.problem if failure.is_a(ReloadNeededError) else None
+    # A type that the table cannot hold; one that keeps what was is never filled again.
+    is_unfit = failure.is_a(IncompatibleSchemaError) and not keeps_all(target)
+    return failure.problem if is_unfit or failure.is_a(ReloadNeededError) else None
 
 
 def _passes(error: Exception) -> bool:

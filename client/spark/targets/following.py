@@ -70,6 +70,8 @@ class SchemaFollower:
         # Marks do not count: they have no schema version.
         self._newest = self._newest_of(batch)
         self._led_to = 0
+        # The columns of the table, if the batch has only marks: these have no values to fit.
+        self._fitted: pa.Schema | None = None
         # Whether rows from before a statement that empties the table count.
         self._keeps_all = False
 
@@ -92,6 +94,7 @@ class SchemaFollower:
             if step.needs_reload:
                 raise reload_needed(self._source, target, step)
         self._led_to = until
+        self._fitted = held if self._newest is None else None
         rows = self.converted(self._batch)
         if self._keeps_all:
             rows = self._with_truncates(rows, steps)
@@ -170,6 +173,8 @@ class SchemaFollower:
         They may be any part of the batch, or of one with the same columns.
         """
         until = self._led_to
+        if self._fitted is not None:
+            batch = _with_types_of(self._fitted, batch)
         meta = batch[META]
         numbers = pc.fill_null(pc.struct_field(meta, "schema_version"), -1)
         scns = pc.struct_field(meta, "scn")
@@ -299,6 +304,23 @@ def key_in(text: str) -> tuple[str, ...]:
 def columns_in(text: str) -> list[str]:
     """Return the columns of a schema."""
     return [column_of(field) for field in json.loads(text)["fields"]]
+
+
+def _with_types_of(held: pa.Schema, marks: pa.Table) -> pa.Table:
+    """Return marks, whose columns are null, in the types that the table has.
+
+    Their own types are those of versions that the table may not have come to.
+    """
+    own = marks.schema
+    found = {name: find(dict.fromkeys(held.names), name) for name in own.names if name != META}
+    schema = pa.schema(
+        [
+            own.field(name) if known is None else pa.field(name, held.field(known).type)
+            for name, known in found.items()
+        ]
+    )
+    arrays = [pa.nulls(marks.num_rows, field.type) for field in schema]
+    return pa.table([*arrays, marks[META]], schema=schema.append(own.field(META)))
 
 
 def _in_version(

@@ -139,6 +139,25 @@ def test_a_table_whose_earlier_rows_the_relay_lacks_is_filled_by_the_bootstrap_s
 
 
 @pytest.mark.parametrize("form", ["delta", "delta+spark"])
+def test_a_table_whose_new_type_its_target_cannot_hold_is_read_again(lake: Lake, form: str) -> None:
+    lake.form = form
+    with lake.following() as reports:
+        lake.wait_for("t0", "t1", "t2", reports=reports)
+        # More digits than Delta's decimals have: it is a text from here on.
+        lake.database.run(
+            "ALTER TABLE t0 MODIFY price DECIMAL(60,2)",
+            f"INSERT INTO t0 VALUES (3, 'large', {10**50}.5)",
+            "DELETE FROM t1 WHERE id = 1",
+        )
+        lake.wait_for("t1", reports=reports)
+        wait_until(lambda: reports[-1].reloads == 1, "the reload", patience_s=PATIENCE_S)
+    with closing(open_target(f"delta:{lake.folder}/lake/t0")) as target:
+        prices = {row["id"]: row["price"] for row in table_of(target).to_pylist()}
+    assert prices == {1: "1.25", 2: "2.50", 3: f"{10**50}.50"}
+    assert (reports[-1].aside, reports[-1].restarts) == ({}, 0)
+
+
+@pytest.mark.parametrize("form", ["delta", "delta+spark"])
 def test_columns_that_change_are_changed_in_the_targets_without_ending_the_query(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:

@@ -291,6 +291,28 @@ def test_a_mark_that_is_past_an_alter_unknown_to_the_query_takes_none_of_its_ste
     assert not gone & set(table_of(target).column_names)
 
 
+@pytest.mark.parametrize("op", ["truncate", "snapshot_end"])
+def test_a_mark_from_before_an_alter_that_gave_a_name_to_another_type_is_taken(
+    opened: Open, op: str
+) -> None:
+    target, table = opened(None), AlteredTable(START)
+    table.write(*map(first, range(1, 4)))
+    bring(target, table, 0)
+    if op == "truncate":
+        table.empty(op)
+    else:
+        # Of a snapshot that began before these rows.
+        table.pending.append((1, op, None, None))
+    mark = table.pending.pop()
+    alter(table, FORMS["drop, and another takes its name"])
+    table.pending.append(mark)
+    bring(target, table, 1)
+    assert table_of(opened(None)).num_rows == len(table.rows)
+    write_after(table, 3, 4)
+    bring(target, table, 2)
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
 def test_steps_that_change_no_row_at_rest_are_not_taken_twice(opened: Open) -> None:
     target = opened(None)
     table = filled(target)

@@ -69,11 +69,11 @@ def twice_committed(tables: Mapping[str, Sequence[Batch]]) -> list[str]:
 def torn_transactions(tables: Mapping[str, Sequence[Batch]]) -> tuple[int, list[str]]:
     """Return how many transactions are in several tables, and those that are in several batches.
 
-    Those that a table may have from a snapshot, or from a reload, do not count.
+    What a table may have from a snapshot, or from a reload, does not count.
     """
-    begun = max((one.snapshot_scn for of in tables.values() for one in of), default=-1)
     places: dict[int, dict[str, int]] = defaultdict(dict)
     for table, batches in tables.items():
+        begun = max((one.snapshot_scn for one in batches), default=-1)
         for one in batches:
             for scn in one.scns if one.number is not None else ():
                 if scn > begun:

@@ -174,13 +174,20 @@ class SyncedTables:
         return self._targets[source]
 
     def position(self, source: str, physical: str) -> int:
-        """Return the SCN up to which a target has everything; 0 if it has none, or not yet."""
-        try:
-            return self.target(source).positions().get(physical, 0)
-        except DatabusError as error:
-            # The table is set aside with its first rows.
-            log.debug("%s: %s", source, error)
-            return 0
+        """Return the SCN up to which a target has everything; 0 if it has none, or not yet.
+
+        Waits for a target that is out of reach. Raises StoppedError.
+        """
+
+        def ask() -> int:
+            try:
+                return self.target(source).positions().get(physical, 0)
+            except DatabusError as error:
+                # The table is set aside with its first rows.
+                log.debug("%s: %s", source, error)
+                return 0
+
+        return self._guarded(source, ask) or 0
 
     def apply(self, batch: DataFrame, batch_id: int) -> None:
         """Apply a batch to the targets, and record it. Raises StoppedError; Spark's errors."""

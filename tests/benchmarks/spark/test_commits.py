@@ -49,5 +49,6 @@ def test_a_transaction_in_two_batches_is_found_unless_a_snapshot_had_a_part_of_i
     other = [Batch(1, "q", 1, frozenset({7})), Batch(2, "q", 3, frozenset({9}))]
     checked, torn = torn_transactions({"a": one, "b": other})
     assert (checked, torn) == (2, ["scn 9 is in batches {'a': 2, 'b': 3}"])
-    late = [Batch(1, "q", 1, frozenset(), snapshot_scn=9)]
-    assert torn_transactions({"a": one, "b": other, "c": late}) == (0, [])
+    # A later snapshot of a table hides only what that table has.
+    late = [Batch(1, "q", 5, frozenset({9}), snapshot_scn=9)]
+    assert torn_transactions({"a": one, "b": same, "c": late}) == (2, [])

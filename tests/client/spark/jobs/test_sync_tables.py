@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -24,6 +25,7 @@ from databus.client.spark.jobs.sync_tables import TablesProgress, sync_tables
 from databus.client.spark.targets.target import open_target
 from databus.demo.processes import free_port
 from databus.schemas.errors import ConsumerError, ReloadNeededError, SettingsError
+from tests import PATIENCE_S
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.client.spark.targets.target_rows import table_of
 from tests.promises.running import wait_until
@@ -142,6 +144,23 @@ def test_a_job_whose_tables_all_fail_ends_with_the_reason(lake: Lake) -> None:
     lake.shop.scn()
     with pytest.raises(ConsumerError, match=r"shop\.loose: .*key"):
         lake.run("shop.loose")
+
+
+def test_a_job_waits_at_its_first_start_for_a_database_that_is_away(lake: Lake) -> None:
+    away, shop = lake.folder / "away", lake.shop
+    lake.template = f"sqlite:///{away}/lake.db#{{table}}"
+    shop.scn()
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(lake.run, "shop.orders", stop=stop)
+        try:
+            time.sleep(1)
+            assert not job.done()
+            away.mkdir()
+            found = job.result(PATIENCE_S)
+        finally:
+            stop.set()
+    assert (found.rows, found.aside, found.retried) == (ROWS, {}, {})
 
 
 def test_a_table_whose_target_is_gone_is_set_aside_and_reload_fills_it_again(lake: Lake) -> None:

@@ -64,7 +64,7 @@ def test_versions_as_of_random_scns_are_the_table_as_of_them(
     sync(spark, "shop.orders", uri, **given)
     scns = []
     for _ in range(3):
-        scns += [write(shop, chance) for _ in range(4)]
+        scns += [write(shop, chance) for _ in range(20)]
         sync(spark, "shop.orders", uri, **given)
     # All rows once more, as a load does and as a new checkpoint does: nothing becomes false.
     load(spark, "shop.orders", uri, bootstrap_servers=[shop.server], again=True)
@@ -72,7 +72,7 @@ def test_versions_as_of_random_scns_are_the_table_as_of_them(
     sync(spark, "shop.orders", uri, **{**given, "checkpoint": str(tmp_path / "another")})
     with closing(open_target(uri)) as target:
         versions = target.rows(spark)
-        for scn in [begin, *chance.sample(scns, 6), scns[-1]]:
+        for scn in [begin, *chance.sample(scns, 48), scns[-1]]:
             ended = sf.col("_databus_to_scn") <= scn
             found = versions.where((sf.col("_databus_scn") <= scn) & (ended.isNull() | ~ended))
             options = shop.options(asOf=scn)

@@ -31,7 +31,7 @@ from databus.client.spark.arrow.row_types import (
 from databus.client.spark.arrow.unpacked_events import unpacked
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.schemas.columns.avro_columns import WriterSchema
-from databus.schemas.errors import SchemaNotFoundError, SettingsError
+from databus.schemas.errors import ReadAgainError, SchemaNotFoundError, SettingsError
 
 
 def split_by_source(
@@ -97,7 +97,12 @@ def _decoder(
         target = arrow_schema(schema)
         for batch in batches:
             events = pa.Table.from_batches([batch]).select([EVENT, CHANGE_COLUMN])
-            rows = unpacked(events, versions, as_text)
+            try:
+                rows = unpacked(events, versions, as_text)
+            except SchemaNotFoundError as error:
+                # The block of a lost executor is read again; rows of a snapshot then come in
+                # the columns of now.
+                raise ReadAgainError(f"the batch was read again in part: {error}") from error
             # A task may have only newer versions than the batch, whose types may be smaller.
             missing = [field for field in target if field.name not in rows.column_names]
             for field in missing:

@@ -56,6 +56,7 @@ from databus.schemas.errors import (
     OtherTargetError,
     ReadAgainError,
     ReloadNeededError,
+    SchemaNotFoundError,
     SettingsError,
 )
 
@@ -216,7 +217,13 @@ class SyncedTables:
 
         def apply(source: str, target: Target, app: str) -> Applied:
             changes = of_source(batch, source, used[source], self._book, self._as_text)
-            return apply_changes(changes, batch_id, target, app_id=app)
+            try:
+                return apply_changes(changes, batch_id, target, app_id=app)
+            except _SPARKS as error:
+                if read_failure(error).is_a(ReadAgainError):
+                    # With a lost executor's blocks, which may have newer versions now.
+                    used.update(versions_in(batch))
+                raise
 
         told = sf.col(CHANGE_COLUMN)
         newest = sf.max(sf.greatest(told["scn"], told["as_of"]))
@@ -467,7 +474,9 @@ def _reload_needed(error: Exception, target: Target) -> str | None:
 def _passes(error: Exception) -> bool:
     """Return whether trying again may help."""
     if isinstance(error, (DatabusError, *_SPARKS)):
-        return not read_failure(error).is_final
+        failure = read_failure(error)
+        # A server that does not list a version yet, though another one has rows of it.
+        return failure.is_a(SchemaNotFoundError) or not failure.is_final
     library = type(error).__module__.partition(".")[0]
     if library in _TARGETS_LIBRARIES:
         return type(error).__name__ not in _FINAL

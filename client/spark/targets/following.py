@@ -32,6 +32,7 @@ from databus.client.sql.modes import WriteMode
 from databus.schemas.avro_meta import column_of, record_meta
 from databus.schemas.errors import (
     IncompatibleSchemaError,
+    ReadAgainError,
     ReloadNeededError,
     RestartNeededError,
     SchemaError,
@@ -170,7 +171,8 @@ class SchemaFollower:
     def converted(self, batch: pa.Table) -> pa.Table:
         """Return rows of a batch, converted to the version that `lead` has taken the table to.
 
-        They may be any part of the batch, or of one with the same columns.
+        They may be any part of the batch, or of one with the same columns. Raises ReadAgainError
+        for rows of a later version: the part was read again since.
         """
         until = self._led_to
         if self._fitted is not None:
@@ -212,6 +214,12 @@ class SchemaFollower:
             return []
         # A snapshot row may be in a version that is newer than the row's SCN.
         change = change_of(text)
+        if change is not None and change.scn > until:
+            raise ReadAgainError(
+                f"{self._source}: the batch was read again in part, after an executor was lost: it "
+                f"has rows of schema version {first['schema_version']} now, of scn {change.scn}, "
+                f"and the table was prepared for those up to scn {until}"
+            )
         scn = first["scn"] if change is None else max(first["scn"], change.scn)
         return self._versions.since(text, scn, until)
 

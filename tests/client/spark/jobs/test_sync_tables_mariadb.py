@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from deltalake.exceptions import TableNotFoundError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from databus.client.spark.jobs import sync_tables as job_module
+from databus.client.spark.consuming import apply as apply_module
+from databus.client.spark.consuming.split import versions_in
+from databus.client.spark.jobs import sync_tables as job_module, synced_tables
 from databus.client.spark.jobs.sync_tables import TablesProgress, sync_tables
+from databus.client.spark.targets.executors import Digest, digest_of
 from databus.client.spark.targets.target import open_target
 from tests import PATIENCE_S
 from tests.client.spark.targets.target_rows import table_of
@@ -184,3 +188,41 @@ def test_columns_that_change_are_changed_in_the_targets_without_ending_the_query
     found = reports[-1]
     assert (found.restarts, found.aside) == (0, {}), found
     assert found.reloads >= 1, found
+
+
+def test_a_lost_block_that_is_read_again_in_newer_columns_loses_no_value(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.form = "delta+spark"
+    lake.database.run("DROP TABLE t1, t2")
+    source, digests, is_altered = f"{lake.database.name}.t0", list[Digest](), threading.Event()
+
+    def altered_after(batch: DataFrame) -> Digest:
+        digests.append(digest_of(batch))
+        if not is_altered.is_set():
+            lake.database.run(
+                "ALTER TABLE t0 RENAME COLUMN note TO title", "INSERT INTO t0 VALUES (9, 'z', 1)"
+            )
+            wait_until(lambda: is_new(), "rows in the new columns", patience_s=PATIENCE_S)
+            is_altered.set()
+        return digests[-1]
+
+    def is_new() -> bool:
+        return versions_in(read[-1]) == {source: {2}}
+
+    read = list[DataFrame]()
+
+    def keep_nothing(batch: DataFrame) -> AbstractContextManager[DataFrame]:
+        # As if an executor were lost after each action.
+        read.append(batch)
+        return nullcontext(batch)
+
+    monkeypatch.setattr(synced_tables, "persisted", keep_nothing)
+    monkeypatch.setattr(apply_module, "persisted", nullcontext)
+    monkeypatch.setattr(apply_module, "digest_of", altered_after)
+    with lake.following() as reports:
+        assert is_altered.wait(PATIENCE_S)
+        lake.wait_for("t0", reports=reports)
+    versions = [pc.struct_field(one.batch["_databus"], "schema_version") for one in digests[:2]]
+    assert [of.to_pylist() for of in versions] == [[1], [2]], "the batch was begun again"
+    assert (reports[-1].aside, reports[-1].restarts) == ({}, 0)

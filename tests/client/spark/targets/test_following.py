@@ -20,7 +20,7 @@ from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import SchemaFollower, widen
 from databus.client.spark.targets.reshaping import NewColumn, Reshaping
 from databus.client.spark.targets.target import Target, open_target
-from databus.schemas.errors import ReloadNeededError, SchemaError
+from databus.schemas.errors import ReadAgainError, ReloadNeededError, SchemaError
 from tests.client.spark.targets.altered_table import (
     SOURCE,
     AlteredTable,
@@ -361,6 +361,22 @@ def test_a_snapshot_whose_rows_are_read_after_an_alter_that_came_after_its_begin
     write_after(table, 3, 77)
     bring(target, table, 2)
     assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
+def test_rows_that_come_in_a_newer_version_than_the_table_was_led_to_are_refused(
+    tmp_path: Path,
+) -> None:
+    # A part of a batch that was read again after an executor was lost.
+    target, table = open_target(f"delta:{tmp_path}/people"), AlteredTable(START)
+    table.write(first(1))
+    alter(table, FORMS["rename"])
+    told = table.batch()
+    follower = SchemaFollower(SOURCE, table.texts, told)
+    follower.lead(target, None)
+    assert follower.converted(told)["city"].to_pylist() == ["city 1"]
+    table.pending = [(1, "insert", 2, renamed(first(1), city="town"))]
+    with pytest.raises(ReadAgainError, match=r"read again in part.*schema version 2"):
+        follower.converted(table.batch())
 
 
 def test_what_cannot_be_told_is_refused_with_both_types_and_the_command(opened: Open) -> None:

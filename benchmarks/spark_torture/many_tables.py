@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +73,7 @@ class TablesOutcome:
     tables: int = 0
     rows: int = 0
     starts: int = 1
+    batches: int = 0
     settled_s: float = 0.0
     checked: int = 0  # transactions, parts of which are in several tables
     problems: list[str] = field(default_factory=list)
@@ -85,7 +86,8 @@ class TablesOutcome:
             f"{plan.form} on {where}, seed {plan.seed}: {self.tables} tables, "
             f"{self.transactions} transactions, {self.statements} statements of DDL "
             f"({self.refused} statements refused by the server); kills: {kills or 'none'}; the job "
-            f"was started {self.starts} times; settled after {self.settled_s:.0f} s; "
+            f"was started {self.starts} times, and applied {self.batches} batches; settled after "
+            f"{self.settled_s:.0f} s; "
             f"{self.rows} rows compared, {self.checked} transactions looked for in the same batch "
             f"of several tables: {len(self.problems) or 'no'} problems"
         )
@@ -119,6 +121,7 @@ class TablesTorture:
         self._walk = Walk(self._database, self._random, 100, tables=names)
         self._busy = threading.Lock()
         self._stop = threading.Event()
+        self._is_streaming = False
 
     def run(self) -> TablesOutcome:
         """Run the torture; raises ChildError when the job ends by itself."""
@@ -138,7 +141,12 @@ class TablesTorture:
         writer = threading.Thread(target=self._write)
         writer.start()
         try:
-            for step in self._steps():
+            steps = self._steps()
+            for number, step in enumerate(steps):
+                # Snapshots in the first third; then what follows them, in small batches.
+                if number == len(steps) // 3:
+                    self._await("the first rows of all tables", self._has_targets)
+                    self._is_streaming = True
                 time.sleep(STEP_S)
                 self._do(step)
         finally:
@@ -235,6 +243,10 @@ class TablesTorture:
     def _kill_driver(self) -> None:
         kill_tree(self._job)
         self._start_job()
+        if self._is_streaming:
+            # Else later kills would meet a job that has not begun.
+            known = self._batches()
+            self._await("a batch after it", lambda: self._batches() > known)
 
     def _start_job(self) -> None:
         self.outcome.starts += 1
@@ -281,6 +293,38 @@ class TablesTorture:
         except psutil.Error:
             return []
 
+    def _await(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Wait; the job is started again if it ends. A problem if it is in vain."""
+        end_s = time.monotonic() + SETTLE_S
+        while not is_so():
+            self._check_job()
+            if time.monotonic() > end_s:
+                self.outcome.problems.append(f"waited in vain for {what}")
+                return
+            time.sleep(1)
+
+    def _check_job(self) -> None:
+        self._job.check()
+        if self._job.exit_code is not None:
+            self._start_job()
+
+    def _has_targets(self) -> bool:
+        names = [f"t{number}" for number in range(self._plan.tables)]
+        try:
+            for name in names:
+                with contextlib.closing(open_target(self._target(name), **self._options)) as target:
+                    if target.schema() is None:
+                        return False
+        except (DatabusError, OSError, ValueError):
+            return False
+        return True
+
+    def _batches(self) -> int:
+        """Return the number of the last batch that Spark has committed; -1 without one."""
+        folder = self._folder / "checkpoint" / "commits"
+        numbers = [int(one.name) for one in folder.glob("[0-9]*")] if folder.exists() else []
+        return max(numbers, default=-1)
+
     # The end
 
     def _settle(self) -> None:
@@ -293,14 +337,13 @@ class TablesTorture:
         source = _Source(_physical(settings, self._database), self._node.bootstrap_url)
         last = {}
         while left and time.monotonic() - begun_s < SETTLE_S:
-            self._job.check()
-            if self._job.exit_code is not None:
-                self._start_job()
+            self._check_job()
             last = {table: self._difference(source, table) for table in left}
             left = [table for table in left if last[table]]
             time.sleep(1)
         self.outcome.settled_s = time.monotonic() - begun_s
         self.outcome.tables = len(self._walk.tables)
+        self.outcome.batches = self._batches() + 1
         self.outcome.refused = self._walk.refused
         self.outcome.problems += [f"{table}: {last[table][:2000]}" for table in left]
         if left:

@@ -13,6 +13,9 @@ CHANGE_COLUMN: Final = "_databus"  # the column that describes the change
 KEY: Final = "databus.key"  # in a field's metadata: its place in the primary key, from 0
 SQL_TYPE: Final = "databus.sqlType"  # in a field's metadata: the column's SQL type
 
+# The end of the message for a table that cannot be followed.
+LEAVE_OUT: Final = "leave the table out (among patterns: '!schema.table')"
+
 _EXACT = Context(prec=10_000)
 
 

@@ -43,7 +43,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from databus.client.arrow.arrow_types import CHANGE_COLUMN, KEY, SQL_TYPE
+from databus.client.arrow.arrow_types import CHANGE_COLUMN, KEY, LEAVE_OUT, SQL_TYPE
 from databus.client.arrow.merged_columns import is_as_text, merged_columns
 from databus.schemas.columns.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
 from databus.schemas.errors import SettingsError
@@ -70,7 +70,7 @@ SCHEMAS: Final = "databus.schemas"
 Layout = Literal["columns", "structs"]
 NOT_APPLIED = (
     "such a table cannot be followed into a target (apply_changes, `databus spark sync`, with any "
-    f"layout), where {CHANGE_COLUMN} describes each change: rename the column"
+    f"layout), where {CHANGE_COLUMN} describes each change: rename the column, or {LEAVE_OUT}"
 )
 
 _TYPES: dict[Kind, DataType] = {

@@ -37,6 +37,7 @@ from databus.client.spark.targets.changes import (
     MARK_OPS,
     META,
     check_keys,
+    check_names,
     check_sources,
     marks_in,
     positions_in,
@@ -147,14 +148,17 @@ def apply_changes(
     must be given. `takes_over`: the target belongs to the
     batch's source from now on, even if it has another source's rows.
 
-    Raises SettingsError if there are no keys or no app_id, and for a target with the
-    rows of another source; also the errors of `Target.apply`.
+    Raises SettingsError if there are no keys or no app_id, for columns whose names the
+    target has itself, and for a target with the rows of another source; also the errors
+    of `Target.apply`.
     """
     app = app_id or _query_id(batch)
     # Before the batch is read: Spark repeats the last batch after a restart.
     last = target.applied(app)
     if last is not None and last >= batch_id:
         return Applied(is_skipped=True, positions=target.positions())
+    names = (name for name in batch.columns if name != CHANGE_COLUMN)
+    check_names(names, target.mode, ", ".join(schemas_of(batch)) or "the source")
     # Asked for once, as a target may ask a catalog.
     held = tuple(key for key in target.keys if key in batch.columns)
     key = _key_of(batch, keys or held, target.mode)

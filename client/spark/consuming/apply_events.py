@@ -11,6 +11,7 @@ from databus.client.arrow.arrow_types import CHANGE_COLUMN
 from databus.client.spark.arrow.unpacked_events import unpacked
 from databus.client.spark.consuming.apply import forget_as_of
 from databus.client.spark.consuming.schema_book import SchemaBook
+from databus.client.spark.targets.changes import check_names
 from databus.client.spark.targets.following import SchemaFollower
 from databus.client.spark.targets.target import Applied, Target, check_same_source
 
@@ -27,8 +28,8 @@ def apply_events(
     """Apply a batch of one source, in columns of layout `events`, exactly once.
 
     Raises ReloadNeededError if the table's rows must be read again; SettingsError for a
-    source without a key, and for a target with the rows of another source; also the
-    errors of `unpacked` and of `Target.apply`.
+    source without a key, for columns whose names the target has itself, and for a target
+    with the rows of another source; also the errors of `unpacked` and of `Target.apply`.
     """
     last = target.applied(app_id)
     if last is not None and last >= batch_id:
@@ -38,6 +39,7 @@ def apply_events(
     used = {n for n in pc.unique(_told(events, "schema_version")).to_pylist() if n is not None}
     versions = book.versions(source, used)
     rows = unpacked(events, versions, as_text)
+    check_names((n for n in rows.column_names if n != CHANGE_COLUMN), target.mode, source)
     texts = {one.version: one.text for one in versions}
     followed, keys = SchemaFollower(source, texts, rows).lead(target, None)
     changes = target.changes_of(followed, keys, source)

@@ -39,7 +39,7 @@ from databus.client.spark.jobs.load_source import (
     LoadSource,
     primary_key,
 )
-from databus.client.spark.targets.changes import SCN, Changes
+from databus.client.spark.targets.changes import SCN, Changes, check_names
 from databus.client.spark.targets.following import shape_note
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.schemas.errors import BootstrapTooOldError, SettingsError
@@ -168,6 +168,8 @@ class _Job:
                 f"{load_source.source}: the key columns {', '.join(lacking)} are missing in columns"
             )
         # With a condition all columns are read: only Spark knows which ones it uses.
+        read = load_source.columns.names if where else self._columns.names
+        check_names(read, target.mode, load_source.source)
         self._read_columns = [] if where or not columns else self._columns.names
 
     def run(self, chunk_rows: int, least_scn: int) -> Loaded:

@@ -19,18 +19,20 @@ from databus.client.spark.targets.changes import (
     DELETE,
     MARK_OPS,
     META,
+    OF_CHANGE,
+    PLACE,
     SCN,
     SOURCE,
     Changes,
     check_keys,
+    check_names,
     check_sources,
     flat_rows,
     positions_in,
 )
 from databus.client.sql.modes import WriteMode
-from databus.schemas.errors import SettingsError
 
-TIME, OP, INDEX = "_time", "_op", "_index"
+TIME, OP, INDEX = f"{OF_CHANGE}time", f"{OF_CHANGE}op", PLACE
 # The operation of a key that `put` deletes.
 GONE = "gone"
 # Of changes alone: they are not columns of a table.
@@ -94,12 +96,7 @@ def every_change_of(
     columns = [name for name in batch.column_names if name != META]
     if keys or mode.has_keys:
         check_keys(keys, columns)
-    taken = [name for name in columns if name.startswith(META)]
-    if taken:
-        raise SettingsError(
-            f"the source has a column {taken[0]!r}: names that begin with {META} are those of "
-            f"mode {mode}; rename the column, or leave it out with option columns"
-        )
+    check_names(columns, mode, source or "the source")
     check_sources(batch, source_column or not mode.has_keys)
     timed = _with_times(batch)
     rows = flat_rows(timed, keys, _FIELDS)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from databus.client.spark.modes import append_history, scd2, soft_delete
 from databus.client.spark.modes.every_change import REMEDY, EveryChange, every_change_of, put_rows
-from databus.client.spark.targets.changes import SCN, SOURCE, Changes, unified_schema
+from databus.client.spark.targets.changes import OF_CHANGE, SCN, SOURCE, Changes, unified_schema
 from databus.client.spark.targets.commit_log import REACHED, CommitLog
 from databus.client.spark.targets.merge_plan import Condition
 from databus.client.spark.targets.reshaping import Reshaping
@@ -199,9 +199,9 @@ class ModeTarget(Target):
         live = _live(self._held(batch), self.mode)
         keys = list(self.keys)
         known = live.select(keys).cast(batch.rows.select(keys).schema)
-        is_here = batch.rows.append_column("_n", pa.array(range(batch.rows.num_rows)))
+        is_here = batch.rows.append_column(OF_CHANGE, pa.array(range(batch.rows.num_rows)))
         found = is_here.join(known.group_by(keys).aggregate([]), keys, join_type="left semi")
-        return batch.rows.take(found["_n"].combine_chunks())
+        return batch.rows.take(found[OF_CHANGE].combine_chunks())
 
     def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
         """Change the table's columns, in all that it holds; see `Target.reshape`.

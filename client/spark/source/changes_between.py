@@ -19,13 +19,19 @@ from databus.schemas.errors import ReadAgainError, SettingsError
 
 
 def ranges_of_changes(options: Mapping[str, str]) -> list[str]:
-    """Return the ranges of the changes after one SCN and up to another, as texts.
+    """Return the ranges of the changes after one SCN and up to another, as texts; [] for none.
 
-    Raises SettingsError if servers no longer hold all of them; DatabusError.
+    Raises SettingsError if servers no longer hold all of them, and for SCNs that are in the
+    future, or in the wrong order; DatabusError.
     """
     parsed = parse_options(options)
     if parsed.after is None:
         raise SettingsError("option after is missing: the SCN after which to read changes")
+    if parsed.until is not None and parsed.until < parsed.after:
+        raise SettingsError(
+            f"option until = {parsed.until} is before option after = {parsed.after}: changes are "
+            "read after the one and up to the other"
+        )
     if parsed.archive is not None and not parsed.relays:
         return [range_to_text(one) for one in archived_ranges(parsed, parsed.after)]
     with contextlib.closing(make_measure_client(parsed)) as measure_client:
@@ -65,6 +71,8 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
         # A source that is being opened has no newest SCN yet.
         measure_client.await_opened()
     until = measure_client.newest_scns()[name] if options.until is None else options.until
+    if until < after:
+        raise _in_future(name, after, until)
     if options.until is None:
         report_stopped(options, measure_client.stopped(), {name: AtScn(until)})
     planner, tasks = (
@@ -94,9 +102,13 @@ def _steps(
                 "current table with mode=table"
             )
         if end == place:
-            raise ReadAgainError(f"{name}: scn {until} is in the future, the newest is {place.scn}")
+            raise _in_future(name, until, place.scn)
         yield place, end
         place = end
+
+
+def _in_future(name: str, scn: int, newest: int) -> ReadAgainError:
+    return ReadAgainError(f"{name}: scn {scn} is in the future, the newest is {newest}")
 
 
 def _archived(options: SourceOptions, group: Group, after: int, until: int) -> list[ArchiveRange]:

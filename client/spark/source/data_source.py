@@ -70,6 +70,8 @@ class DatabusReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows."""
+        if partition.value is None:
+            return iter(())  # Spark's own, where there are no partitions
         return iter(_ours("readers").read_partition(self._options, self._schema, partition.value))
 
 
@@ -119,6 +121,8 @@ class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows."""
+        if partition.value is None:
+            return iter(())  # Spark's own, where there are no partitions
         read = _ours("change_stream").read_changes
         return iter(read(self._options, self._schema, partition.value))
 

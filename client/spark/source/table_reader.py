@@ -97,6 +97,11 @@ class TableReader:
             pool.close()
         rows = choose_columns(_row_type(parsed, versions), parsed.columns)
         if parsed.scn:
+            if taken := [name for name in rows.names if name.lower() == SCN_COLUMN]:
+                raise SettingsError(
+                    f"{parsed.sources[0]} has a column {taken[0]!r} itself: read it without option "
+                    "scn, or without that column, with option columns"
+                )
             rows = StructType([*rows, StructField(SCN_COLUMN, LongType(), True)])
         return rows
 

@@ -18,13 +18,14 @@ again from an earlier one on. This module does no I/O and needs no Spark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from databus.client.arrow.arrow_types import LEAVE_OUT
 from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import IncompatibleSchemaError, SettingsError
 
@@ -35,6 +36,9 @@ AS_OF = "_databus_as_of"
 # Only in changes, never in a table: True if the change deletes its key.
 DELETE = "_databus_delete"
 BOOKKEEPING = {SCN: pa.int64(), AS_OF: pa.int64(), SOURCE: pa.string()}
+# Begins the names of columns that are made on the way to a table, and are never in one.
+OF_CHANGE = "_databus_change_"
+PLACE = f"{OF_CHANGE}index"  # in the window
 
 LOG_OPS = ("insert", "update", "delete", "truncate")
 MARK_OPS = ("truncate", "snapshot_end")
@@ -114,10 +118,12 @@ def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = Fa
     `batch`: rows in any order, with the struct `_databus`; of one source, or of
     several with the same columns if `source_column` is set.
 
-    Raises SettingsError for keys that are not columns, null keys, and rows of
-    several sources without `source_column`.
+    Raises SettingsError for keys that are not columns, null keys, names that are taken,
+    and rows of several sources without `source_column`.
     """
-    check_keys(keys, [name for name in batch.column_names if name != META])
+    columns = [name for name in batch.column_names if name != META]
+    check_names(columns)
+    check_keys(keys, columns)
     check_sources(batch, source_column)
     whole_key = (*keys, SOURCE) if source_column else tuple(keys)
     marks = marks_in(batch)
@@ -129,8 +135,7 @@ def flat_rows(batch: pa.Table, keys: Sequence[str], more: Sequence[str] = ()) ->
     """Return a batch's changes of rows, and deletes of the keys that updates left.
 
     The struct `_databus` becomes columns: the bookkeeping, `_databus_delete` and
-    `_index`, the place in the window; so do the fields `more`, as `_time`. A key may have
-    several rows.
+    PLACE; so do the fields `more`, named with OF_CHANGE. A key may have several rows.
     """
     meta = _Meta.of(batch)
     rows = _flat(batch, meta, more).filter(pc.invert(pc.is_in(meta.op, pa.array(MARK_OPS))))
@@ -146,7 +151,7 @@ def net_rows(flat: pa.Table, keys: Sequence[str], marks: Sequence[Mark]) -> pa.T
     # The delete of an old key counts only if the key has no newer change.
     rows = newest_per_key(flat, keys)
     rows = rows.filter(pc.invert(_covered(rows, marks)))
-    drop = ["_index"] if SOURCE in keys else ["_index", SOURCE]
+    drop = [PLACE] if SOURCE in keys else [PLACE, SOURCE]
     return rows.drop_columns(drop).combine_chunks()
 
 
@@ -210,11 +215,11 @@ def put_changes(
 
 
 def newest_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return for each key the row with the greatest (`_databus_scn`, `_index`)."""
+    """Return for each key the row with the greatest (`_databus_scn`, PLACE)."""
     if not rows.num_rows:
         return rows
     (codes,) = key_codes([rows], keys)
-    order = np.lexsort((_numbers(rows["_index"]), _numbers(rows[SCN]), codes))
+    order = np.lexsort((_numbers(rows[PLACE]), _numbers(rows[SCN]), codes))
     sorted_codes = codes[order]
     # The rows of a key are neighbours now, the newest one last.
     is_last = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
@@ -248,6 +253,23 @@ def check_keys(keys: Sequence[str], columns: Sequence[str]) -> None:
             f"key column {', '.join(map(repr, missing))} is not there; "
             f"columns: {', '.join(columns)}"
         )
+
+
+def check_names(
+    columns: Iterable[str], mode: WriteMode = WriteMode.MIRROR, source: str = "the source"
+) -> None:
+    """Raise SettingsError if a column of a source has the name of one of ours, in any case.
+
+    `columns`: without `_databus`. In a mirror we have few; names of the other modes may come later.
+    """
+    for name in columns:
+        lower = name.lower()
+        is_ours = lower in (META, *BOOKKEEPING, DELETE) or lower.startswith(OF_CHANGE)
+        if is_ours or (mode is not WriteMode.MIRROR and lower.startswith(META)):
+            raise SettingsError(
+                f"{source} has a column {name!r} itself: a target of mode {mode} has a column of "
+                f"that name for its own use, or may get one. Rename the column, or {LEAVE_OUT}"
+            )
 
 
 def no_keys() -> SettingsError:
@@ -362,7 +384,7 @@ def _flat(batch: pa.Table, meta: _Meta, more: Sequence[str]) -> pa.Table:
         AS_OF: fields["as_of"].cast(pa.int64()),
         DELETE: pc.equal(fields["op"], "delete"),
         # A snapshot row is the state at the end of its window, so it counts as the last change.
-        "_index": pc.fill_null(
+        PLACE: pc.fill_null(
             pc.if_else(
                 pc.equal(fields["op"], "snapshot"),
                 pa.scalar(None, pa.int32()),
@@ -370,7 +392,7 @@ def _flat(batch: pa.Table, meta: _Meta, more: Sequence[str]) -> pa.Table:
             ),
             _LAST_INDEX,
         ),
-        **{f"_{name}": pc.struct_field(batch[META], name) for name in more},
+        **{f"{OF_CHANGE}{name}": pc.struct_field(batch[META], name) for name in more},
     }
     for name, column in columns.items():
         rows = rows.append_column(name, column)
@@ -411,7 +433,7 @@ def _covered(rows: pa.Table, marks: Sequence[Mark]) -> pa.ChunkedArray | pa.Arra
     covered = pa.array(np.zeros(rows.num_rows, dtype=bool))
     for mark in marks:
         if mark.is_truncate:
-            follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.greater(rows["_index"], mark.index))
+            follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.greater(rows[PLACE], mark.index))
             is_older = pc.and_(pc.less_equal(rows[SCN], mark.scn), pc.invert(follows))
         else:
             # The as-of SCN of a change is never less than its SCN.

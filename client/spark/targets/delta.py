@@ -53,7 +53,7 @@ from databus.client.spark.targets.executors import (
     merge_files,
     session_of,
 )
-from databus.client.spark.targets.merge_plan import Condition, among
+from databus.client.spark.targets.merge_plan import Condition
 from databus.client.spark.targets.places import check_delta_folder, delta_files
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
@@ -252,7 +252,7 @@ class DeltaTarget(RetryingTarget):
         schema = _schema_of(table)
         asked = keys.cast(pa.schema([schema.field(name) for name in keys.column_names]))
         check_plain(table, self.uri)
-        return cast_to(found_in(table, among(asked, others, least)), schema)
+        return cast_to(found_in(table, asked, others, least), schema)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table's current rows; Spark reads the files itself, without a jar.

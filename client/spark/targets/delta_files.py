@@ -17,11 +17,13 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.acero import Declaration, FilterNodeOptions, ScanNodeOptions
 from pyarrow.dataset import FileSystemDataset
 from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.targets.executors import FILE, FileChange
+from databus.client.spark.targets.merge_plan import Condition, among
 from databus.client.spark.targets.places import delta_files, is_local, local_folder
 from databus.client.spark.targets.target import read_files
 from databus.schemas.errors import SettingsError
@@ -36,16 +38,43 @@ def check_plain(table: DeltaTable, uri: str) -> None:
         )
 
 
-def found_in(table: DeltaTable, condition: pc.Expression) -> pa.Table:
-    """Return the rows of a plain table that fulfil a condition.
+def found_in(
+    table: DeltaTable, keys: pa.Table, others: Sequence[Condition], least: Condition = ()
+) -> pa.Table:
+    """Return the rows of a plain table that fulfil the condition `among` these.
 
     Only Parquet's own statistics skip rows: where the Delta log has no bounds of a column,
     delta-rs says that all values are at least null, and no row would be found.
     """
     dataset = table.to_pyarrow_dataset()
-    files = [one.format.make_fragment(one.path, one.filesystem) for one in dataset.get_fragments()]
-    plain = FileSystemDataset(files, dataset.schema, dataset.format)
-    return plain.to_table(filter=condition)
+    schema = dataset.schema
+    condition = among(keys, others, least)
+    # delta-rs writes text and bytes as views, and a merge copies rows to such files. Arrow cannot
+    # compare the statistics of a view: such columns are compared after they were read.
+    only = [field.name for field in schema if not _is_text(field.type)]
+    first = among(keys, others, least, only)
+    parts = [schema.empty_table()]
+    for file in dataset.get_fragments():
+        plain = file.format.make_fragment(file.path, file.filesystem)
+        read = FileSystemDataset([plain], schema, dataset.format)
+        if not any(map(_is_view, plain.physical_schema.types)):
+            parts.append(read.to_table(filter=condition))
+            continue
+        steps = [
+            Declaration("scan", ScanNodeOptions(read, columns=schema.names, filter=first)),
+            Declaration("filter", FilterNodeOptions(condition)),
+        ]
+        parts.append(Declaration.from_sequence(steps).to_table().select(schema.names))
+    return pa.concat_tables(parts)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_binary(kind) or _is_view(kind))
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
 class DeltaFiles:
@@ -78,13 +107,13 @@ class DeltaFiles:
         return self._frames[key]
 
     def columns(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
-        """Return some columns of all rows, and in `_file` the encoded URL of their file."""
+        """Return some columns of all rows, and in FILE the encoded URL of their file."""
         listed = [sf.col(quoted(name)) for name in names]
         file = sf.col("_metadata.file_path").alias(FILE)
         return self.frame(spark, list(self._rows)).select(*listed, file)
 
     def paths_of(self, found: Collection[str]) -> list[str]:
-        """Return the paths of the files that `_file` has told."""
+        """Return the paths of the files that FILE has told."""
         # Spark may begin a URL in another way (`file:/`, `s3a:`), so the names of files count.
         names = {unquote(url).rpartition("/")[2] for url in found}
         paths = [path for path in self._rows if path.rpartition("/")[2] in names]

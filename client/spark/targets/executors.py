@@ -33,6 +33,8 @@ from databus.client.spark.targets.changes import (
     DELETE,
     MARK_OPS,
     META,
+    OF_CHANGE,
+    PLACE,
     SCN,
     SOURCE,
     Changes,
@@ -47,9 +49,8 @@ from databus.client.sql.modes import WriteMode
 Flatten = Callable[[pa.Table], pa.Table]
 # Rows of a part, which a task holds in memory, and at most of a new file.
 PART_ROWS = 250_000
-_INDEX = "_index"
 _SAME = ("op", "source", "physical_source", "schema_version")
-_PART, FILE = "_part", "_file"
+_PART, FILE = f"{OF_CHANGE}part", f"{OF_CHANGE}file"
 _RESULT = "file string, written long, removed long"
 _FLAT_META = {SOURCE: pa.string(), SCN: pa.int64(), AS_OF: pa.int64(), DELETE: pa.bool_()}
 
@@ -102,10 +103,10 @@ class Files(Protocol):
         """Return the rows of some files."""
 
     def columns(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
-        """Return some columns of all rows, and in `_file` what tells their file."""
+        """Return some columns of all rows, and in FILE what tells their file."""
 
     def paths_of(self, found: Collection[str]) -> list[str]:
-        """Return the paths of the files that `_file` has told."""
+        """Return the paths of the files that FILE has told."""
 
     def writer(self) -> Callable[[pa.Table], str]:
         """Return a function, to be run on executors, that writes a file and describes it."""
@@ -162,9 +163,9 @@ def frame_of(spark: SparkSession, changes: Changes) -> ChangesFrame:
     if not changes.has_source:
         # Marks have been applied to them: they are of no source.
         rows = rows.append_column(SOURCE, pa.repeat(pa.scalar(""), rows.num_rows))
-    rows = rows.append_column(_INDEX, pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows))
-    names = [name for name in rows.column_names if name not in {*_FLAT_META, _INDEX}]
-    rows = rows.select([*names, *_FLAT_META, _INDEX])
+    rows = rows.append_column(PLACE, pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows))
+    names = [name for name in rows.column_names if name not in {*_FLAT_META, PLACE}]
+    rows = rows.select([*names, *_FLAT_META, PLACE])
     kind = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
     return ChangesFrame(
         batch=spark.createDataFrame(rows, schema=kind),
@@ -227,7 +228,7 @@ def merge_files(
         [
             *(schema.field(name) for name in changes.columns.names),
             *_FLAT_META.items(),
-            (_INDEX, pa.int32()),
+            (PLACE, pa.int32()),
         ]
     )
     flat = _flat(changes, flat_schema)

@@ -118,11 +118,11 @@ class IcebergFiles:
         return self._read(spark, paths, self._storage.ids.names).drop(FILE)
 
     def columns(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
-        """Return some columns of all rows, and in `_file` the path of their file."""
+        """Return some columns of all rows, and in FILE the path of their file."""
         return self._read(spark, list(self.data_files), names)
 
     def paths_of(self, found: Collection[str]) -> list[str]:
-        """Return the paths of the files that `_file` has told."""
+        """Return the paths of the files that FILE has told."""
         return list(found)
 
     def writer(self) -> Callable[[pa.Table], str]:

@@ -5,7 +5,7 @@ For the targets that have no MERGE of their own; and conditions by which rows ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
@@ -40,6 +40,7 @@ class Comparison(NamedTuple):
 
 # All of these tests.
 Condition = Sequence[Comparison]
+_ANY = pc.scalar(True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +165,28 @@ def _taken(column: pa.ChunkedArray, at: np.ndarray) -> np.ndarray:
     return values
 
 
-def among(keys: pa.Table, others: Sequence[Condition], least: Condition = ()) -> pc.Expression:
-    """Return the condition of `Target.find`; with several key columns other rows fulfil it, too."""
-    parts = [reduce(and_, map(_expression, tests)) for tests in others]
+def among(
+    keys: pa.Table,
+    others: Sequence[Condition],
+    least: Condition = (),
+    only: Collection[str] | None = None,
+) -> pc.Expression:
+    """Return the condition of `Target.find`; with several key columns other rows fulfil it, too.
+
+    `only`: columns that may be compared. Tests of others are left out, so more rows fulfil it.
+    """
+    parts = [_all_of(tests, only) for tests in others]
     if keys.num_rows:
-        columns = (pc.field(name).isin(keys[name].unique()) for name in keys.column_names)
-        parts.append(reduce(and_, columns))
+        names = [name for name in keys.column_names if only is None or name in only]
+        columns = (pc.field(name).isin(keys[name].unique()) for name in names)
+        parts.append(reduce(and_, columns, _ANY))
     found = reduce(or_, parts) if parts else pc.scalar(False)
-    return reduce(and_, map(_expression, least), found)
+    return _all_of(least, only) & found
+
+
+def _all_of(tests: Condition, only: Collection[str] | None) -> pc.Expression:
+    used = (test for test in tests if only is None or test.column in only)
+    return reduce(and_, map(_expression, used), _ANY)
 
 
 def _expression(test: Comparison) -> pc.Expression:

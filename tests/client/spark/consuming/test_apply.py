@@ -16,9 +16,13 @@ from pyspark.sql.types import (
 )
 
 from databus.client.spark.arrow.row_keys import meta_type
-from databus.client.spark.arrow.row_types import KEY, changes_schema
+from databus.client.spark.arrow.row_types import KEY, SCHEMAS, changes_schema
 from databus.client.spark.consuming.apply import apply_changes, key_columns, latest_per_key, rows_of
-from databus.client.spark.targets.target import Applied, open_target
+from databus.client.spark.modes import append_history, scd2, soft_delete
+from databus.client.spark.modes.every_change import OP, TIME
+from databus.client.spark.targets.changes import BOOKKEEPING, OF_CHANGE, PLACE
+from databus.client.spark.targets.executors import FILE
+from databus.client.spark.targets.target import MODES, Applied, open_target
 from databus.schemas.errors import SettingsError
 from tests import PATIENCE_S
 from tests.client.spark.changing_source import Change, change
@@ -138,6 +142,33 @@ def test_a_table_with_a_column_of_our_name_is_refused_in_words_in_either_layout(
     changes = spark.createDataFrame([], changes_schema({"shop.person": row}, "structs"))
     with pytest.raises(SettingsError, match=r"has a column '_databus' itself: .*rename the column"):
         rows_of(changes, "shop.person")
+
+
+OURS_IN_A_MIRROR = {"_databus_scn", "_databus_as_of", "_databus_source", "_databus_delete"}
+OURS = {
+    *OURS_IN_A_MIRROR,
+    *BOOKKEEPING,
+    *{*scd2.EXTRAS.names, *soft_delete.EXTRAS.names, *append_history.EXTRAS.names},
+    *{OF_CHANGE, PLACE, TIME, OP, FILE},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_column_with_the_name_of_one_of_ours_is_refused_before_a_row_is_read(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    target = open_target(f"sqlite:///{tmp_path}/person.db#person", mode=mode)
+    ours = {*OURS_IN_A_MIRROR, OF_CHANGE, PLACE, TIME, OP, FILE} if mode == "mirror" else OURS
+    for name in {*ours, *map(str.upper, ours)}:
+        row = StructType([*PERSON, StructField(name, StringType(), True)])
+        schema = changes_schema({"shop.person": row})
+        schema["_databus"].metadata[SCHEMAS] = {"shop.person": {}}
+        changes = spark.createDataFrame([], schema)
+        told = rf"^shop\.person has a column '{name}' itself: a target of mode {mode} has .*ename"
+        with pytest.raises(SettingsError, match=told):
+            apply_changes(changes, 0, target, app_id="app")
+    assert target.schema() is None
+    target.close()
 
 
 @pytest.mark.parametrize("form", ["delta", "delta+spark"])

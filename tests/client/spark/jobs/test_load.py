@@ -31,6 +31,7 @@ from tests.client.spark.conftest import JAVA_OPTIONS
 from tests.client.spark.source.table_shop import TableShop, table_shop
 
 ROWS = 400
+TAKEN = "taken (id INTEGER PRIMARY KEY, note TEXT, _Databus_Scn INTEGER)"
 KILLED = """
     import os, signal, sys
     from databus.client.spark.jobs.load import load
@@ -50,7 +51,7 @@ KILLED = """
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableShop]:
-    with table_shop(tmp_path_factory.mktemp("load"), ROWS) as running:
+    with table_shop(tmp_path_factory.mktemp("load"), ROWS, TAKEN) as running:
         yield running
 
 
@@ -216,6 +217,24 @@ def test_wrong_arguments_are_refused_before_anything_is_written(
         with pytest.raises(SettingsError, match=problem):
             load(spark, "shop.orders", target, **given)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_column_with_the_name_of_one_of_ours_is_refused_and_may_be_left_out(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/taken"
+    shop.place.run("INSERT INTO taken VALUES (1, 'a', 7)")
+    shop.scn()
+    places: tuple[dict[str, Any], ...] = (
+        {"bootstrap_servers": [shop.server]}, {"settings": shop.relay.file},
+    )  # fmt: skip
+    for given in places:
+        for more in ({}, {"where": "id < 9", "columns": ["id"]}):
+            with pytest.raises(SettingsError, match="has a column '_Databus_Scn' itself: a target"):
+                load(spark, "shop.taken", target, **given, **more)
+        assert not list(tmp_path.iterdir())
+    for given in places:
+        assert load(spark, "shop.taken", target, columns=["id", "note"], **given).rows == 1
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,20 @@ def test_a_table_that_fails_is_set_aside_and_the_others_go_on(lake: Lake) -> Non
     assert list(found.aside) == ["shop.loose"]
 
 
+def test_a_table_with_a_column_of_our_name_is_set_aside_in_a_sentence(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = lake.shop
+    shop.place.run("ALTER TABLE items ADD COLUMN _DATABUS_SCN INTEGER")
+    shop.place.run("INSERT INTO items VALUES (1, 'a', 7)")
+    shop.scn()
+    found = lake.run("shop.*", "!shop.loose")
+    assert lake.is_equal("orders", "people")
+    assert found.aside["shop.items"].startswith("shop.items has a column '_DATABUS_SCN' itself: ")
+    assert "'!schema.table'" in found.aside["shop.items"]
+    assert "Traceback" not in caplog.text
+
+
 def test_a_job_whose_tables_all_fail_ends_with_the_reason(lake: Lake) -> None:
     lake.shop.place.run("INSERT INTO loose VALUES (1, 'no key')")
     lake.shop.scn()

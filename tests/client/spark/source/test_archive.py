@@ -155,6 +155,15 @@ def test_spark_reads_an_archive_after_its_relay_is_gone(
     relay.start()
 
 
+def test_where_nothing_is_new_there_are_no_rows(relay: RunningRelay, uri: str) -> None:
+    inner, last = segments(relay)[1]["firstScn"] + 1, segments(relay)[-1]["lastScn"]
+    for scn in (inner, last):
+        for servers in ({"archive": uri}, {"archive": uri, "relays": relay.url}):
+            assert read({**servers, "after": str(scn), "until": str(scn)})[1] == []
+    with pytest.raises(SettingsError, match=r"option until = 1 is before option after = 2"):
+        read({"archive": uri, "after": "2", "until": "1"})
+
+
 def test_what_an_archive_does_not_have_is_refused(relay: RunningRelay, uri: str) -> None:
     last = segments(relay)[-1]["lastScn"]
     with pytest.raises(SettingsError, match="does not have all windows"):

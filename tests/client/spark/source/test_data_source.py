@@ -123,6 +123,39 @@ def test_changes_between_two_scns_are_a_batch(
     assert {row["scn"] for row in changes.select("_databus.scn").collect()} == {scn}
 
 
+def test_a_batch_of_changes_where_nothing_is_new_has_no_rows(
+    session: SparkSession, relay: RunningRelay, shop: Shop
+) -> None:
+    newest = relay.max_scn()
+    reader = session.read.format("databus").options(relays=relay.url, mode="changes")
+    for layout in ("columns", "structs", "events"):
+        for until in ({}, {"until": str(newest)}):
+            given = {"after": str(newest), "layout": layout, **until}
+            assert reader.options(**given).load("shop.orders").collect() == []
+    assert reader.option("after", str(newest)).load("shop.orders").count() == 0
+    # As an hourly job does: nothing, and then what has come.
+    shop.insert(101)
+    relay.wait_for_scn(newest + 1)
+    rows = session.read.format("databus").options(relays=relay.url, mode="changes")
+    assert rows.option("after", str(newest)).load("shop.orders").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"after": "50", "until": "49"}, "option until = 49 is before option after = 50"),
+        ({"after": "101"}, "shop: scn 101 is in the future, the newest is 100"),
+        ({"after": "100", "until": "101"}, "shop: scn 101 is in the future, the newest is 100"),
+    ],
+)
+def test_a_batch_of_changes_that_cannot_be_is_refused_in_a_sentence(
+    session: SparkSession, relay: RunningRelay, more: dict[str, str], text: str
+) -> None:
+    reader = session.read.format("databus").options(relays=relay.url, mode="changes", **more)
+    with pytest.raises(PySparkException, match=text):
+        reader.load("shop.orders").count()
+
+
 def test_a_source_with_a_name_of_its_own_is_read_by_that_name(
     session: SparkSession, shop: Shop, tmp_path: Path
 ) -> None:

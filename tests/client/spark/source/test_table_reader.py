@@ -19,18 +19,21 @@ from databus.schemas.scn import MAX_SCN
 from tests import PATIENCE_S
 from tests.bootstrap.filled import PERSON
 from tests.bootstrap.serving import ServedStore
+from tests.client.spark.source.test_database_reader import write_settings
 from tests.client.spark.source.table_shop import TableShop, read, table_shop
 from tests.promises.running import wait_until
 
 ROWS = 400
 SMALL_PAGES = {"fetchBytes": 4096, "batchRows": 20}
+EMPTY = "nobody (id INTEGER PRIMARY KEY, note TEXT)"
+TAKEN = "taken (id INTEGER PRIMARY KEY, _databus_scn INTEGER)"
 MIXED = "mixed (k TEXT, l INTEGER, n INTEGER, x NUMERIC, PRIMARY KEY (k, l))"
 State = Mapping[Any, tuple[Any, ...]]
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableShop]:
-    with table_shop(tmp_path_factory.mktemp("table"), ROWS, MIXED, "keyless (a)") as running:
+    with table_shop(tmp_path_factory.mktemp("table"), ROWS, MIXED, "keyless (a)", EMPTY, TAKEN) as running:
         yield running
 
 
@@ -208,6 +211,8 @@ def test_what_is_asked_for_must_be_there(shop: TableShop) -> None:
     ):
         with pytest.raises(SettingsError, match=text):
             TableReader.columns(shop.options(**more))
+    with pytest.raises(SettingsError, match="a column '_databus_scn' itself: read it without opt"):
+        TableReader.columns(shop.options(sources="shop.taken", scn="true"))
     with pytest.raises(SettingsError, match="there is no column 'price'"):
         read(shop.options(where="price > 3"))
 
@@ -224,6 +229,30 @@ def test_spark_reads_a_table_and_may_read_it_twice(shop: TableShop, spark: Spark
     joined = small.join(frame.alias("whole"), "id").select("id", "whole.note").collect()
     assert dict(map(tuple, joined)) == {k: v for k, v in wanted.items() if k < 50}
     assert frame.count() == len(wanted)
+
+
+def test_a_table_without_rows_is_read_as_no_rows(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    from databus.client.spark import register
+
+    register(spark)
+    settings = write_settings(tmp_path, f"sqlite:{shop.place.shop.path}", "shop.nobody")
+    in_table = shop.options(sources="shop.nobody")
+    in_database = {"mode": "database", "settings": settings, "sources": "shop.nobody"}
+    past = shop.options(asOf=shop.scn(), sources="shop.nobody")
+    for options in (in_table, {**in_table, "where": "id > 3"}, in_database, past):
+        assert spark.read.format("databus").options(**options).load().collect() == []
+    # As of before its first row, and with the rows of a table gone.
+    scn = shop.scn()
+    shop.place.run("INSERT INTO nobody VALUES (1, 'x')")
+    shop.scn()
+    assert spark.read.format("databus").options(**in_table).load().count() == 1
+    then = {**in_table, "asOf": str(scn)}
+    assert spark.read.format("databus").options(**then).load().collect() == []
+    shop.place.run("DELETE FROM nobody")
+    shop.scn()
+    assert spark.read.format("databus").options(**in_table).load().collect() == []
 
 
 def test_parts_of_a_table_have_every_row_that_there_may_be() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from urllib.parse import quote, unquote
 
 from databus.schemas.errors import (
     BootstrapError,
@@ -73,6 +74,7 @@ _CAUSES = (ScnNotFoundError, BootstrapTooOldError, BootstrapTooYoungError, Boots
 
 UNKNOWN_SCN = -1  # the server did not say which SCN is its oldest
 _MAX_TEXT_CHARS = 1000
+_PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _NOT_IN_A_HEADER = re.compile(r"[^\x20-\x7e]+")
 
 
@@ -95,13 +97,15 @@ def error_headers(error: DatabusError) -> dict[str, str]:
     headers = {Header.ERROR: name, Header.ERROR_MESSAGE: text}
     if cause:
         headers |= {Header.ERROR_CAUSE: cause, Header.ERROR_CAUSE_MESSAGE: text}
+    if _NOT_IN_A_HEADER.search(str(error).replace("…", "...")):
+        headers[Header.ERROR_TEXT] = _coded(str(error))
     if isinstance(error, ScnNotFoundError):
         if error.oldest != UNKNOWN_SCN:
             headers[Header.OLDEST_SCN] = str(error.oldest)
         if error.advice:
             headers[Header.ADVICE] = _header_text(error.advice)
     if isinstance(error, TableStoppedError):
-        headers[Header.STOPPED] = _header_text(error.source)
+        headers[Header.STOPPED] = _coded(error.source)
     return headers
 
 
@@ -115,7 +119,9 @@ def read_error(
     sent = [headers[header] for header in (Header.ERROR, Header.ERROR_CAUSE) if headers.get(header)]
     if status == 200 and not sent:
         return None
-    text = headers.get(Header.ERROR_CAUSE_MESSAGE) or headers.get(Header.ERROR_MESSAGE) or ""
+    text = unquote(headers.get(Header.ERROR_TEXT, "")) or (
+        headers.get(Header.ERROR_CAUSE_MESSAGE) or headers.get(Header.ERROR_MESSAGE) or ""
+    )
     # The cause says more than the error around it. Older relays of ours send bare names.
     kinds = [REFUSALS.get(_class_name(name)) for name in reversed(sent)]
     kind = next(filter(None, kinds), None)
@@ -128,7 +134,7 @@ def read_error(
     if kind is not None:
         refusal = kind.answered(server, text or described)
         if isinstance(refusal, TableStoppedError):
-            refusal.source = headers.get(Header.STOPPED, "")
+            refusal.source = unquote(headers.get(Header.STOPPED, ""))
         return refusal
     return ServerError(server, f"{described} {text}".rstrip())
 
@@ -147,6 +153,10 @@ def _read_oldest(headers: Mapping[str, str]) -> int:
     text = headers.get(Header.OLDEST_SCN, "")
     is_scn = text.isascii() and text.isdecimal() and int(text) <= MAX_SCN
     return int(text) if is_scn else UNKNOWN_SCN
+
+
+def _coded(text: str) -> str:
+    return quote(text[:_MAX_TEXT_CHARS], safe=_PRINTABLE)
 
 
 def _header_text(text: str) -> str:

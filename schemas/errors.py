@@ -53,9 +53,13 @@ by it. `error_headers.py` adds Java's packages. `databus/leases/errors.py` has t
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Self
 
 from databus.schemas.log_mark import window_text
+
+# In a message that lists names.
+_MOST_NAMES, _MOST_COMPARED = 10, 1000
 
 
 class DatabusError(Exception):
@@ -131,6 +135,16 @@ class UnknownCommandError(RequestError):
         super().__init__(f"unknown command {command!r}" + (f"; {advice}" if advice else ""))
 
 
+def _some_of(names: list[str], like: str) -> str:
+    """Return names for a message: of many those that are most alike, and how many more there are."""
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names) or "none"
+    # Of very many it would take seconds.
+    near = get_close_matches(like, names[:_MOST_COMPARED], _MOST_NAMES)
+    shown = [*near, *(name for name in names if name not in near)][:_MOST_NAMES]
+    return f"{', '.join(shown)} and {len(names) - len(shown)} more"
+
+
 class UnknownSourceError(RequestError):
     """No such source, by id or by name."""
 
@@ -139,7 +153,7 @@ class UnknownSourceError(RequestError):
     source: str | int = ""
 
     def __init__(self, source: str | int, known: list[str]) -> None:
-        super().__init__(f"unknown source {source!r}; known: {', '.join(known) or 'none'}")
+        super().__init__(f"unknown source {source!r}; known: {_some_of(known, str(source))}")
         self.source = source
 
 

@@ -20,9 +20,11 @@ class Header:
     ERROR_MESSAGE: Final = "x-dbus-error-message"
     ERROR_CAUSE: Final = "x-dbus-error-cause"
     ERROR_CAUSE_MESSAGE: Final = "x-dbus-error-cause-message"
+    # [+] the message once more, percent-encoded, if it has characters that no header can have
+    ERROR_TEXT: Final = "x-databus-error-text"
     OLDEST_SCN: Final = "x-databus-oldest-scn"  # [+] with ScnNotFoundException, where known
     ADVICE: Final = "x-databus-advice"  # [+] with ScnNotFoundException, where there is any
-    STOPPED: Final = "x-databus-stopped"  # [+] with TableStoppedException: the source
+    STOPPED: Final = "x-databus-stopped"  # [+] with TableStoppedException: the source, percent-encoded
 
     # Of `/register`.
     PROTOCOL_VERSION: Final = "x-dbus-protocol-version"

@@ -15,6 +15,12 @@ SQL_TYPE: Final = "databus.sqlType"  # in a field's metadata: the column's SQL t
 
 # The end of the message for a table that cannot be followed.
 LEAVE_OUT: Final = "leave the table out (among patterns: '!schema.table')"
+NO_KEYS: Final = (
+    "no key columns: the source has no known primary key, by which a target would find a row. "
+    "Give the table a primary key, or follow it into a target of mode append_history, which has "
+    f"a row for each change; or {LEAVE_OUT}; or, in a program of your own, name the columns that "
+    "make a row unique with keys=[…]"
+)
 
 _EXACT = Context(prec=10_000)
 

@@ -22,6 +22,7 @@ from databus.schemas.errors import (
     SchemaNotFoundError,
     ScnNotFoundError,
     ServerError,
+    TableStoppedError,
     TooSlowError,
     UnauthorizedError,
     UnknownCommandError,
@@ -65,6 +66,33 @@ def test_a_refusal_is_raised_as_its_own_class_with_the_servers_name_and_text(
     assert type(found) is type(error)
     assert str(found) == f"{SERVER}: {error}"
     assert found.server == SERVER
+
+
+@pytest.mark.parametrize("name", ["shop.café", "магазин.日本", "shop.50%25 é", "shop.a\nb"])
+def test_a_name_of_any_characters_comes_back_as_it_was(name: str) -> None:
+    for error in (UnknownSourceError(name, ["shop.é"]), InvalidParameterError("sources", name, "é")):
+        assert str(raised(error)) == f"{SERVER}: {error}"
+    stopped = TableStoppedError(f"{name} is stopped")
+    stopped.source = name
+    found = raised(stopped)
+    assert isinstance(found, TableStoppedError)
+    assert found.source == name
+    for sent in error_headers(UnknownSourceError(name, ["shop.é"])).values():
+        assert all(" " <= one <= "~" for one in sent), "a header has no other characters"
+
+
+def test_a_text_that_a_header_can_have_is_sent_once() -> None:
+    assert "x-databus-error-text" not in error_headers(UnknownSourceError("shop.x", ["shop.…"]))
+
+
+def test_of_many_names_the_most_alike_are_shown_and_the_others_counted() -> None:
+    known = [f"shop.table_{number}" for number in range(59)] + ["shop.orders"]
+    text = str(UnknownSourceError("shop.ordesr", known))
+    assert text.startswith("unknown source 'shop.ordesr'; known: shop.orders, shop.table_")
+    assert text.endswith(" and 50 more")
+    assert text.count("shop.") == 11
+    assert "shop.table_9 and 50 more" in str(UnknownSourceError(7, known))
+    assert len(str(UnknownSourceError("x", [f"s.{number}" for number in range(50_000)]))) < 200
 
 
 def test_a_class_without_a_name_of_its_own_is_raised_as_its_parent() -> None:

@@ -9,6 +9,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, functions as sf
 from pyspark.sql.types import StructField, StructType
 
+from databus.client.arrow.arrow_types import NO_KEYS
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, KEY
 from databus.schemas.errors import SettingsError
 
@@ -26,10 +27,7 @@ def checked_keys(changes: DataFrame, keys: Sequence[str] | None) -> tuple[str, .
     """Return the given keys, or else the primary key; raises SettingsError if there is neither."""
     found = tuple(keys or key_columns(changes.schema))
     if not found:
-        raise SettingsError(
-            "no key columns: the source has no known primary key; "
-            "name the columns that make a row unique with keys=[…]"
-        )
+        raise SettingsError(NO_KEYS)
     missing = [key for key in found if key not in changes.columns]
     if missing:
         raise SettingsError(

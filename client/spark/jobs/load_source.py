@@ -225,7 +225,8 @@ def primary_key(load_source: LoadSource) -> tuple[str, ...]:
     found = key_columns(load_source.columns)
     if not found:
         raise SettingsError(
-            f"{load_source.source} has no primary key, which the target needs to identify rows"
+            f"{load_source.source} has no primary key, by which a load finds a row: give the table "
+            "one, or follow it with databus spark sync into a target of mode append_history"
         )
     return found
 

@@ -39,6 +39,7 @@ from databus.client.spark.jobs.sync_tables import (
     stream_options,
     trigger_of,
 )
+from databus.client.spark.jobs.target_template import check_one
 from databus.client.spark.monitoring.progress import batch_stats
 from databus.client.spark.options import options_of_load, parse_options
 from databus.client.spark.session import need_own_driver
@@ -111,6 +112,7 @@ def sync(
     whose batches went to another target, or to one that was removed or restored since;
     SettingsError for wrong arguments.
     """
+    check_one(source, target)
     need_own_driver(spark, "sync")
     register(spark)
     given = {**(options or {}), **stream_options([source], relays, bootstrap_servers)}

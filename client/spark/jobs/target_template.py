@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from databus.conf.patterns import is_pattern
 from databus.schemas.errors import SettingsError
 
 SCHEMA, TABLE = "{schema}", "{table}"
@@ -32,6 +33,17 @@ def target_of(template: str, source: str) -> str:
     if "://" in template and "#" in template:
         return template.replace(SCHEMA, schema).replace(TABLE, table)
     return template.replace(SCHEMA, _safe(schema)).replace(TABLE, _safe(table))
+
+
+def check_one(source: str, target: str) -> None:
+    """Raise SettingsError for several names, or a pattern, where the target is for one table."""
+    names = [name for name in source.split(",") if name.strip()]
+    if len(names) != 1 or is_pattern(names[0].strip()):
+        raise SettingsError(
+            f"target {target!r} is for one table, and {source!r} may be several: put {TABLE} into "
+            f"the target, and {SCHEMA} if tables of several schemas are read, as in "
+            f"delta:lake/{SCHEMA}/{TABLE}"
+        )
 
 
 def _safe(name: str) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from databus.client.arrow.arrow_types import LEAVE_OUT
+from databus.client.arrow.arrow_types import LEAVE_OUT, NO_KEYS
 from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import IncompatibleSchemaError, SettingsError
 
@@ -274,10 +274,7 @@ def check_names(
 
 def no_keys() -> SettingsError:
     """Return the error for a table that has no key."""
-    return SettingsError(
-        "no key columns: the source has no known primary key; "
-        "name the columns that make a row unique with keys=[…]"
-    )
+    return SettingsError(NO_KEYS)
 
 
 def unified_schema(target: pa.Schema, batch: pa.Schema, name: str, remedy: str = "") -> pa.Schema:

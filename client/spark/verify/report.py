@@ -218,8 +218,16 @@ class Reported:
 
 def read_report(path: Path) -> Reported:
     """Return the content of a report file; raises SettingsError."""
+    unfinished = SettingsError(
+        f"report {path} has no totals: the comparison did not finish; compare again with databus "
+        f"spark verify --report {path}"
+    )
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        # Of a comparison that was killed, the last line may be cut off, or there is none.
+        if not texts or (len(texts) > 1 and not _is_json(texts[-1])):
+            raise unfinished
+        lines = [json.loads(text) for text in texts]
         head = lines[0]["verify"]
         columns = tuple(head["columns"])
         compared = Compared(**{**head, "columns": columns})
@@ -231,8 +239,16 @@ def read_report(path: Path) -> Reported:
             f"report {path} is not a file of databus spark verify --report: {error!r}"
         ) from error
     if "totals" not in lines[-1]:
-        raise SettingsError(f"report {path} has no totals: the comparison did not finish")
+        raise unfinished
     return Reported(compared, keys)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def keys_of(shape: Shape, reported: Sequence[Mapping[str, Any]]) -> list[Key]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from databus.client.spark import register
@@ -28,13 +29,15 @@ def shop(tmp_path: Path) -> Iterator[TableShop]:
         running.place.shop.connection.close()
 
 
-def follow(spark: SparkSession, shop: TableShop, folder: Path, consume: Any) -> None:
+def follow(
+    spark: SparkSession, shop: TableShop, folder: Path, consume: Any, sources: str = "shop.*"
+) -> None:
     register(spark)
     changes = (
         spark.readStream.format("databus")
         .option("relays", shop.relay.url)
         .option("bootstrapServers", shop.server)
-        .load("shop.*")
+        .load(sources)
     )
     query = (
         changes.writeStream.foreachBatch(consume)
@@ -76,6 +79,24 @@ def test_each_source_has_its_columns_and_key_and_can_be_applied(
     items = table_of(targets["shop.items"]).select(["id", "name"]).to_pylist()
     assert sorted(map(str, items)) == ["{'id': 2, 'name': 'b'}", "{'id': 7, 'name': 'a'}"]
     assert sorted(table_of(targets["shop.orders"])["id"].to_pylist()) == [1, 2, 4, 5]
+
+
+def test_a_table_with_a_column_of_our_name_says_how_to_leave_it_out(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    shop.place.run("ALTER TABLE items ADD COLUMN _databus TEXT", "INSERT INTO items VALUES (1,1,1)")
+    shop.scn()
+    found: list[str] = []
+    with closing(SchemaBook.of([shop.relay.url])) as book:
+
+        def consume(batch: DataFrame, _: int) -> None:
+            found.extend(split_by_source(batch, book))
+
+        told = r"shop\.items has a column '_databus' itself: .*leave the table out .*'!schema\.tab"
+        with pytest.raises(StreamingQueryException, match=told):
+            follow(spark, shop, tmp_path / "all", consume)
+        follow(spark, shop, tmp_path / "others", consume, "shop.*,!shop.items")
+    assert set(found) == {"shop.orders", "shop.people"}
 
 
 def test_a_batch_of_one_table_is_no_batch_of_events(spark: SparkSession, shop: TableShop) -> None:

@@ -21,10 +21,11 @@ from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.client.spark.consuming.table_notes import TableNotes
 from databus.client.spark.jobs import reload as reload_module, synced_tables
 from databus.client.spark.jobs.load import Loaded, load as load_table
+from databus.client.spark.jobs.sync import sync
 from databus.client.spark.jobs.sync_tables import TablesProgress, sync_tables
 from databus.client.spark.targets.target import open_target
 from databus.demo.processes import free_port
-from databus.schemas.errors import ConsumerError, ReloadNeededError, SettingsError
+from databus.schemas.errors import ConsumerError, DatabusError, ReloadNeededError, SettingsError
 from tests import PATIENCE_S
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.client.spark.targets.target_rows import table_of
@@ -151,6 +152,41 @@ def test_a_table_with_a_column_of_our_name_is_set_aside_in_a_sentence(
     assert found.aside["shop.items"].startswith("shop.items has a column '_DATABUS_SCN' itself: ")
     assert "'!schema.table'" in found.aside["shop.items"]
     assert "Traceback" not in caplog.text
+
+
+def test_a_table_without_a_key_is_told_what_to_do_and_a_history_takes_it(lake: Lake) -> None:
+    lake.shop.place.run("INSERT INTO loose VALUES (1, 'no key')")
+    lake.shop.scn()
+    told = lake.run().aside["shop.loose"]
+    assert "Give the table a primary key, or follow it into a target of mode append_hist" in told
+    given: dict[str, Any] = {
+        "relays": [lake.shop.relay.url],
+        "bootstrap_servers": [lake.shop.server],
+        "checkpoint": str(lake.folder / "of one"),
+        "available_now": True,
+        "mode": "append_history",
+    }
+    found = sync(lake.spark, "shop.loose", f"delta:{lake.folder}/of one table", **given)
+    assert found.rows == 1
+    lake.template = lake.template.replace("lake", "history")
+    found = lake.run("shop.loose", mode="append_history", checkpoint=f"{lake.folder}/of many")
+    assert (found.rows, found.aside) == (1, {})
+
+
+@pytest.mark.parametrize("source", ["shop.*", "shop.items,shop.orders"])
+def test_several_tables_for_one_target_are_refused_in_a_sentence(lake: Lake, source: str) -> None:
+    with pytest.raises(SettingsError, match=r"is for one table, .* put {table} into the target"):
+        sync(lake.spark, source, f"delta:{lake.folder}/one", relays=["x"], checkpoint="x")
+
+
+def test_a_name_that_the_relay_does_not_have_is_told_with_those_that_it_has(lake: Lake) -> None:
+    given = {"relays": [lake.shop.relay.url], "available_now": True}
+    told = r"unknown source 'shop\.nope'; known: shop\.items, shop\.loose, shop\.orders"
+    with pytest.raises(DatabusError, match=told):
+        lake.run("shop.nope")
+    with pytest.raises(DatabusError, match=told):
+        checkpoint = str(lake.folder / "of one")
+        sync(lake.spark, "shop.nope", f"delta:{lake.folder}/one", checkpoint=checkpoint, **given)
 
 
 def test_a_job_whose_tables_all_fail_ends_with_the_reason(lake: Lake) -> None:

@@ -58,15 +58,9 @@ from typing import Self
 
 from databus.schemas.log_mark import window_text
 
-# In a message that lists names.
-_MOST_NAMES, _MOST_COMPARED = 10, 1000
-
 
 class DatabusError(Exception):
-    """The base of all errors that this project raises on purpose.
-
-    `server` is the URL of the server that answered with the error; empty for a local one.
-    """
+    """The base of all errors that are raised on purpose; `server`: the URL of who sent it, or ""."""
 
     status = 500
     wire_name = "RequestProcessingException"
@@ -96,10 +90,7 @@ class WindowTooLargeError(ProtocolError):
 
 
 class RequestError(DatabusError):
-    """A request cannot be answered as it stands.
-
-    A client raises the class that the server raised (`schemas/error_headers.py`).
-    """
+    """A request cannot be answered as it stands; clients raise the class that the server raised."""
 
     status = 400
 
@@ -135,16 +126,6 @@ class UnknownCommandError(RequestError):
         super().__init__(f"unknown command {command!r}" + (f"; {advice}" if advice else ""))
 
 
-def _some_of(names: list[str], like: str) -> str:
-    """Return names for a message: of many those that are most alike, and how many more there are."""
-    if len(names) <= _MOST_NAMES:
-        return ", ".join(names) or "none"
-    # Of very many it would take seconds.
-    near = get_close_matches(like, names[:_MOST_COMPARED], _MOST_NAMES)
-    shown = [*near, *(name for name in names if name not in near)][:_MOST_NAMES]
-    return f"{', '.join(shown)} and {len(names) - len(shown)} more"
-
-
 class UnknownSourceError(RequestError):
     """No such source, by id or by name."""
 
@@ -153,7 +134,11 @@ class UnknownSourceError(RequestError):
     source: str | int = ""
 
     def __init__(self, source: str | int, known: list[str]) -> None:
-        super().__init__(f"unknown source {source!r}; known: {_some_of(known, str(source))}")
+        # Of all of very many names it would take seconds.
+        near = get_close_matches(str(source), known[:1000], 10) if len(known) > 10 else []
+        shown = ", ".join(sorted(known, key=lambda name: name not in near)[:10]) or "none"
+        more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+        super().__init__(f"unknown source {source!r}; known: {shown}{more}")
         self.source = source
 
 

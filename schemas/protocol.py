@@ -24,7 +24,9 @@ class Header:
     ERROR_TEXT: Final = "x-databus-error-text"
     OLDEST_SCN: Final = "x-databus-oldest-scn"  # [+] with ScnNotFoundException, where known
     ADVICE: Final = "x-databus-advice"  # [+] with ScnNotFoundException, where there is any
-    STOPPED: Final = "x-databus-stopped"  # [+] with TableStoppedException: the source, percent-encoded
+    STOPPED: Final = (
+        "x-databus-stopped"  # [+] with TableStoppedException: the source, percent-encoded
+    )
 
     # Of `/register`.
     PROTOCOL_VERSION: Final = "x-dbus-protocol-version"

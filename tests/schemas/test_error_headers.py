@@ -70,7 +70,10 @@ def test_a_refusal_is_raised_as_its_own_class_with_the_servers_name_and_text(
 
 @pytest.mark.parametrize("name", ["shop.café", "магазин.日本", "shop.50%25 é", "shop.a\nb"])
 def test_a_name_of_any_characters_comes_back_as_it_was(name: str) -> None:
-    for error in (UnknownSourceError(name, ["shop.é"]), InvalidParameterError("sources", name, "é")):
+    for error in (
+        UnknownSourceError(name, ["shop.é"]),
+        InvalidParameterError("sources", name, "é"),
+    ):
         assert str(raised(error)) == f"{SERVER}: {error}"
     stopped = TableStoppedError(f"{name} is stopped")
     stopped.source = name

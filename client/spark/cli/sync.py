@@ -16,7 +16,7 @@ from databus.client.spark.cli.session_options import command_session, format_opt
 from databus.client.spark.cli.sync_view import words_of, words_of_tables
 from databus.client.spark.jobs.sync import sync as sync_table
 from databus.client.spark.jobs.sync_tables import sync_tables
-from databus.client.spark.jobs.target_template import check_one, is_template, target_of
+from databus.client.spark.jobs.target_template import check_target, is_template
 from databus.client.spark.monitoring.console import metrics_option, watching
 from databus.client.spark.targets.target import MODES
 
@@ -103,11 +103,7 @@ def sync(
     }
     if not is_template(target) and (reloads or on_schema_change != "reload"):
         raise click.UsageError("--reload and --on-schema-change need a TARGET with {table}")
-    # Before Spark is started.
-    if is_template(target):
-        target_of(target, "schema.table")
-    else:
-        check_one(source, target)
+    check_target(target, source)
     spark = command_session("databus sync")
     with watching(spark, metrics_port=metrics_port):
         if is_template(target):

@@ -35,6 +35,14 @@ def target_of(template: str, source: str) -> str:
     return template.replace(SCHEMA, _safe(schema)).replace(TABLE, _safe(table))
 
 
+def check_target(target: str, source: str) -> None:
+    """Raise SettingsError for a template, or a target of one table, that does not fit a source."""
+    if is_template(target):
+        target_of(target, "schema.table")
+    else:
+        check_one(source, target)
+
+
 def check_one(source: str, target: str) -> None:
     """Raise SettingsError for several names, or a pattern, where the target is for one table."""
     names = [name for name in source.split(",") if name.strip()]

@@ -73,7 +73,9 @@ def changes_of(batch: EveryChange) -> Changes:
     deletes = pa.array(np.zeros(found.num_rows, dtype=bool))
     # A batch may have a row of a snapshot twice.
     places = pa.array(np.zeros(found.num_rows, dtype=np.int32))
-    found = newest_per_key(found.append_column(PLACE_IN_WINDOW, places), KEYS).drop_columns([PLACE_IN_WINDOW])
+    found = newest_per_key(found.append_column(PLACE_IN_WINDOW, places), KEYS).drop_columns(
+        [PLACE_IN_WINDOW]
+    )
     found = found.append_column(DELETE, deletes.slice(0, found.num_rows))
     found = found.combine_chunks()
     return Changes(found, KEYS, (), batch.positions, batch.source, batch.mode)

@@ -40,9 +40,10 @@ class TargetTable:
         names = self._target.live_rows(spark).columns
         missing = [name for name in shape.names if name not in names]
         if missing:
+            both = ",".join(name for name in shape.names if name in names)
             raise SettingsError(
-                f"target {target.uri} has no column {missing[0]!r}; compare only those that it "
-                f"has: --columns {','.join(name for name in shape.names if name in names)}"
+                f"target {target.uri} has no column {missing[0]!r} (of a new column: it comes with "
+                f"the table's next row); compare only those that it has: --columns {both}"
             )
 
     def position(self, physical_source: str) -> int | None:

@@ -229,7 +229,7 @@ def test_a_column_with_the_name_of_one_of_ours_is_refused_and_may_be_left_out(
         {"bootstrap_servers": [shop.server]}, {"settings": shop.relay.file},
     )  # fmt: skip
     for given in places:
-        for more in ({}, {"where": "id < 9", "columns": ["id"]}):
+        for more in (dict[str, Any](), {"where": "id < 9", "columns": ["id"]}):
             with pytest.raises(SettingsError, match="has a column '_Databus_Scn' itself: a target"):
                 load(spark, "shop.taken", target, **given, **more)
         assert not list(tmp_path.iterdir())

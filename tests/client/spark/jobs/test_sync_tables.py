@@ -166,8 +166,8 @@ def test_a_table_without_a_key_is_told_what_to_do_and_a_history_takes_it(lake: L
         "available_now": True,
         "mode": "append_history",
     }
-    found = sync(lake.spark, "shop.loose", f"delta:{lake.folder}/of one table", **given)
-    assert found.rows == 1
+    of_one = sync(lake.spark, "shop.loose", f"delta:{lake.folder}/of one table", **given)
+    assert of_one.rows == 1
     lake.template = lake.template.replace("lake", "history")
     found = lake.run("shop.loose", mode="append_history", checkpoint=f"{lake.folder}/of many")
     assert (found.rows, found.aside) == (1, {})
@@ -180,13 +180,16 @@ def test_several_tables_for_one_target_are_refused_in_a_sentence(lake: Lake, sou
 
 
 def test_a_name_that_the_relay_does_not_have_is_told_with_those_that_it_has(lake: Lake) -> None:
-    given = {"relays": [lake.shop.relay.url], "available_now": True}
+    given: dict[str, Any] = {
+        "relays": [lake.shop.relay.url],
+        "available_now": True,
+        "checkpoint": str(lake.folder / "of one"),
+    }
     told = r"unknown source 'shop\.nope'; known: shop\.items, shop\.loose, shop\.orders"
     with pytest.raises(DatabusError, match=told):
         lake.run("shop.nope")
     with pytest.raises(DatabusError, match=told):
-        checkpoint = str(lake.folder / "of one")
-        sync(lake.spark, "shop.nope", f"delta:{lake.folder}/one", checkpoint=checkpoint, **given)
+        sync(lake.spark, "shop.nope", f"delta:{lake.folder}/one", **given)
 
 
 def test_a_job_whose_tables_all_fail_ends_with_the_reason(lake: Lake) -> None:

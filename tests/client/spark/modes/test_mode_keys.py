@@ -19,11 +19,12 @@ from tests.client.spark.targets.target_rows import table_of
 pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
 Open = Callable[..., Target]
+MIDNIGHT = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
 NOON = dt.datetime(2026, 3, 29, 12, 0, 0, 1)
 
 
 class Key(NamedTuple):
-    """A type of a key column, and three values in ascending order."""
+    """A type of a key column, and three values."""
 
     type: pa.DataType
     values: tuple[Any, Any, Any]
@@ -39,7 +40,7 @@ KEYS = {
     "local": Key(pa.timestamp("us"), (NOON, NOON.replace(hour=13), NOON.replace(year=2027))),
     "instant": Key(
         pa.timestamp("us", tz="UTC"),
-        (*(NOON.replace(hour=hour, tzinfo=dt.UTC) for hour in (1, 2, 3)),),
+        (NOON.replace(tzinfo=dt.UTC), dt.datetime(1970, 1, 1, tzinfo=dt.UTC), MIDNIGHT),
     ),
     "double": Key(pa.float64(), (-0.5, 0.1, 1e300)),
     "bool": Key(pa.bool_(), (False, True, True)),
@@ -111,7 +112,8 @@ def check(opened: Open, names: tuple[str, ...], mode: str, *, source_column: boo
     end = target.changes_of(batch_for(names, change("snapshot_end", 8, index=None)), names)
     target.apply("app", 3, end)
     put = pa.Table.from_pylist(
-        [{**three, "v": "put"}], pa.schema([*((n, KEYS[n].type) for n in names), ("v", pa.string())])
+        [{**three, "v": "put"}],
+        pa.schema([*((n, KEYS[n].type) for n in names), ("v", pa.string())]),
     )
     target.put(put, physical_source="shop", scn=9, source="shop.person")
     rows = [(two, "c"), (three, "put")]

@@ -19,8 +19,8 @@ from databus.schemas.scn import MAX_SCN
 from tests import PATIENCE_S
 from tests.bootstrap.filled import PERSON
 from tests.bootstrap.serving import ServedStore
-from tests.client.spark.source.test_database_reader import write_settings
 from tests.client.spark.source.table_shop import TableShop, read, table_shop
+from tests.client.spark.source.test_database_reader import write_settings
 from tests.promises.running import wait_until
 
 ROWS = 400
@@ -33,7 +33,9 @@ State = Mapping[Any, tuple[Any, ...]]
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableShop]:
-    with table_shop(tmp_path_factory.mktemp("table"), ROWS, MIXED, "keyless (a)", EMPTY, TAKEN) as running:
+    with table_shop(
+        tmp_path_factory.mktemp("table"), ROWS, MIXED, "keyless (a)", EMPTY, TAKEN
+    ) as running:
         yield running
 
 

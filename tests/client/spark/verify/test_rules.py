@@ -253,7 +253,9 @@ def test_a_report_that_is_none_or_has_no_end_is_refused(tmp_path: Path) -> None:
     # A comparison that was killed: nothing was flushed, or the middle of a line was the end.
     for text in ("", path.read_text() + '{"key": {"id'):
         path.write_text(text)
-        with pytest.raises(SettingsError, match=r"no totals: .* did not finish; compare again with"):
+        with pytest.raises(
+            SettingsError, match=r"no totals: .* did not finish; compare again with"
+        ):
             read_report(path)
     with pytest.raises(SettingsError, match="compare again"):
         keys_of(shape_of(ORDERS), [{"id": 1}])

@@ -60,7 +60,7 @@ from databus.schemas.log_mark import window_text
 
 
 class DatabusError(Exception):
-    """The base of all errors that are raised on purpose; `server`: the URL of who sent it, or ""."""
+    """The base of all errors raised on purpose; `server`: URL of who answered with it, or ""."""
 
     status = 500
     wire_name = "RequestProcessingException"

@@ -31,8 +31,10 @@ from databus.client.spark.planning.offsets import (
     check_physical,
 )
 from databus.client.spark.planning.planner import Planner, shared
+from databus.conf.named_places import Word
 from databus.conf.patterns import NamePatterns, is_pattern
 from databus.schemas.errors import (
+    BootstrapTooOldError,
     CheckpointError,
     DatabusError,
     UnknownSourceError,
@@ -90,6 +92,7 @@ class JoiningPlanner:
         # Why sources that the relays have are not read yet.
         self.waiting: dict[str, DatabusError] = {}
         self._next_try_s: dict[str, float] = {}
+        self._next_look_s = 0.0
         self._clock = clock
         self._rungs: dict[str, str] = {}
 
@@ -145,8 +148,7 @@ class JoiningPlanner:
         physical = group.physical_source
         place = start.places.get(physical)
         if place is None:  # nothing of it was read yet: its sources begin together
-            group = self._that_can_begin(group)
-            begun = self._planner.advance(group, None, share, target)
+            group, begun = self._begin_together(self._that_can_begin(group), share, target)
             self._note_rung(physical)
             return QueryOffset(group.sources, {} if begun is None else {physical: begun})
         added = [source for source in group.sources if source not in start.sources]
@@ -188,6 +190,37 @@ class JoiningPlanner:
         kept = self._client.kept()
         return group._replace(sources=tuple(s for s in group.sources if s in kept) or group.sources)
 
+    def _begin_together(
+        self, group: Group, share: int | None, target: int | None
+    ) -> tuple[Group, Place | None]:
+        """Return the sources that begin, and their place; None as long as they cannot begin.
+
+        One whose rows no bootstrap server has read yet, or cannot read, does not hold the others:
+        it joins later. Raises DatabusError.
+        """
+        refused: BootstrapTooOldError | None = None
+        begun_s = self._clock()
+        try:
+            begun = self._planner.advance(group, None, share, target)
+        except BootstrapTooOldError as error:
+            begun, refused = None, error
+        if begun is None and self._waits_for_bootstrap(refused):
+            ready = self._client.servable(group)
+            now_s = self._clock()
+            self._next_look_s = now_s + max(_LEAST_WAIT_S, _REST * (now_s - begun_s))
+            if ready:
+                group = group._replace(sources=ready)
+                return group, self._planner.advance(group, None, share, target)
+        if refused is not None:
+            raise refused
+        return group, begun
+
+    def _waits_for_bootstrap(self, refused: BootstrapTooOldError | None) -> bool:
+        """Return whether some sources alone may begin; looked at from time to time."""
+        may_join = self._reads_new_whole and self._client.has_bootstrap
+        is_whole = self._planner.start is Word.BEGINNING
+        return may_join and is_whole and (refused is not None or self._clock() >= self._next_look_s)
+
     def _is_due(self, source: str) -> bool:
         """Return whether to try to read a source that is not read yet."""
         return source not in self.waiting or self._clock() >= self._next_try_s[source]
@@ -203,7 +236,7 @@ class JoiningPlanner:
         try:
             made = self._client.made_at(source)
             if made is None:
-                return self._planner.advance(group, None, share, None)
+                return self._planner.begin(group, share, None)
             # The log from its CREATE on has every row that the table ever had.
             begin = AtScn(made - 1, from_scn=made - 1)
             further = self._join(group, begin, end, share)

@@ -6,6 +6,7 @@ beginning, it is measured in a bootstrap server's log.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 
@@ -30,12 +31,16 @@ from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.conf.named_places import NamedPlace, Word
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
+    BootstrapTooOldError,
     BootstrapTooYoungError,
     DatabusError,
     ScnNotFoundError,
+    UnknownSourceError,
 )
 from databus.schemas.protocol import Header, Parameter
 from databus.schemas.scn import MAX_SCN
+
+log = logging.getLogger(__name__)
 
 _LOOK_S = 0.2
 _LOOK_AGAIN_S = 1.0
@@ -181,11 +186,12 @@ class MeasureClient:
         return self._noted(group, self._windows.after(group, place, rows, target))
 
     def mark_at(self, group: Group, scn: int) -> Mark | None:
-        """Return a window with rows near an SCN, if a relay of this project has one."""
+        """Return a window with rows up to an SCN, if a relay of this project has one."""
         if not self.tells_evicted:
             return None
         try:
-            return self._windows.after(group, AtScn(scn), 1, scn + 1).mark
+            # A relay tells a mark only where it has counted windows.
+            return self._windows.after(group, AtScn(max(scn - 1, 0)), 1, scn).mark
         except ScnNotFoundError:
             return None
 
@@ -263,6 +269,18 @@ class MeasureClient:
             server=answer.server,
             store=answer.headers.get(Header.STORE_ID, ""),
         )
+
+    def servable(self, group: Group) -> tuple[str, ...]:
+        """Return the sources of which a bootstrap server can give a snapshot now."""
+        found = []
+        for source in group.sources:
+            try:
+                self.begin_snapshot(group._replace(sources=(source,)), 0)
+            except (BootstrapTooOldError, UnknownSourceError) as error:
+                log.debug("%s cannot be read yet: %s", source, error)
+                continue
+            found.append(source)
+        return tuple(found)
 
     def snapshot_after(self, place: InSnapshot, rows: int | None) -> SnapshotMeasure:
         """Measure a source's snapshot after a row."""

@@ -83,7 +83,7 @@ class Planner:
             return place  # the relay had no window yet
         try:
             if place is None:
-                return self._begin(group, rows, target)
+                return self.begin(group, rows, target)
             if isinstance(place, InSnapshot):
                 return self._in_snapshot(group, place, rows)
             if target is not None and place.scn >= target:
@@ -98,7 +98,11 @@ class Planner:
 
     # From the relay
 
-    def _begin(self, group: Group, rows: int | None, target: int | None) -> Place | None:
+    def begin(self, group: Group, rows: int | None, target: int | None) -> Place | None:
+        """Return the end of a group's first batch; None until there is such a window.
+
+        Raises BootstrapTooOldError for a source whose rows cannot be read yet; DatabusError.
+        """
         try:
             start = self._measure_client.resolved(group, self.start)
         except ScnAheadError:

@@ -58,7 +58,8 @@ class MeasureHandler(RelayHandler):
         if measured.is_ahead:
             self.set_header(Header.AHEAD, "true")
         answer: dict[str, Any] = _measured_json(measured)
-        if request.wants_mark:
+        # An idle query asks often, and has one already.
+        if request.wants_mark and measured.scn > measured.from_scn:
             src_ids = request.selection.src_ids
             answer["mark"] = mark_up_to(source.reader, measured.scn, src_ids)
         await self.send_json(answer)

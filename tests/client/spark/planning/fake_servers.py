@@ -113,6 +113,7 @@ class FakeBootstrap:
     rows: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 10))
     store: str = "store-1"
     is_seeded: bool = True
+    refused: Collection[str] = ()  # sources whose rows cannot be read
     knows_deleted_since: int = 0
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     preferred: list[str] = field(default_factory=list)
@@ -130,6 +131,9 @@ class FakeBootstrap:
         if path == "/targetSCN":
             return answer(str(self.newest))
         checkpoint = Checkpoint.from_json(parameters["checkPoint"])
+        wanted = parameters["sources"].split(",")
+        if path == "/startSCN" and any(source in self.refused for source in wanted):
+            raise refusal(BootstrapTooOldError, f"a row of {self.refused} is not a valid date")
         if path == "/startSCN":
             if 0 < checkpoint.bootstrap_since_scn < self.knows_deleted_since:
                 raise refusal(BootstrapTooYoungError, "deleted rows are forgotten")

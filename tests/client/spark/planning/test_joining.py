@@ -247,6 +247,24 @@ def test_a_table_that_is_waited_for_is_tried_again_but_not_at_every_look() -> No
     assert shop.planning.waiting == {}
 
 
+@pytest.mark.parametrize("target", [None, 100], ids=["for ever", "available now"])
+def test_a_table_that_cannot_be_seeded_does_not_hold_the_others(target: int | None) -> None:
+    shop = Shop()
+    shop.add(NEW)
+    shop.store.refused = (NEW,)
+    targets = None if target is None else {"shop": target}
+    with patch.object(measure_client, "_LOOK_AGAIN_S", 0):
+        offset = shop.planning.next_offset(START, 10, targets)
+        assert (offset.sources, list(offset.places)) == ((OLD,), ["shop"])
+        shop.now_s += 100
+        offset = shop.planning.next_offset(offset, 10, targets)
+    assert offset.sources == (OLD,)
+    assert "not a valid date" in str(shop.planning.waiting[NEW])
+    shop.store.refused, shop.now_s = (), shop.now_s + 100
+    offset = shop.walk(offset)[-1]
+    assert (offset.sources, offset.joining) == ((NEW, OLD), {})
+
+
 def test_a_query_begins_with_the_tables_that_the_bootstrap_server_has() -> None:
     shop = Shop()
     shop.relay.physical = {"shop": (OLD, NEW)}

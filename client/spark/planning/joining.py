@@ -37,6 +37,7 @@ from databus.schemas.errors import (
     BootstrapTooOldError,
     CheckpointError,
     DatabusError,
+    TableStoppedError,
     UnknownSourceError,
 )
 
@@ -158,7 +159,7 @@ class JoiningPlanner:
         together = tuple(s for s in group.sources if s not in own and (s in due or s not in added))
         end = place
         if together:
-            further = self._planner.advance(Group(physical, together), place, share, target)
+            together, further = self._go_on(Group(physical, together), place, share, target)
             end = place if further is None else further
             self._note_rung(physical)
         joining: Places = {}
@@ -168,7 +169,7 @@ class JoiningPlanner:
             found = (
                 self._begin(group, end, share)
                 if known is None
-                else self._join(group, known, end, share)
+                else self._go_on_joining(group, known, end, share)
             )
             if found is not None:
                 joining[source] = found
@@ -221,6 +222,50 @@ class JoiningPlanner:
         is_whole = self._planner.start is Word.BEGINNING
         return may_join and is_whole and (refused is not None or self._clock() >= self._next_look_s)
 
+    def _go_on(
+        self, group: Group, place: Place, share: int | None, target: int | None
+    ) -> tuple[tuple[str, ...], Place | None]:
+        """Return the sources that go on, and their place.
+
+        One that its relay has stopped, or that the bootstrap server of a snapshot has given up,
+        is left out. It joins, read whole, when that is over. Raises DatabusError.
+        """
+        while True:
+            try:
+                return group.sources, self._planner.advance(group, place, share, target)
+            except (TableStoppedError, UnknownSourceError) as error:
+                gone = self._gone(group, error) if self._reads_new_whole else set()
+                if not 0 < len(gone) < len(group.sources):
+                    raise
+                for source in sorted(gone):
+                    self._wait_for(source, error, _LEAST_WAIT_S)
+                group = group._replace(sources=tuple(s for s in group.sources if s not in gone))
+
+    def _gone(self, group: Group, error: TableStoppedError | UnknownSourceError) -> set[str]:
+        """Return the sources of a group that an error is of."""
+        if isinstance(error, TableStoppedError):
+            return {error.source} & {*group.sources}
+        # A server's answer does not say which source it does not know.
+        return {*group.sources}.difference(
+            self._client.kept() if self._client.has_bootstrap else ()
+        )
+
+    def _go_on_joining(
+        self, group: Group, place: Place, end: Place, share: int | None
+    ) -> Place | None:
+        """Return the further place of a source that joins; None if it is left out again."""
+        try:
+            return self._join(group, place, end, share)
+        except (TableStoppedError, UnknownSourceError) as error:
+            self._wait_for(group.sources[0], error, _LEAST_WAIT_S)
+            return None
+
+    def _wait_for(self, source: str, error: DatabusError, wait_s: float) -> None:
+        if str(error) != str(self.waiting.get(source)):
+            log.warning("%s: not read: %s", source, error)
+        self.waiting[source] = error
+        self._next_try_s[source] = self._clock() + wait_s
+
     def _is_due(self, source: str) -> bool:
         """Return whether to try to read a source that is not read yet."""
         return source not in self.waiting or self._clock() >= self._next_try_s[source]
@@ -234,6 +279,8 @@ class JoiningPlanner:
         (source,) = group.sources
         begun_s = self._clock()
         try:
+            # A relay that has stopped it says so; what it has up to there would be read in vain.
+            self._client.ring_from(group, Word.LATEST)
             made = self._client.made_at(source)
             if made is None:
                 return self._planner.begin(group, share, None)
@@ -242,12 +289,9 @@ class JoiningPlanner:
             further = self._join(group, begin, end, share)
             return replace(further, from_scn=made - 1) if isinstance(further, AtScn) else further
         except DatabusError as error:
-            if str(error) != str(self.waiting.get(source)):
-                log.warning("%s: not read yet: %s", source, error)
-            self.waiting[source] = error
             # The others wait while servers are asked that do not answer: not too often.
-            now_s = self._clock()
-            self._next_try_s[source] = now_s + max(_LEAST_WAIT_S, _REST * (now_s - begun_s))
+            lasted_s = self._clock() - begun_s
+            self._wait_for(source, error, max(_LEAST_WAIT_S, _REST * lasted_s))
             return None
 
     def _join(self, group: Group, place: Place, end: Place, share: int | None) -> Place:

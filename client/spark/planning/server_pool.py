@@ -36,6 +36,7 @@ from databus.schemas.errors import (
     SchemaError,
     ScnNotFoundError,
     ServerError,
+    TableStoppedError,
     UnknownCommandError,
     UnknownSourceError,
 )
@@ -53,6 +54,7 @@ _FINAL = (
     OtherLogError,
     ScnNotFoundError,
     SchemaError,
+    TableStoppedError,
     UnknownCommandError,
     UnknownSourceError,
 )

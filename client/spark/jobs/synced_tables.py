@@ -155,6 +155,8 @@ class SyncedTables:
         self._running: dict[str, Future[None]] = {}
         self.state = TablesState(tables=len(notes.now.tables))
         self.state.aside |= {s: one.aside for s, one in notes.now.tables.items() if one.aside}
+        for source, why in self.state.aside.items():
+            log.warning("%s: still set aside (--reload %s): %s", source, source, why)
         self.state.reloading |= {s: one.reload for s, one in notes.now.tables.items() if one.reload}
 
     def close(self) -> None:

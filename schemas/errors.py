@@ -487,7 +487,8 @@ class ConsumerError(DatabusError):
     """A callback failed for good; `scn` is the window it failed in."""
 
     def __init__(self, scn: int, problem: str) -> None:
-        super().__init__(f"consumer failed in window {scn}: {problem}")
+        where = f"in window {scn}" if scn > 0 else "before its first window"
+        super().__init__(f"consumer failed {where}: {problem}")
         self.scn, self.problem = scn, problem
 
 

@@ -59,6 +59,7 @@ class Parameter:
     FROM_LATEST: Final = "streamFromLatestScn"
     SINCE_MS: Final = "since"  # [+]
     UNTIL_SCN: Final = "untilScn"  # [+]
+    MARK: Final = "mark"  # [+] of `/measure`: whether the answer has a mark
     FROM: Final = "from"  # [+] of `/segments`
     TO: Final = "to"  # [+] of `/segments`
     AFTER_ROW: Final = "afterRow"  # [+]

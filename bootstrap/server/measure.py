@@ -6,7 +6,7 @@ the same checkpoint, and everything is read in one transaction, as there.
 
 from __future__ import annotations
 
-from databus.bootstrap.server.checks import find_snapshot
+from databus.bootstrap.server.checks import check_same_log, find_snapshot
 from databus.bootstrap.server.pages import at_one_moment, remaining_log, remaining_snapshot
 from databus.bootstrap.server.parameters import MeasureRequest
 from databus.bootstrap.server.source_lookup import Listed, SourceLookup, Stores
@@ -17,7 +17,7 @@ def measure(request: MeasureRequest, stores: Stores, listed: Listed) -> dict[str
     """Return the answer of `/measure`, for the phase that the checkpoint's mode names.
 
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError,
-    UnknownSourceError, InvalidParameterError.
+    UnknownSourceError, InvalidParameterError, OtherLogError.
     """
     is_snapshot = request.checkpoint.mode is ConsumptionMode.SNAPSHOT
     with at_one_moment(request.sources, stores, listed) as choice:
@@ -39,6 +39,7 @@ def _measure_snapshot(choice: SourceLookup, request: MeasureRequest) -> dict[str
 
 def _measure_log(choice: SourceLookup, request: MeasureRequest) -> dict[str, int]:
     checkpoint = request.checkpoint
+    check_same_log(choice, checkpoint.mark, checkpoint.window_scn)
     log_range = remaining_log(request, choice, choice.store.rows_now(choice.src_ids))
     found = choice.store.measure_log(log_range, request.most_rows, request.most_bytes)
     position = choice.store.position()

@@ -13,6 +13,7 @@ from sqlalchemy.exc import (
     InterfaceError,
     InternalError,
     OperationalError,
+    TimeoutError as PoolTimeout,
 )
 
 from databus.client.sql.statements import SqlRow
@@ -105,6 +106,11 @@ def is_away(error: DBAPIError) -> bool:
     if type(error.orig).__module__.startswith("sqlite3"):
         return _SQLITE_AWAY.search(str(error.orig)) is not None
     return True
+
+
+def says_away(error: Exception) -> bool:
+    """Return the same of any error of SQLAlchemy."""
+    return is_away(error) if isinstance(error, DBAPIError) else isinstance(error, PoolTimeout)
 
 
 def _code(error: DBAPIError) -> int | None:

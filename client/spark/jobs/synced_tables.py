@@ -66,7 +66,7 @@ SIDE_BY_SIDE = 4
 RELOADS = 2  # at once; each takes half of Spark's tasks
 _LOOK_S = 1.0  # how soon a wait sees that the job is to end
 # Modules whose errors tell that a target is out of reach, or that another writer was faster.
-_TARGETS_LIBRARIES = ("sqlalchemy", "deltalake", "pyiceberg", "pymysql", "psycopg")
+_TARGETS_LIBRARIES = ("deltalake", "pyiceberg", "pymysql", "psycopg")
 # But for these of their errors, which come again each time.
 _FINAL = (
     *("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError"),
@@ -86,6 +86,9 @@ class StoppedError(Exception):
 
 
 def _is_of_the_query(error: Exception) -> bool:
+    # A JVM that has ended refuses connections, and what it was asked ends in any error.
+    if isinstance(error, (OSError, *_SPARKS)) and not has_spark():
+        return True
     return isinstance(error, _SPARKS) and read_failure(error).kind is None
 
 
@@ -152,6 +155,8 @@ class SyncedTables:
         self._running: dict[str, Future[None]] = {}
         self.state = TablesState(tables=len(notes.now.tables))
         self.state.aside |= {s: one.aside for s, one in notes.now.tables.items() if one.aside}
+        for source, why in self.state.aside.items():
+            log.warning("%s: still set aside (--reload %s): %s", source, source, why)
         self.state.reloading |= {s: one.reload for s, one in notes.now.tables.items() if one.reload}
 
     def close(self) -> None:
@@ -478,6 +483,10 @@ def _passes(error: Exception) -> bool:
         # A server that does not list a version yet, though another one has rows of it.
         return failure.is_a(SchemaNotFoundError) or not failure.is_final
     library = type(error).__module__.partition(".")[0]
+    if library == "sqlalchemy":
+        from databus.client.sql.refusals import says_away
+
+        return says_away(error)
     if library in _TARGETS_LIBRARIES:
         return type(error).__name__ not in _FINAL
     return isinstance(error, OSError)

@@ -31,10 +31,13 @@ from databus.client.spark.planning.offsets import (
     check_physical,
 )
 from databus.client.spark.planning.planner import Planner, shared
+from databus.conf.named_places import Word
 from databus.conf.patterns import NamePatterns, is_pattern
 from databus.schemas.errors import (
+    BootstrapTooOldError,
     CheckpointError,
     DatabusError,
+    TableStoppedError,
     UnknownSourceError,
 )
 
@@ -90,6 +93,7 @@ class JoiningPlanner:
         # Why sources that the relays have are not read yet.
         self.waiting: dict[str, DatabusError] = {}
         self._next_try_s: dict[str, float] = {}
+        self._next_look_s = 0.0
         self._clock = clock
         self._rungs: dict[str, str] = {}
 
@@ -145,8 +149,7 @@ class JoiningPlanner:
         physical = group.physical_source
         place = start.places.get(physical)
         if place is None:  # nothing of it was read yet: its sources begin together
-            group = self._that_can_begin(group)
-            begun = self._planner.advance(group, None, share, target)
+            group, begun = self._begin_together(self._that_can_begin(group), share, target)
             self._note_rung(physical)
             return QueryOffset(group.sources, {} if begun is None else {physical: begun})
         added = [source for source in group.sources if source not in start.sources]
@@ -156,7 +159,7 @@ class JoiningPlanner:
         together = tuple(s for s in group.sources if s not in own and (s in due or s not in added))
         end = place
         if together:
-            further = self._planner.advance(Group(physical, together), place, share, target)
+            together, further = self._go_on(Group(physical, together), place, share, target)
             end = place if further is None else further
             self._note_rung(physical)
         joining: Places = {}
@@ -166,7 +169,7 @@ class JoiningPlanner:
             found = (
                 self._begin(group, end, share)
                 if known is None
-                else self._join(group, known, end, share)
+                else self._go_on_joining(group, known, end, share)
             )
             if found is not None:
                 joining[source] = found
@@ -188,6 +191,81 @@ class JoiningPlanner:
         kept = self._client.kept()
         return group._replace(sources=tuple(s for s in group.sources if s in kept) or group.sources)
 
+    def _begin_together(
+        self, group: Group, share: int | None, target: int | None
+    ) -> tuple[Group, Place | None]:
+        """Return the sources that begin, and their place; None as long as they cannot begin.
+
+        One whose rows no bootstrap server has read yet, or cannot read, does not hold the others:
+        it joins later. Raises DatabusError.
+        """
+        refused: BootstrapTooOldError | None = None
+        begun_s = self._clock()
+        try:
+            begun = self._planner.advance(group, None, share, target)
+        except BootstrapTooOldError as error:
+            begun, refused = None, error
+        if begun is None and self._waits_for_bootstrap(refused):
+            ready = self._client.servable(group)
+            now_s = self._clock()
+            self._next_look_s = now_s + max(_LEAST_WAIT_S, _REST * (now_s - begun_s))
+            if ready:
+                group = group._replace(sources=ready)
+                return group, self._planner.advance(group, None, share, target)
+        if refused is not None:
+            raise refused
+        return group, begun
+
+    def _waits_for_bootstrap(self, refused: BootstrapTooOldError | None) -> bool:
+        """Return whether some sources alone may begin; looked at from time to time."""
+        may_join = self._reads_new_whole and self._client.has_bootstrap
+        is_whole = self._planner.start is Word.BEGINNING
+        return may_join and is_whole and (refused is not None or self._clock() >= self._next_look_s)
+
+    def _go_on(
+        self, group: Group, place: Place, share: int | None, target: int | None
+    ) -> tuple[tuple[str, ...], Place | None]:
+        """Return the sources that go on, and their place.
+
+        One that its relay has stopped, or that the bootstrap server of a snapshot has given up,
+        is left out. It joins, read whole, when that is over. Raises DatabusError.
+        """
+        while True:
+            try:
+                return group.sources, self._planner.advance(group, place, share, target)
+            except (TableStoppedError, UnknownSourceError) as error:
+                gone = self._gone(group, error) if self._reads_new_whole else set()
+                if not 0 < len(gone) < len(group.sources):
+                    raise
+                for source in sorted(gone):
+                    self._wait_for(source, error, _LEAST_WAIT_S)
+                group = group._replace(sources=tuple(s for s in group.sources if s not in gone))
+
+    def _gone(self, group: Group, error: TableStoppedError | UnknownSourceError) -> set[str]:
+        """Return the sources of a group that an error is of."""
+        if isinstance(error, TableStoppedError):
+            return {error.source} & {*group.sources}
+        # A server's answer does not say which source it does not know.
+        return {*group.sources}.difference(
+            self._client.kept() if self._client.has_bootstrap else ()
+        )
+
+    def _go_on_joining(
+        self, group: Group, place: Place, end: Place, share: int | None
+    ) -> Place | None:
+        """Return the further place of a source that joins; None if it is left out again."""
+        try:
+            return self._join(group, place, end, share)
+        except (TableStoppedError, UnknownSourceError) as error:
+            self._wait_for(group.sources[0], error, _LEAST_WAIT_S)
+            return None
+
+    def _wait_for(self, source: str, error: DatabusError, wait_s: float) -> None:
+        if str(error) != str(self.waiting.get(source)):
+            log.warning("%s: not read: %s", source, error)
+        self.waiting[source] = error
+        self._next_try_s[source] = self._clock() + wait_s
+
     def _is_due(self, source: str) -> bool:
         """Return whether to try to read a source that is not read yet."""
         return source not in self.waiting or self._clock() >= self._next_try_s[source]
@@ -201,20 +279,19 @@ class JoiningPlanner:
         (source,) = group.sources
         begun_s = self._clock()
         try:
+            # A relay that has stopped it says so; what it has up to there would be read in vain.
+            self._client.ring_from(group, Word.LATEST)
             made = self._client.made_at(source)
             if made is None:
-                return self._planner.advance(group, None, share, None)
+                return self._planner.begin(group, share, None)
             # The log from its CREATE on has every row that the table ever had.
             begin = AtScn(made - 1, from_scn=made - 1)
             further = self._join(group, begin, end, share)
             return replace(further, from_scn=made - 1) if isinstance(further, AtScn) else further
         except DatabusError as error:
-            if str(error) != str(self.waiting.get(source)):
-                log.warning("%s: not read yet: %s", source, error)
-            self.waiting[source] = error
             # The others wait while servers are asked that do not answer: not too often.
-            now_s = self._clock()
-            self._next_try_s[source] = now_s + max(_LEAST_WAIT_S, _REST * (now_s - begun_s))
+            lasted_s = self._clock() - begun_s
+            self._wait_for(source, error, max(_LEAST_WAIT_S, _REST * lasted_s))
             return None
 
     def _join(self, group: Group, place: Place, end: Place, share: int | None) -> Place:

@@ -6,13 +6,14 @@ beginning, it is measured in a bootstrap server's log.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 
 from databus.client.responses import read_scn
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import STARTING, Stopped
-from databus.client.spark.planning.offsets import AtScn, Group, InSnapshot
+from databus.client.spark.planning.offsets import AtScn, Group, InSnapshot, Mark
 from databus.client.spark.planning.ranges import LogRange
 from databus.client.spark.planning.relay_windows import RelayWindows, find_windows
 from databus.client.spark.planning.requests import (
@@ -30,12 +31,16 @@ from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.conf.named_places import NamedPlace, Word
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
+    BootstrapTooOldError,
     BootstrapTooYoungError,
     DatabusError,
     ScnNotFoundError,
+    UnknownSourceError,
 )
 from databus.schemas.protocol import Header, Parameter
 from databus.schemas.scn import MAX_SCN
+
+log = logging.getLogger(__name__)
 
 _LOOK_S = 0.2
 _LOOK_AGAIN_S = 1.0
@@ -155,21 +160,40 @@ class MeasureClient:
 
     # Windows
 
-    def windows(self, one: LogRange, after: int, rows: int | None) -> LogMeasure:
-        """Measure `rows` rows of a range after a window, in the ring or else in the log."""
+    def windows(
+        self, one: LogRange, after: int, rows: int | None, mark: Mark | None = None
+    ) -> LogMeasure:
+        """Measure `rows` rows of a range after a window, in the ring or else in the log.
+
+        Raises OtherLogError if `mark` is of another log.
+        """
         group = Group(one.physical_source, one.sources)
+        place = AtScn(after, mark=mark)
         try:
-            return self.ring_after(group, after, rows, one.to_scn)
+            return self.ring_after(group, place, rows, one.to_scn)
         except ScnNotFoundError:
             if self._bootstraps is None:
                 raise
-        return self._catch_up(group, after, one.to_scn, rows)
+        return self._catch_up(group, place, one.to_scn, rows)
 
     def ring_after(
-        self, group: Group, scn: int, rows: int | None, target: int | None
+        self, group: Group, place: AtScn, rows: int | None, target: int | None
     ) -> LogMeasure:
-        """Measure a ring after a window; raises ScnNotFoundError."""
-        return self._noted(group, self._windows.after(group, scn, rows, target))
+        """Measure a ring after a place.
+
+        Raises ScnNotFoundError; OtherLogError if its mark is of another log.
+        """
+        return self._noted(group, self._windows.after(group, place, rows, target))
+
+    def mark_at(self, group: Group, scn: int) -> Mark | None:
+        """Return a window with rows up to an SCN, if a relay of this project has one."""
+        if not self.tells_evicted:
+            return None
+        try:
+            # A relay tells a mark only where it has counted windows.
+            return self._windows.after(group, AtScn(max(scn - 1, 0)), 1, scn).mark
+        except ScnNotFoundError:
+            return None
 
     def ring_from(
         self, group: Group, start: NamedPlace, rows: int | None = None, target: int | None = None
@@ -195,15 +219,19 @@ class MeasureClient:
 
     # The log of a bootstrap server, and its snapshots
 
-    def log_after(self, group: Group, scn: int, rows: int | None, target: int | None) -> LogMeasure:
-        """Measure the log after a window, up to its current end."""
+    def log_after(
+        self, group: Group, place: AtScn, rows: int | None, target: int | None
+    ) -> LogMeasure:
+        """Measure the log after a place, up to its current end."""
+        scn = place.scn
         newest = min(self._log_end(group), MAX_SCN if target is None else target)
         if newest <= scn:
             return LogMeasure(scn, scn, 0, 0, 0, newest, 0)
-        return self._catch_up(group, scn, newest, rows)
+        return self._catch_up(group, place, newest, rows)
 
-    def _catch_up(self, group: Group, scn: int, until_scn: int, rows: int | None) -> LogMeasure:
-        answer = self._ask(group.sources, catch_up(scn, until_scn), rows)
+    def _catch_up(self, group: Group, place: AtScn, until_scn: int, rows: int | None) -> LogMeasure:
+        checkpoint = catch_up(place.scn, until_scn, mark=place.mark)
+        answer = self._ask(group.sources, checkpoint, rows)
         found = log_measure(answer.server, answer.json())
         self._counted[frozenset(group.sources)] = found.scn, found.rows
         return found
@@ -215,23 +243,23 @@ class MeasureClient:
         answer = self._bootstraps.get("/targetSCN", {Parameter.SOURCE: group.sources[0]})
         return read_scn(answer.server, "/targetSCN", bytes(answer.body))
 
-    def begin_snapshot(self, group: Group, since_scn: int) -> InSnapshot:
+    def begin_snapshot(self, group: Group, since_scn: int, mark: Mark | None = None) -> InSnapshot:
         """Return the start of a snapshot of the rows that changed since an SCN.
 
-        If the server no longer knows what was deleted since, it is a snapshot of all rows,
-        which ends with a mark.
+        `mark` is that of the place at the SCN. If the server no longer knows what was deleted
+        since, it is a snapshot of all rows, which ends with a mark.
         """
         assert self._bootstraps is not None
         sources = group.sources
         parameters = {
             Parameter.SOURCES: ",".join(sources),
-            Parameter.CHECKPOINT: beginning_after(since_scn).to_json(),
+            Parameter.CHECKPOINT: beginning_after(since_scn, mark).to_json(),
         }
         try:
             answer = self._bootstraps.get("/startSCN", parameters)
         except DatabusError as error:
             if since_scn > 0 and isinstance(error, BootstrapTooYoungError):
-                return self.begin_snapshot(group, 0)
+                return self.begin_snapshot(group, 0, mark)
             raise
         return InSnapshot(
             at_scn=read_scn(answer.server, "/startSCN", bytes(answer.body)),
@@ -241,6 +269,18 @@ class MeasureClient:
             server=answer.server,
             store=answer.headers.get(Header.STORE_ID, ""),
         )
+
+    def servable(self, group: Group) -> tuple[str, ...]:
+        """Return the sources of which a bootstrap server can give a snapshot now."""
+        found = []
+        for source in group.sources:
+            try:
+                self.begin_snapshot(group._replace(sources=(source,)), 0)
+            except (BootstrapTooOldError, UnknownSourceError) as error:
+                log.debug("%s cannot be read yet: %s", source, error)
+                continue
+            found.append(source)
+        return tuple(found)
 
     def snapshot_after(self, place: InSnapshot, rows: int | None) -> SnapshotMeasure:
         """Measure a source's snapshot after a row."""

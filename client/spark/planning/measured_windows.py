@@ -9,7 +9,7 @@ from urllib.parse import quote
 from databus.client.responses import read_position
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import CaptureStates, Stopped
-from databus.client.spark.planning.offsets import Group
+from databus.client.spark.planning.offsets import AtScn, Group
 from databus.client.spark.planning.requests import (
     LogMeasure,
     filters_text,
@@ -75,19 +75,21 @@ class MeasuredWindows:
         answer = self._relays.get(f"/api/v1/sources/{first}/position", parameters)
         return ScnPlace(read_position(answer.server, bytes(answer.body)))
 
-    def after(self, group: Group, scn: int, rows: int | None, target: int | None) -> LogMeasure:
+    def after(self, group: Group, place: AtScn, rows: int | None, target: int | None) -> LogMeasure:
         """Measure a ring after a window, or else from the next SCN on.
 
         The next SCN may be the first of a ring that has nothing older. This is not tried
         after 0, which is no window: it asks for rows that no log has. Raises
-        ScnNotFoundError.
+        ScnNotFoundError; OtherLogError if the place's mark is of another log.
         """
+        scn, mark = place.scn, place.mark
         try:
-            return self._measure(group, online_at(scn), {}, rows, target)
+            return self._measure(group, online_at(scn).with_mark(mark), {}, rows, target)
         except ScnNotFoundError:
             if scn > 0:
+                next_one = online_at(scn + 1, 0).with_mark(mark)
                 with suppress(ScnNotFoundError):
-                    return self._measure(group, online_at(scn + 1, 0), {}, rows, target)
+                    return self._measure(group, next_one, {}, rows, target)
             raise
 
     def from_start(
@@ -123,7 +125,7 @@ class MeasuredWindows:
     ) -> LogMeasure:
         options, sources = self._options, group.sources
         parameters = measure_parameters(sources, checkpoint, rows, options.max_bytes_per_trigger)
-        parameters |= words
+        parameters |= {Parameter.MARK: "true"} | dict(words)
         if target is not None:
             parameters[Parameter.UNTIL_SCN] = str(target)
         wanted = {source: one for source, one in options.filters.items() if source in sources}

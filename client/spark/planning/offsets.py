@@ -7,7 +7,7 @@ is empty, and the first planned end of a physical source records the SCN at whic
 the batch begins (`from`). From then on that SCN is in Spark's own log, and does not
 change between two starts.
 
-    {"physical": {"shop": {"from": 90, "scn": 120, "timeMs": …}}, "sources": …}
+    {"physical": {"shop": {"from": 90, "mark": […], "scn": 120, "timeMs": …}}, "sources": …}
     {"physical": {"shop": {"snapshot": {…}}}, "sources": ["shop.orders"], "v": 1}
     {"physical": {…}, "sources": …, "stopped": {"shop": "unreachable"}, "v": 1}
     {"joining": {"shop.new": {"snapshot": {…}}}, "physical": {…}, "sources": …, "v": 2}
@@ -30,6 +30,7 @@ VERSION = 1
 JOINING_VERSION = 2
 # The physical source of LinkedIn's relays, which do not name theirs. Settings cannot give it.
 STOCK_RELAY = "*"
+Mark = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,16 @@ class AtScn:
 
     `from_scn`: the begin of a physical source's first batch; set only in its end.
     `scn` -1: the relay had no window yet, so all windows are still to come.
-    `time_ms`: commit time of that window; 0 if not known.
+    `time_ms`: commit time of that window; 0 if not known. `mark`: SCN and timestamp (ns) of a
+    window with rows up to there: a log that has another one at that SCN is not the one that
+    was read.
     """
 
     scn: int
     time_ms: int = 0
     from_scn: int | None = None
+    # Of the log, not of the place in it.
+    mark: Mark | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +195,7 @@ def _places_from_json(values: Mapping[str, Any]) -> Places:
 def _to_json(place: Place) -> dict[str, Any]:
     if isinstance(place, AtScn):
         values: dict[str, Any] = {} if place.from_scn is None else {"from": place.from_scn}
+        values |= {} if place.mark is None else {"mark": list(place.mark)}
         return values | {"scn": place.scn, "timeMs": place.time_ms}
     snapshot: dict[str, Any] = {
         "atScn": place.at_scn,
@@ -212,6 +218,7 @@ def _from_json(value: Mapping[str, Any]) -> Place:
             _number(value["scn"]),
             _number(value["timeMs"]),
             None if from_scn is None else _number(from_scn),
+            None if value.get("mark") is None else _mark(value["mark"]),
         )
     found = value["snapshot"]
     left = found.get("left")
@@ -225,6 +232,11 @@ def _from_json(value: Mapping[str, Any]) -> Place:
         is_read=bool(found["isRead"]),
         left=None if left is None else tuple(map(str, left)),
     )
+
+
+def _mark(value: Any) -> Mark:
+    scn, timestamp_ns = value
+    return _number(scn), _number(timestamp_ns)
 
 
 def _number(value: Any) -> int:

@@ -20,6 +20,7 @@ from databus.client.spark.planning.offsets import (
     AtScn,
     Group,
     InSnapshot,
+    Mark,
     Place,
     Places,
     check_physical,
@@ -82,7 +83,7 @@ class Planner:
             return place  # the relay had no window yet
         try:
             if place is None:
-                return self._begin(group, rows, target)
+                return self.begin(group, rows, target)
             if isinstance(place, InSnapshot):
                 return self._in_snapshot(group, place, rows)
             if target is not None and place.scn >= target:
@@ -97,7 +98,11 @@ class Planner:
 
     # From the relay
 
-    def _begin(self, group: Group, rows: int | None, target: int | None) -> Place | None:
+    def begin(self, group: Group, rows: int | None, target: int | None) -> Place | None:
+        """Return the end of a group's first batch; None until there is such a window.
+
+        Raises BootstrapTooOldError for a source whose rows cannot be read yet; DatabusError.
+        """
         try:
             start = self._measure_client.resolved(group, self.start)
         except ScnAheadError:
@@ -129,13 +134,13 @@ class Planner:
         from_scn = found.from_scn
         if from_scn < 0 <= found.scn:  # the ring has evicted nothing: begin at its oldest window
             from_scn = self._measure_client.oldest(group.physical_source) - 1
-        return AtScn(found.scn, found.time_ms, from_scn)
+        return AtScn(found.scn, found.time_ms, from_scn, found.mark)
 
     def _further(self, group: Group, place: AtScn, rows: int | None, target: int | None) -> Place:
         if place.scn < 0:
             return self._from_empty_ring(group, place, rows, target)
         try:
-            moved = _moved(place, self._measure_client.ring_after(group, place.scn, rows, target))
+            moved = _moved(place, self._measure_client.ring_after(group, place, rows, target))
             self.rungs[group.physical_source] = RELAY
             return moved
         except ScnNotFoundError as error:
@@ -171,20 +176,20 @@ class Planner:
             ) from error
         if place.scn > 0:
             try:
-                moved = _moved(
-                    place, self._measure_client.log_after(group, place.scn, rows, target)
-                )
+                moved = _moved(place, self._measure_client.log_after(group, place, rows, target))
                 self.rungs[group.physical_source] = LOG
                 return moved
             except DatabusError as refused:
                 if not isinstance(refused, BootstrapTooYoungError):
                     raise
-        return self._begin_snapshot(group, place.scn, rows)
+        return self._begin_snapshot(group, place.scn, rows, place.mark)
 
-    def _begin_snapshot(self, group: Group, since_scn: int, rows: int | None) -> Place:
+    def _begin_snapshot(
+        self, group: Group, since_scn: int, rows: int | None, mark: Mark | None = None
+    ) -> Place:
         self.rungs[group.physical_source] = SNAPSHOT
         # A snapshot without rows counts as read: its end is the next batch.
-        begun = self._measure_client.begin_snapshot(group, since_scn)
+        begun = self._measure_client.begin_snapshot(group, since_scn, mark)
         begun = replace(begun, left=group.sources[1:])
         return self._rows_after(group, begun, rows) or replace(
             begun, source=group.sources[-1], left=(), is_read=True
@@ -211,7 +216,7 @@ class Planner:
             if not isinstance(error, BootstrapTooYoungError):
                 raise
             return self._begin_snapshot(group, place.since_scn, rows)
-        return AtScn(place.at_scn)
+        return AtScn(place.at_scn, mark=self._measure_client.mark_at(group, place.at_scn))
 
     def _rows_after(self, group: Group, place: InSnapshot, rows: int | None) -> InSnapshot | None:
         """Return the place after the snapshot's next rows; None if there are no more."""
@@ -241,4 +246,4 @@ def _left(group: Group, place: InSnapshot) -> tuple[str, ...]:
 def _moved(place: AtScn, found: LogMeasure) -> AtScn:
     if found.scn <= place.scn:
         return place
-    return AtScn(found.scn, found.time_ms)
+    return AtScn(found.scn, found.time_ms, mark=found.mark or place.mark)

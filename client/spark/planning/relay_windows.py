@@ -8,7 +8,7 @@ from typing import Protocol
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import Stopped
 from databus.client.spark.planning.measured_windows import MeasuredWindows, find_homes
-from databus.client.spark.planning.offsets import Group
+from databus.client.spark.planning.offsets import AtScn, Group
 from databus.client.spark.planning.requests import LogMeasure
 from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.client.spark.planning.stock_windows import StockWindows
@@ -47,8 +47,13 @@ class RelayWindows(Protocol):
         """Return a start that the relays measure from; raises as `MeasureClient.resolved`."""
         ...
 
-    def after(self, group: Group, scn: int, rows: int | None, target: int | None, /) -> LogMeasure:
-        """Measure at most `rows` rows after a window, up to `target`; raises ScnNotFoundError."""
+    def after(
+        self, group: Group, place: AtScn, rows: int | None, target: int | None, /
+    ) -> LogMeasure:
+        """Measure at most `rows` rows after a place, up to `target`.
+
+        Raises ScnNotFoundError; OtherLogError if its mark is of another log.
+        """
         ...
 
     def from_start(

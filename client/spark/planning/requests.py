@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from databus.client.machines.bootstrap_steps import STORE_ID_KEY
+from databus.client.spark.planning.offsets import Mark
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ServerError
 from databus.schemas.filters import EventFilter, filters_to_json
@@ -21,7 +22,8 @@ ALL_ROWS = 1 << 40
 class LogMeasure(NamedTuple):
     """Measured rows in windows after `from_scn` up to `scn`.
 
-    `from_scn` is -1 if the ring has evicted nothing yet, `scn` if it is empty.
+    `from_scn` is -1 if the ring has evicted nothing yet, `scn` if it is empty. `mark`: SCN and
+    timestamp of a window with rows up to `scn`, by which the log is recognised later.
     """
 
     from_scn: int
@@ -31,6 +33,7 @@ class LogMeasure(NamedTuple):
     time_ms: int
     max_scn: int
     max_time_ms: int
+    mark: Mark | None = None
 
 
 class SnapshotMeasure(NamedTuple):
@@ -47,7 +50,7 @@ def online_at(scn: int, offset: int = -1) -> Checkpoint:
     return replace(Checkpoint.at(scn), window_offset=offset)
 
 
-def catch_up(scn: int, target_scn: int, store: str = "") -> Checkpoint:
+def catch_up(scn: int, target_scn: int, store: str = "", mark: Mark | None = None) -> Checkpoint:
     """Return the checkpoint after window `scn` of a bootstrap server's log.
 
     `store`: the store that row ids in the request belong to, if it has any.
@@ -59,7 +62,7 @@ def catch_up(scn: int, target_scn: int, store: str = "") -> Checkpoint:
         bootstrap_start_scn=scn,
         bootstrap_target_scn=target_scn,
         extra=_of_store(store),
-    )
+    ).with_mark(mark)
 
 
 def snapshot(source: str, row: int, at_scn: int, since_scn: int, store: str) -> Checkpoint:
@@ -78,9 +81,9 @@ def _of_store(store: str) -> dict[str, str]:
     return {STORE_ID_KEY: store} if store else {}
 
 
-def beginning_after(since_scn: int) -> Checkpoint:
+def beginning_after(since_scn: int, mark: Mark | None = None) -> Checkpoint:
     """Return the checkpoint with which to ask for a start SCN."""
-    return Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn)
+    return Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn).with_mark(mark)
 
 
 def filters_text(
@@ -117,6 +120,7 @@ def log_measure(server: str, value: Any) -> LogMeasure:
             int(value["timestampNs"]) // 1_000_000,
             int(value["maxScn"]),
             int(value["maxTimestampNs"]) // 1_000_000,
+            _mark(value.get("mark")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _senseless(server, value, error) from error
@@ -133,6 +137,13 @@ def snapshot_measure(server: str, value: Any) -> SnapshotMeasure:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _senseless(server, value, error) from error
+
+
+def _mark(value: Any) -> Mark | None:
+    if value is None:
+        return None
+    scn, timestamp_ns = value
+    return int(scn), int(timestamp_ns)
 
 
 def _senseless(server: str, value: Any, error: Exception) -> ServerError:

@@ -32,9 +32,11 @@ from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
     NoAnswerError,
+    OtherLogError,
     SchemaError,
     ScnNotFoundError,
     ServerError,
+    TableStoppedError,
     UnknownCommandError,
     UnknownSourceError,
 )
@@ -49,8 +51,10 @@ _FINAL = (
     BootstrapTooOldError,
     BootstrapTooYoungError,
     InvalidParameterError,
+    OtherLogError,
     ScnNotFoundError,
     SchemaError,
+    TableStoppedError,
     UnknownCommandError,
     UnknownSourceError,
 )
@@ -165,7 +169,9 @@ class ServerPool:
                 return answer
             # Every server has refused, and for good: more tries would only delay the error.
             if all(map(is_final, problems)):
-                raise problems[0]
+                # A server of another log says nothing of this one.
+                own = [one for one in problems if not isinstance(one, OtherLogError)]
+                raise (own or problems)[0]
             if self._clock() >= end:
                 raise _joined(problems, path, self._retry_s)
             self._wait(back_off.next_s())

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from databus.client.responses import read_sources
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import Stopped
-from databus.client.spark.planning.offsets import STOCK_RELAY, Group
+from databus.client.spark.planning.offsets import STOCK_RELAY, AtScn, Group
 from databus.client.spark.planning.requests import LogMeasure
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.planning.stock_stream import StockStream
@@ -80,8 +80,11 @@ class StockWindows:
             "to start from; choose earliest, latest or an SCN"
         )
 
-    def after(self, _group: Group, scn: int, rows: int | None, target: int | None) -> LogMeasure:
-        """Measure the windows after `scn`; raises ScnNotFoundError."""
+    def after(
+        self, _group: Group, place: AtScn, rows: int | None, target: int | None
+    ) -> LogMeasure:
+        """Measure the windows after a place; raises ScnNotFoundError."""
+        scn = place.scn
         reach = Reach(
             scn,
             Limits(
@@ -119,7 +122,7 @@ class StockWindows:
             time_ms = time_ns // 1_000_000
             return LogMeasure(scn, scn, 0, 0, time_ms, scn, time_ms)
         self._forget(-1)
-        found = self.after(group, -1, rows, target)
+        found = self.after(group, AtScn(-1), rows, target)
         return found._replace(from_scn=self._known[0].scn - 1) if self._known else found
 
     def made_at(self, _source: str) -> None:

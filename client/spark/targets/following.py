@@ -223,14 +223,17 @@ class SchemaFollower:
         scn = first["scn"] if change is None else max(first["scn"], change.scn)
         return self._versions.since(text, scn, until)
 
-    def _columns(self, until: int) -> list[str]:
-        """Return the batch's columns that the version in force has."""
+    def _columns(self, until: int) -> dict[str, str]:
+        """Return the batch's columns that the version in force has, and its spelling of them.
+
+        A batch spells a column as the newest version that is known does.
+        """
         text = self._versions.at(until)
-        known = {name: None for name in self._batch.column_names if name != META}
+        known = {name: name for name in self._batch.column_names if name != META}
         if text is None:
-            return list(known)
-        found = (find(known, name) for name in columns_in(text))
-        return [name for name in found if name is not None]
+            return known
+        found = ((find(known, name), name) for name in columns_in(text))
+        return {name: spelling for name, spelling in found if name is not None}
 
 
 def shape_note(source: str) -> str:
@@ -332,9 +335,12 @@ def _with_types_of(held: pa.Schema, marks: pa.Table) -> pa.Table:
 
 
 def _in_version(
-    part: pa.Table, steps: Sequence[Step], names: Sequence[str], schema: pa.Schema
+    part: pa.Table, steps: Sequence[Step], names: Mapping[str, str], schema: pa.Schema
 ) -> pa.Table:
-    """Return rows of one version, converted by the steps to a newer one."""
+    """Return rows of one version, converted by the steps to a newer one.
+
+    `names`: the columns to return, and how they are spelled.
+    """
     columns = {name: part[name] for name in part.column_names if name != META}
     meta = part[META].combine_chunks()
     before = _images(meta)
@@ -344,10 +350,22 @@ def _in_version(
         before = None if before is None else _stepped(before, spelt, step)
     rows = part.num_rows
     arrays = [_typed(columns.get(name), schema.field(name).type, rows) for name in names]
-    fields = [schema.field(name) for name in names]
+    fields = [schema.field(name).with_name(spelling) for name, spelling in names.items()]
     if before is not None:
         meta = _with_images(meta, before, schema.field(META).type)
-    return pa.table([*arrays, meta], schema=pa.schema([*fields, schema.field(META)]))
+        meta = _spelled(meta, names)
+    change = schema.field(META).with_type(meta.type)
+    return pa.table([*arrays, meta], schema=pa.schema([*fields, change]))
+
+
+def _spelled(meta: pa.StructArray, names: Mapping[str, str]) -> pa.StructArray:
+    """Return `_databus` with other spellings of the columns of its before images."""
+    images = meta.type.field("before")
+    told = pa.struct([one.with_name(names.get(one.name, one.name)) for one in images.type])
+    if told == images.type:
+        return meta
+    kind = pa.struct([f.with_type(told) if f.name == "before" else f for f in meta.type])
+    return meta.cast(kind)
 
 
 def _stepped(

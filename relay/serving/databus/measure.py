@@ -26,6 +26,7 @@ from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
 from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.parameters import MeasureRequest
+from databus.relay.serving.reading.marks import check_mark
 from databus.relay.serving.reading.stream import COMPILED_STEP_BYTES, STEP_BYTES
 from databus.relay.serving.reading.window_reader import Finder, find_first, stands_for_begin
 from databus.relay.span import Span
@@ -72,6 +73,10 @@ class CountingReader(Finder, Protocol):
 
     def extent(self) -> Extent:
         """Return the content of the ring."""
+        ...
+
+    def window_at(self, scn: int) -> tuple[int, int] | None:
+        """Return SCN and timestamp of the newest window up to `scn`; None if it is not held."""
         ...
 
     def count(
@@ -129,7 +134,8 @@ class MeasureJob:
     def step(self) -> Measured | None:
         """Read on; return None while there is more to read.
 
-        Raises ScnNotFoundError, and TableStoppedError where a selected source is stopped.
+        Raises ScnNotFoundError, OtherLogError, and TableStoppedError where a selected source is
+        stopped.
         """
         return self._steps.step()
 
@@ -216,6 +222,9 @@ class MeasureJob:
         if self._asked is not None:
             self._span.first.check(self._asked, self._reader.extent().min_scn)
             place = self._span.place(self._asked)
+            # Before the lookup: an SCN of another log may exist in this one by chance.
+            mark = self._selection.checkpoint.log_mark
+            check_mark(self._reader, self._span, self._selection.physical_source, mark)
             return _Begin(place[0], self._reader.find(*place))
         if self._since_ns is None:
             return self._oldest()

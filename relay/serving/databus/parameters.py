@@ -50,12 +50,14 @@ class StreamRequest:
 class MeasureRequest:
     """A valid request to measure how far the limits reach from the start of a selection.
 
-    `since_ns`: start with the first window committed at that time or later.
+    `since_ns`: start with the first window committed at that time or later. `wants_mark`: the
+    answer has a window that proves later that the log is the same.
     """
 
     selection: Selection
     limits: Limits
     since_ns: int | None = None
+    wants_mark: bool = False
 
 
 def parse_stream_request(
@@ -110,6 +112,7 @@ def parse_measure_request(
             until_scn=selection.until_scn,
         ),
         None if since_ms is None else min(since_ms * 1_000_000, MAX_SCN),
+        parse_bool(parameters, Parameter.MARK),
     )
 
 

@@ -20,6 +20,7 @@ from databus.relay.serving.databus.parameters import (
 )
 from databus.relay.serving.databus.read_limits import check_ids, limited
 from databus.relay.serving.databus.relay_handler import RelayHandler
+from databus.relay.serving.reading.marks import mark_up_to
 from databus.schemas.errors import (
     DamagedWindowsError,
     InvalidParameterError,
@@ -56,7 +57,12 @@ class MeasureHandler(RelayHandler):
             raise
         if measured.is_ahead:
             self.set_header(Header.AHEAD, "true")
-        await self.send_json(_measured_json(measured))
+        answer: dict[str, Any] = _measured_json(measured)
+        # An idle query asks often, and has one already.
+        if request.wants_mark and measured.scn > measured.from_scn:
+            src_ids = request.selection.src_ids
+            answer["mark"] = mark_up_to(source.reader, measured.scn, src_ids)
+        await self.send_json(answer)
 
     async def _measure(self, source: PhysicalSource, request: MeasureRequest) -> Measured:
         selection, reader = request.selection, source.reader_for(request.selection)

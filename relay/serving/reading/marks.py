@@ -8,13 +8,37 @@ consumer's own sources if any is near, because other relays may have other sourc
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Protocol
 
 from databus.relay.capture.standby.newest_rows import newest_rows
 from databus.relay.ring.reader import RingReader
-from databus.schemas.errors import RingError
+from databus.relay.span import Span
+from databus.schemas.errors import OtherLogError, RingError
 
 _NEAR_BLOCKS = 4  # of the ring, 32 KiB each
 _MOST_BLOCKS = 64
+
+
+class HeldWindows(Protocol):
+    """Whatever knows its windows."""
+
+    def window_at(self, scn: int) -> tuple[int, int] | None:
+        """Return SCN and timestamp of the newest window up to `scn`; None if it is not held."""
+        ...
+
+
+def check_mark(
+    windows: HeldWindows, span: Span, physical_source: str, mark: tuple[int, int] | None
+) -> None:
+    """Raise OtherLogError if a checkpoint's mark contradicts this log.
+
+    The mark is a window with rows that the consumer or its relay had. An SCN proves nothing.
+    """
+    if mark is None or span.has_passed(mark[0]):
+        return
+    held = windows.window_at(mark[0])
+    if held is not None and held != mark:
+        raise OtherLogError.of(physical_source, mark, held)
 
 
 def mark_up_to(

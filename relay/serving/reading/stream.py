@@ -30,9 +30,10 @@ from databus.relay.ring.event_selector import (
 )
 from databus.relay.ring.events import EOP_BYTES
 from databus.relay.ring.selection import Selection
+from databus.relay.serving.reading.marks import check_mark
 from databus.relay.serving.reading.window_reader import WindowReader, find_first
 from databus.relay.span import NO_LIMITS, Span, Spans, TableStop
-from databus.schemas.errors import DamagedWindowsError, OtherLogError, ScnNotFoundError
+from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek
 from databus.schemas.rendering import Render, SchemaText
 from databus.schemas.scn import MAX_SCN
@@ -318,7 +319,7 @@ class StreamJob:
             self._span.first.check(asked, self._reader.min_scn)
         asked = self._span.place(asked)
         # Before the lookup: an SCN of another log may exist in this one by chance.
-        self._check_mark()
+        check_mark(self._reader, self._span, self._selection.physical_source, self._mark)
         found = self._reader.find(*asked)
         return None if found is None else (found, asked)
 
@@ -330,18 +331,6 @@ class StreamJob:
             if found is not None:
                 return found, (first_scn, WINDOW_DONE)
         return self._reader.head, None
-
-    def _check_mark(self) -> None:
-        """Raise OtherLogError if the checkpoint's mark contradicts this log.
-
-        The mark is a window with rows that the consumer or its relay had. An SCN proves nothing.
-        """
-        mark = self._mark
-        if mark is None or self._span.has_passed(mark[0]):
-            return
-        held = self._reader.window_at(mark[0])
-        if held is not None and held != mark:
-            raise OtherLogError.of(self._selection.physical_source, mark, held)
 
     @property
     def _is_done(self) -> bool:

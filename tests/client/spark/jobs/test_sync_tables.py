@@ -199,6 +199,19 @@ def test_a_job_whose_tables_all_fail_ends_with_the_reason(lake: Lake) -> None:
         lake.run("shop.loose")
 
 
+def test_a_job_whose_jvm_ended_while_tables_are_applied_does_not_wait_for_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(synced_tables, "apply_events", refused)
+    monkeypatch.setattr(synced_tables, "has_spark", lambda: False)
+    lake.shop.scn()
+    with pytest.raises(ConsumerError, match="Connection refused"):
+        lake.run("shop.orders", most_restarts=0)
+
+
 def test_a_job_waits_at_its_first_start_for_a_database_that_is_away(lake: Lake) -> None:
     away, shop = lake.folder / "away", lake.shop
     lake.template = f"sqlite:///{away}/lake.db#{{table}}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pyarrow.compute as pc
 import pytest
@@ -225,4 +227,25 @@ def test_a_lost_block_that_is_read_again_in_newer_columns_loses_no_value(
         lake.wait_for("t0", reports=reports)
     versions = [pc.struct_field(one.batch["_databus"], "schema_version") for one in digests[:2]]
     assert [of.to_pylist() for of in versions] == [[1], [2]], "the batch was begun again"
+    assert (reports[-1].aside, reports[-1].restarts) == ({}, 0)
+
+
+def test_a_table_that_the_relay_stops_alone_waits_and_is_whole_after_its_repair(lake: Lake) -> None:
+    run, source = lake.database.run, f"{lake.database.name}.t1"
+    run(
+        "ALTER TABLE t1 PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (10), "
+        "PARTITION q VALUES LESS THAN MAXVALUE)"
+    )
+    with lake.following() as reports:
+        lake.wait_for("t0", "t1", "t2", reports=reports)
+        # The log has the statement and not the rows.
+        run("INSERT INTO t1 VALUES (30, 'x', 1)", "ALTER TABLE t1 TRUNCATE PARTITION p")
+        run("INSERT INTO t0 VALUES (7, 'g', 1)", "DELETE FROM t2")
+        lake.wait_for("t0", "t2", reports=reports)
+        wait_until(lambda: source in reports[-1].waiting, "the reason", patience_s=PATIENCE_S)
+        repair = f"{lake.node.url}/api/v1/physicalSources/shop/repair"
+        urlopen(Request(repair, json.dumps({"source": source}).encode(), method="POST")).close()
+        lake.wait_for("t1", reports=reports)
+        run("INSERT INTO t1 VALUES (31, 'y', 2)", "INSERT INTO t0 VALUES (8, 'h', 1)")
+        lake.wait_for("t0", "t1", reports=reports)
     assert (reports[-1].aside, reports[-1].restarts) == ({}, 0)

@@ -23,6 +23,8 @@ from databus.schemas.errors import (
     RequestError,
     ScnAheadError,
     ScnNotFoundError,
+    TableStoppedError,
+    UnknownSourceError,
 )
 from databus.schemas.table import Column, Table
 from databus.schemas.table_change import TableChange, with_change
@@ -51,6 +53,7 @@ class FakeRelay:
     state: str = "running"
     physical: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"shop": SOURCES})
     unknown: Collection[str] = ()  # sources without a schema
+    stopped: Mapping[str, int] = field(default_factory=dict)  # by source, after which SCN
     made: Mapping[str, int] = field(default_factory=dict)  # by source, the SCN of its CREATE
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
@@ -72,6 +75,11 @@ class FakeRelay:
         assert path == "/measure"
         checkpoint = Checkpoint.from_json(parameters["checkPoint"])
         begin = self.floor if checkpoint.is_flexible else checkpoint.window_scn
+        for source in parameters["sources"].split(","):
+            if source in self.stopped and begin >= self.stopped[source]:
+                stopped = refusal(TableStoppedError, f"{source} is stopped alone")
+                stopped.source = source  # type: ignore[attr-defined]
+                raise stopped
         if "streamFromLatestScn" in parameters:
             begin = self.newest
         if int(parameters.get("untilScn", begin)) < checkpoint.window_scn:
@@ -113,6 +121,7 @@ class FakeBootstrap:
     rows: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 10))
     store: str = "store-1"
     is_seeded: bool = True
+    refused: Collection[str] = ()  # sources whose rows cannot be read
     knows_deleted_since: int = 0
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     preferred: list[str] = field(default_factory=list)
@@ -130,6 +139,9 @@ class FakeBootstrap:
         if path == "/targetSCN":
             return answer(str(self.newest))
         checkpoint = Checkpoint.from_json(parameters["checkPoint"])
+        wanted = parameters["sources"].split(",")
+        if path == "/startSCN" and any(source in self.refused for source in wanted):
+            raise refusal(BootstrapTooOldError, f"a row of {self.refused} is not a valid date")
         if path == "/startSCN":
             if 0 < checkpoint.bootstrap_since_scn < self.knows_deleted_since:
                 raise refusal(BootstrapTooYoungError, "deleted rows are forgotten")
@@ -140,6 +152,8 @@ class FakeBootstrap:
                 raise refusal(BootstrapTooYoungError)
             end = checkpoint.bootstrap_target_scn
             return answer(measure(checkpoint.window_scn, end, parameters))
+        if checkpoint.snapshot_source not in self.rows:
+            raise refusal(UnknownSourceError, "unknown source")
         if checkpoint.extra["bootstrap_store_id"] != self.store:
             raise refusal(BootstrapTooYoungError, "another store")
         assert int(parameters["rows"]) > 0, "a server refuses to count no rows"

@@ -28,7 +28,7 @@ from databus.client.spark.planning.ranges import (
     SnapshotRange,
     ranges_between,
 )
-from databus.schemas.errors import CheckpointError, UnknownSourceError
+from databus.schemas.errors import CheckpointError, TableStoppedError, UnknownSourceError
 from tests.client.spark.planning.fake_servers import FakeBootstrap, FakeRelay, measuring_of
 
 OLD, NEW = "shop.old", "shop.new"
@@ -245,6 +245,62 @@ def test_a_table_that_is_waited_for_is_tried_again_but_not_at_every_look() -> No
     shop.now_s += 1
     assert NEW in shop.step(offset).joining
     assert shop.planning.waiting == {}
+
+
+@pytest.mark.parametrize("target", [None, 100], ids=["for ever", "available now"])
+def test_a_table_that_cannot_be_seeded_does_not_hold_the_others(target: int | None) -> None:
+    shop = Shop()
+    shop.add(NEW)
+    shop.store.refused = (NEW,)
+    targets = None if target is None else {"shop": target}
+    with patch.object(measure_client, "_LOOK_AGAIN_S", 0):
+        offset = shop.planning.next_offset(START, 10, targets)
+        assert (offset.sources, list(offset.places)) == ((OLD,), ["shop"])
+        shop.now_s += 100
+        offset = shop.planning.next_offset(offset, 10, targets)
+    assert offset.sources == (OLD,)
+    assert "not a valid date" in str(shop.planning.waiting[NEW])
+    shop.store.refused, shop.now_s = (), shop.now_s + 100
+    offset = shop.walk(offset)[-1]
+    assert (offset.sources, offset.joining) == ((NEW, OLD), {})
+
+
+def test_a_table_that_is_stopped_alone_is_left_out_and_joins_again_when_that_is_over() -> None:
+    shop = Shop()
+    shop.add(NEW)
+    offset = shop.walk(START)[-1]
+    shop.relay.stopped = {NEW: 100}
+    shop.relay.newest = shop.store.newest = 130
+    offset = shop.walk(offset)[-1]
+    assert (offset.sources, offset.places["shop"].scn) == ((OLD,), 130)  # type: ignore[union-attr]
+    assert "stopped alone" in str(shop.planning.waiting[NEW])
+    shop.now_s += 100
+    offset = shop.walk(offset)[-1]
+    assert offset.sources == (OLD,)
+    shop.relay.stopped, shop.now_s = {}, shop.now_s + 100
+    last = shop.walk(offset)
+    assert (last[-1].sources, last[-1].joining) == ((NEW, OLD), {})
+    read = [one for start, end in pairwise(last) for one in shop.read(start, end)]
+    assert [one for one in read if isinstance(one, SnapshotEnd)], "it was read whole"
+
+
+def test_a_table_that_the_bootstrap_server_gives_up_within_a_snapshot_is_left_out() -> None:
+    shop = Shop()
+    shop.add(NEW)
+    offset = shop.step(START, 5)
+    assert isinstance(offset.places["shop"], InSnapshot)
+    shop.store.rows = {OLD: 10}
+    offset = shop.walk(offset, 5)[-1]
+    assert (offset.sources, offset.places["shop"].scn) == ((OLD,), 100)  # type: ignore[union-attr]
+    assert NEW in shop.planning.waiting
+
+
+def test_the_only_table_of_a_query_that_is_stopped_is_an_error() -> None:
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    shop.relay.stopped = {OLD: 100}
+    with pytest.raises(TableStoppedError):
+        shop.step(offset)
 
 
 def test_a_query_begins_with_the_tables_that_the_bootstrap_server_has() -> None:

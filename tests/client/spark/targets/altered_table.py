@@ -19,6 +19,7 @@ from databus.client.spark.arrow.row_types import (
 )
 from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.targets.following import SchemaFollower
+from databus.client.spark.targets.reshaping import find
 from databus.client.spark.targets.target import Applied, Target
 from databus.schemas.table import Column, Table
 from databus.schemas.table_change import TableChange, shape_id, with_change
@@ -105,12 +106,14 @@ class AlteredTable:
         """
         schema = arrow_schema(self.schema(known))
         found, self.pending = self.pending, []
-        records = []
+        records, known_names = [], dict.fromkeys(schema.names)
         for scn, op, number, values in found:
             meta = {"op": op, "scn": scn, "index": 0, "schema_version": number}
             meta["as_of"] = max(scn, self.as_of)
             meta |= {"source": SOURCE, "physical_source": "shop"}
-            records.append({**(values or {}), "_databus": meta})
+            # As readers do: a column is spelled as in the newest version that is known.
+            spelled = {find(known_names, name) or name: v for name, v in (values or {}).items()}
+            records.append({**spelled, "_databus": meta})
         return pa.Table.from_pylist(records, schema)
 
 

@@ -313,6 +313,28 @@ def test_a_mark_from_before_an_alter_that_gave_a_name_to_another_type_is_taken(
     assert rows_of(opened(None), table, table_of) == rows_in(table)
 
 
+def test_a_name_that_comes_back_in_another_case_is_that_of_each_version(opened: Open) -> None:
+    # A query knows all versions and is still behind them.
+    target, table = opened(None), AlteredTable(START)
+    table.write(first(1), first(2))
+    bring(target, table, 0)
+    table.write({**first(1), "a": 11}, first(3))
+    before = table.pending
+    columns = {name: kind for name, kind in START.items() if name != "a"}
+    for name, was in (("q", "a"), ("A", "q")):
+        table.alter(
+            {**columns, name: "int"},
+            lambda row, n=name, w=was: renamed(row, **{w: n}),  # type: ignore[misc]
+            renamed={name: was},
+        )
+    table.pending = before
+    bring(target, table, 1)
+    assert "A" not in table_of(opened(None)).column_names
+    table.write({"id": 4, "city": "x", "n": 4, "b": 4, "A": 4})
+    bring(target, table, 2)
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
 def test_steps_that_change_no_row_at_rest_are_not_taken_twice(opened: Open) -> None:
     target = opened(None)
     table = filled(target)

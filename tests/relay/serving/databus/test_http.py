@@ -590,6 +590,21 @@ def test_measure_says_with_which_window_so_many_rows_end(relay: ServedRelay) -> 
     assert measure(relay, checkPoint=at_2, filters=filters)["rows"] == 1
     assert measure(relay, streamFromLatestScn="true")["fromScn"] == 9
     assert measure(relay, since=6500)["fromScn"] == 6
+
+
+def test_measure_gives_a_mark_and_refuses_one_of_another_log(relay: ServedRelay) -> None:
+    put_some(relay, last=9)
+    at_2 = Checkpoint.at(2)
+    scn, time_ns = measure(relay, checkPoint=at_2.to_json(), rows=3, mark="true")["mark"]
+    assert 2 < scn <= 5
+    assert time_ns == scn * 10**9
+    known = at_2.with_mark((scn, time_ns)).to_json()
+    assert measure(relay, checkPoint=known)["scn"] == 9
+    at_end = Checkpoint.at(9).to_json()
+    assert "mark" not in measure(relay, checkPoint=at_end, mark="true"), "nothing was counted"
+    other = at_2.with_mark((scn, time_ns + 1)).to_json()
+    answer = relay.get("/measure", sources="shop.person", checkPoint=other)
+    assert (answer.status, answer.headers["x-dbus-error"]) == (409, "OtherLogException")
     assert measure(relay)["fromScn"] == -1, "nobody knows what came before a first start"
     ahead = relay.get("/measure", sources="1", checkPoint=Checkpoint.at(99).to_json())
     assert ahead.headers["x-databus-ahead"] == "true"

@@ -1,0 +1,116 @@
+"""A query's offset proves that a relay has the log that was read, whatever serves that address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from databus.schemas.errors import OtherLogError
+from tests.client.spark.source.queries import Query
+from tests.client.spark.source.table_shop import TableShop, table_shop
+from tests.promises.running import RunningRelay, Shop, running, wait_until
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """What is closed in the end."""
+    with ExitStack() as closing:
+        yield closing
+
+
+def shop_at(folder: Path, stack: ExitStack) -> Shop:
+    folder.mkdir()
+    shop = Shop(folder / "shop.db")
+    stack.callback(shop.close)
+    return shop
+
+
+def started(shop: Shop, folder: Path, port: int, stack: ExitStack) -> RunningRelay:
+    relay = stack.enter_context(running(RunningRelay(folder, shop.settings(), http={"port": port})))
+    relay.start()
+    return relay
+
+
+def write(shop: Shop, relay: RunningRelay, *ids: int, note: str) -> None:
+    """Insert rows, each in a window of its own."""
+    for number in ids:
+        before = relay.max_scn()
+        shop.insert(number, note=note)
+        wait_until(lambda b=before: relay.max_scn() > b, "the window")  # type: ignore[misc]
+
+
+def query_of(*relays: str, stack: ExitStack, **options: str) -> Query:
+    query = Query(
+        sources="shop.orders", relays=",".join(relays), start="earliest", mode="changes", **options
+    )
+    stack.callback(query.close)
+    return query
+
+
+@pytest.mark.parametrize("is_planned", [False, True], ids=["before a batch", "within a batch"])
+def test_a_query_is_not_given_windows_of_a_database_that_took_the_place_of_its_own(
+    tmp_path: Path, stack: ExitStack, is_planned: bool
+) -> None:
+    with ExitStack() as first:
+        one = shop_at(tmp_path / "one", first)
+        relay = started(one, tmp_path / "a", 0, first)
+        write(one, relay, *range(5), note="one")
+        url = relay.url
+        query = query_of(url, stack=stack)
+        assert {row["note"] for rows in query.batches() for row in rows} == {"one"}
+        if is_planned:
+            # Its end is in Spark's log, and the batch is not applied.
+            write(one, relay, 6, note="one")
+            assert query.plan()
+    two = shop_at(tmp_path / "two", stack)
+    other = started(two, tmp_path / "b", int(url.rpartition(":")[2]), stack)
+    write(two, other, *range(15), note="two")
+    query.restart()
+    with pytest.raises(OtherLogError, match="another log of shop"):
+        query.planned() if is_planned else query.plan()
+
+
+def test_a_query_that_has_only_a_snapshot_is_not_given_windows_of_another_database(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    (tmp_path / "one").mkdir()
+    with table_shop(tmp_path / "one", 10) as shop:
+        url = shop.relay.url
+        query = query_of(url, stack=stack, bootstrapServers=shop.server)
+        query.stream.close()
+        query.options["start"] = "beginning"
+        query.restart()
+        shop.place.run("INSERT INTO orders VALUES (11, 'x')")
+        shop.place.run("DELETE FROM orders WHERE id = 11")
+        _read_all(shop, query)
+    two = shop_at(tmp_path / "two", stack)
+    other = started(two, tmp_path / "b", int(url.rpartition(":")[2]), stack)
+    write(two, other, *range(30), note="two")
+    query.options.pop("bootstrapServers")
+    query.restart()
+    with pytest.raises(OtherLogError, match="another log of shop"):
+        query.plan()
+
+
+def _read_all(shop: TableShop, query: Query) -> None:
+    shop.scn()
+    rows = [row for batch in query.batches() for row in batch]
+    assert {row["id"] for row in rows if row["_databus"]["op"] != "snapshot_end"} == {*range(1, 11)}
+
+
+def test_a_restarted_relay_of_the_same_log_goes_on(tmp_path: Path, stack: ExitStack) -> None:
+    one = shop_at(tmp_path / "one", stack)
+    with ExitStack() as first:
+        relay = started(one, tmp_path / "a", 0, first)
+        write(one, relay, *range(5), note="one")
+        url = relay.url
+        query = query_of(url, stack=stack)
+        assert sum(map(len, query.batches())) == 5
+    # Another relay, with a ring of its own.
+    again = started(one, tmp_path / "b", int(url.rpartition(":")[2]), stack)
+    write(one, again, 7, 8, note="one")
+    query.restart()
+    assert sorted(row["id"] for rows in query.batches() for row in rows) == [7, 8]

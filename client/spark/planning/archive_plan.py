@@ -18,7 +18,7 @@ from databus.client.spark.planning.ranges import ArchiveRange
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.relay.log.archive.manifest import Manifest
 from databus.relay.log.archive.reading import ArchivedLog, ArchiveReader
-from databus.schemas.errors import ServerError, SettingsError
+from databus.schemas.errors import ReadAgainError, ServerError, SettingsError
 from databus.schemas.protocol import Parameter
 from databus.schemas.scn import MAX_SCN
 
@@ -74,6 +74,10 @@ def archived_ranges(options: SourceOptions, after: int) -> list[ArchiveRange]:
     """
     log = find_log(options).log
     until = log.log[-1].end.scn if options.until is None else options.until
+    if until < after:
+        raise ReadAgainError(
+            f"option archive: scn {after} is in the future, the newest archived is {until}"
+        )
     if not log.covers(after, until):
         raise SettingsError(
             f"option archive: its newest log with these sources, {log}, does not have all windows "

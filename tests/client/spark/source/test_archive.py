@@ -17,7 +17,7 @@ from databus.client.spark.arrow.row_types import arrow_schema
 from databus.client.spark.source.change_stream import ChangeStream, changes_type, read_changes
 from databus.client.spark.source.changes_between import ranges_of_changes
 from databus.client.spark.source.range_reader import close_readers
-from databus.schemas.errors import DatabusError, SettingsError
+from databus.schemas.errors import DatabusError, ReadAgainError, SettingsError
 from tests import PATIENCE_S
 from tests.promises.running import RunningRelay, Shop, running, wait_until
 
@@ -170,6 +170,8 @@ def test_what_an_archive_does_not_have_is_refused(relay: RunningRelay, uri: str)
         read({"archive": uri, "after": first_scn(relay), "until": str(last + 1)})
     with pytest.raises(SettingsError, match="does not have all windows"):
         read({"archive": uri, "after": str(int(first_scn(relay)) - 1)})
+    with pytest.raises(ReadAgainError, match=rf"in the future, the newest archived is {last}"):
+        read({"archive": uri, "after": str(last + 1)})
     with pytest.raises(DatabusError, match="no log in it has the sources"):
         read({"archive": uri, "after": first_scn(relay), "sources": "shop.people"})
     with pytest.raises(SettingsError, match="is only for"):

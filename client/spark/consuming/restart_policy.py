@@ -62,6 +62,11 @@ SPARK_FAILURES = (PySparkException, Py4JError, EOFError, OSError, IndexError)
 JOB_FAILURES = (*SPARK_FAILURES, RestartNeededError, *_PASSING)
 # What Spark cannot analyse now it cannot analyse later.
 _WRONG_REQUESTS = (AnalysisException, IllegalArgumentException)
+_TWO_QUERIES = "CONCURRENT_STREAM_LOG_UPDATE"
+_OTHER_QUERY = (
+    "another query uses this checkpoint folder at the same time, and has planned the batch that "
+    "this one was planning: let one of the two run, or give each a folder and a target of its own"
+)
 _SPARK_ENDED = (
     "Spark's own process (the JVM of the driver) has ended, by a kill or for lack of memory: start "
     "again; the job continues from its checkpoint"
@@ -92,6 +97,8 @@ def read_failure(failed: str | BaseException) -> Failure:
     if isinstance(failed, DatabusError):
         return _ours(type(failed), str(failed))
     text = failed if isinstance(failed, str) else text_of(failed)
+    if _TWO_QUERIES in text:
+        return Failure(None, _OTHER_QUERY, is_final=True)
     raised = _RAISED.findall(text)
     if raised:
         name, problem = raised[-1]

@@ -74,6 +74,16 @@ def test_a_crashed_worker_and_a_foreign_error_are_named_without_what_stands_befo
     assert read_failure(FOREIGN).problem == "pyarrow.lib.ArrowInvalid: column a has 3 rows"
 
 
+def test_two_queries_of_one_checkpoint_folder_do_not_take_turns() -> None:
+    failure = read_failure(
+        "[STREAM_FAILED] Query [id = 1a, runId = 2b] terminated with exception: "
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs "
+        "detected for 0.\nPlease make sure only one streaming job runs. SQLSTATE: 40000"
+    )
+    assert failure.is_final
+    assert "another query uses this checkpoint folder" in failure.problem
+
+
 def test_an_error_of_this_package_is_read_by_its_class() -> None:
     away = NoAnswerError("http://a", "none has answered for 60 s")
     assert not read_failure(away).is_final

@@ -318,20 +318,24 @@ def columns_in(text: str) -> list[str]:
 
 
 def _with_types_of(held: pa.Schema, marks: pa.Table) -> pa.Table:
-    """Return marks, whose columns are null, in the types that the table has.
+    """Return marks, whose columns and images are null, in the types that the table has.
 
     Their own types are those of versions that the table may not have come to.
     """
-    own = marks.schema
-    found = {name: find(dict.fromkeys(held.names), name) for name in own.names if name != META}
-    schema = pa.schema(
-        [
-            own.field(name) if known is None else pa.field(name, held.field(known).type)
-            for name, known in found.items()
-        ]
-    )
-    arrays = [pa.nulls(marks.num_rows, field.type) for field in schema]
-    return pa.table([*arrays, marks[META]], schema=schema.append(own.field(META)))
+    known = dict.fromkeys(held.names)
+
+    def fitted(field: pa.Field) -> pa.Field:
+        name = find(known, field.name)
+        return field if name is None else field.with_type(held.field(name).type)
+
+    fields = [fitted(field) for field in marks.schema if field.name != META]
+    arrays = [pa.nulls(marks.num_rows, field.type) for field in fields]
+    meta = marks[META].combine_chunks()
+    if (images := _images(meta)) is not None:
+        before = [fitted(field) for field in meta.type.field("before").type]
+        meta = _with_images(meta, dict.fromkeys(images), _with_before(meta.type, before))
+    change = marks.schema.field(META).with_type(meta.type)
+    return pa.table([*arrays, meta], schema=pa.schema([*fields, change]))
 
 
 def _in_version(
@@ -360,12 +364,15 @@ def _in_version(
 
 def _spelled(meta: pa.StructArray, names: Mapping[str, str]) -> pa.StructArray:
     """Return `_databus` with other spellings of the columns of its before images."""
-    images = meta.type.field("before")
-    told = pa.struct([one.with_name(names.get(one.name, one.name)) for one in images.type])
-    if told == images.type:
-        return meta
-    kind = pa.struct([f.with_type(told) if f.name == "before" else f for f in meta.type])
-    return meta.cast(kind)
+    images = meta.type.field("before").type
+    kind = _with_before(meta.type, [one.with_name(names.get(one.name, one.name)) for one in images])
+    return meta if kind == meta.type else meta.cast(kind)
+
+
+def _with_before(kind: pa.StructType, fields: Sequence[pa.Field]) -> pa.StructType:
+    """Return the type of `_databus` with other fields of before images."""
+    told = pa.struct(fields)
+    return pa.struct([one.with_type(told) if one.name == "before" else one for one in kind])
 
 
 def _stepped(

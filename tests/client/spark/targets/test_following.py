@@ -313,6 +313,27 @@ def test_a_mark_from_before_an_alter_that_gave_a_name_to_another_type_is_taken(
     assert rows_of(opened(None), table, table_of) == rows_in(table)
 
 
+def test_a_mark_fits_a_table_whose_key_s_name_another_type_has_since(tmp_path: Path) -> None:
+    target = open_target(f"delta:{tmp_path}/people")
+    filled(target)
+    told = pa.struct({"op": pa.string(), "scn": pa.int64(), "index": pa.int32()})
+    told = pa.struct(
+        [
+            *told,
+            *((name, pa.string()) for name in ("source", "physical_source")),
+            *(("as_of", pa.int64()), ("schema_version", pa.int32())),
+            ("before", pa.struct({"id": pa.string(), "city": pa.string()})),
+        ]
+    )
+    mark = {"op": "snapshot_end", "scn": 2, "as_of": 2, "source": SOURCE, "physical_source": "shop"}
+    schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("_databus", told)])
+    texts = AlteredTable(START).texts
+    batch = pa.Table.from_pylist([{"_databus": mark}], schema)
+    rows, keys = SchemaFollower(SOURCE, texts, batch).lead(target, None)
+    target.apply("app", 1, changes_of(rows, keys))
+    assert [row["id"] for row in table_of(target).to_pylist()] == [2, 3, 4, 5]
+
+
 def test_a_name_that_comes_back_in_another_case_is_that_of_each_version(opened: Open) -> None:
     # A query knows all versions and is still behind them.
     target, table = opened(None), AlteredTable(START)

@@ -218,7 +218,7 @@ def _from_json(value: Mapping[str, Any]) -> Place:
             _number(value["scn"]),
             _number(value["timeMs"]),
             None if from_scn is None else _number(from_scn),
-            None if value.get("mark") is None else _mark(value["mark"]),
+            read_mark(value.get("mark")),
         )
     found = value["snapshot"]
     left = found.get("left")
@@ -234,7 +234,10 @@ def _from_json(value: Mapping[str, Any]) -> Place:
     )
 
 
-def _mark(value: Any) -> Mark:
+def read_mark(value: Any) -> Mark | None:
+    """Return a mark of its JSON form, a pair or null; raises TypeError, ValueError."""
+    if value is None:
+        return None
     scn, timestamp_ns = value
     return _number(scn), _number(timestamp_ns)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from databus.client.machines.bootstrap_steps import STORE_ID_KEY
-from databus.client.spark.planning.offsets import Mark
+from databus.client.spark.planning.offsets import Mark, read_mark
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ServerError
 from databus.schemas.filters import EventFilter, filters_to_json
@@ -120,7 +120,7 @@ def log_measure(server: str, value: Any) -> LogMeasure:
             int(value["timestampNs"]) // 1_000_000,
             int(value["maxScn"]),
             int(value["maxTimestampNs"]) // 1_000_000,
-            _mark(value.get("mark")),
+            read_mark(value.get("mark")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _senseless(server, value, error) from error
@@ -137,13 +137,6 @@ def snapshot_measure(server: str, value: Any) -> SnapshotMeasure:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _senseless(server, value, error) from error
-
-
-def _mark(value: Any) -> Mark | None:
-    if value is None:
-        return None
-    scn, timestamp_ns = value
-    return int(scn), int(timestamp_ns)
 
 
 def _senseless(server: str, value: Any, error: Exception) -> ServerError:

@@ -42,8 +42,8 @@ class TargetTable:
         if missing:
             both = ",".join(name for name in shape.names if name in names)
             raise SettingsError(
-                f"target {target.uri} has no column {missing[0]!r} (of a new column: it comes with "
-                f"the table's next row); compare only those that it has: --columns {both}"
+                f"target {target.uri} has no column {missing[0]!r}. A new column comes with the "
+                f"table's next row; until then compare those that the target has: --columns {both}"
             )
 
     def position(self, physical_source: str) -> int | None:

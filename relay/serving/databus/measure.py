@@ -28,7 +28,12 @@ from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.parameters import MeasureRequest
 from databus.relay.serving.reading.marks import check_mark
 from databus.relay.serving.reading.stream import COMPILED_STEP_BYTES, STEP_BYTES
-from databus.relay.serving.reading.window_reader import Finder, find_first, stands_for_begin
+from databus.relay.serving.reading.window_reader import (
+    Finder,
+    HeldWindows,
+    find_first,
+    stands_for_begin,
+)
 from databus.relay.span import Span
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
@@ -63,7 +68,7 @@ class Extent(Protocol):
         ...
 
 
-class CountingReader(Finder, Protocol):
+class CountingReader(Finder, HeldWindows, Protocol):
     """The reader of a ring; `count` may raise ScnNotFoundError, too."""
 
     @property
@@ -73,10 +78,6 @@ class CountingReader(Finder, Protocol):
 
     def extent(self) -> Extent:
         """Return the content of the ring."""
-        ...
-
-    def window_at(self, scn: int) -> tuple[int, int] | None:
-        """Return SCN and timestamp of the newest window up to `scn`; None if it is not held."""
         ...
 
     def count(

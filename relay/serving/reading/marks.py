@@ -8,23 +8,15 @@ consumer's own sources if any is near, because other relays may have other sourc
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Protocol
 
 from databus.relay.capture.standby.newest_rows import newest_rows
 from databus.relay.ring.reader import RingReader
+from databus.relay.serving.reading.window_reader import HeldWindows
 from databus.relay.span import Span
 from databus.schemas.errors import OtherLogError, RingError
 
 _NEAR_BLOCKS = 4  # of the ring, 32 KiB each
 _MOST_BLOCKS = 64
-
-
-class HeldWindows(Protocol):
-    """Whatever knows its windows."""
-
-    def window_at(self, scn: int) -> tuple[int, int] | None:
-        """Return SCN and timestamp of the newest window up to `scn`; None if it is not held."""
-        ...
 
 
 def check_mark(

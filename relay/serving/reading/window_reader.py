@@ -20,7 +20,15 @@ class Finder(Protocol):
         ...
 
 
-class WindowReader(Finder, Protocol):
+class HeldWindows(Protocol):
+    """Knows the windows of a ring."""
+
+    def window_at(self, scn: int) -> tuple[int, int] | None:
+        """Return SCN and timestamp of the newest window up to `scn`; None if it is not held."""
+        ...
+
+
+class WindowReader(Finder, HeldWindows, Protocol):
     """The reader of a ring; `read` and `select` may raise ScnNotFoundError, too."""
 
     @property
@@ -46,10 +54,6 @@ class WindowReader(Finder, Protocol):
     @property
     def max_scn(self) -> int:
         """SCN of the newest window; negative if there never was one."""
-        ...
-
-    def window_at(self, scn: int) -> tuple[int, int] | None:
-        """Return SCN and timestamp of the newest window up to `scn`; None if it is not held."""
         ...
 
     def read(self, position: int, max_bytes: int) -> bytes:

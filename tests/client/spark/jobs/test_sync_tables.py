@@ -91,6 +91,15 @@ class Lake:
         )
 
 
+def filled(lake: Lake) -> tuple[TableShop, tuple[str, ...]]:
+    """Have a job fill the targets of two tables, and end; return the shop and the tables."""
+    tables = ("shop.items", "shop.orders")
+    lake.shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    lake.shop.scn()
+    lake.run(*tables)
+    return lake.shop, tables
+
+
 @pytest.fixture
 def lake(spark: SparkSession, shop: TableShop, tmp_path: Path) -> Lake:
     return Lake(spark, shop, tmp_path)
@@ -279,10 +288,7 @@ def test_columns_change_while_the_query_goes_on(lake: Lake) -> None:
 def test_a_table_that_is_read_again_holds_no_other_and_a_later_start_goes_on_with_it(
     lake: Lake,
 ) -> None:
-    shop, tables = lake.shop, ("shop.items", "shop.orders")
-    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
-    shop.scn()
-    lake.run(*tables)
+    shop, tables = filled(lake)
     away = {"bootstrap_servers": [f"http://127.0.0.1:{free_port()}"], "reload": ["shop.items"]}
     with lake.running(*tables, **away, options={"retrySeconds": "0.5"}) as reports:
         wait_until(lambda: "shop.items" in reports[-1].retried, "the reload that waits")
@@ -300,10 +306,7 @@ def test_a_table_that_is_read_again_holds_no_other_and_a_later_start_goes_on_wit
 def test_what_batches_had_meanwhile_is_applied_before_a_table_that_is_read_again_is_put_in_place(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop, tables = lake.shop, ("shop.items", "shop.orders")
-    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
-    shop.scn()
-    lake.run(*tables)
+    shop, tables = filled(lake)
     load, reports = load_table, list[TablesProgress]()
 
     def slow_load(*arguments: Any, **named: Any) -> Loaded:
@@ -325,10 +328,7 @@ def test_what_batches_had_meanwhile_is_applied_before_a_table_that_is_read_again
 def test_a_table_that_is_altered_again_while_it_is_read_again_lacks_no_change_in_the_end(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop, tables = lake.shop, ("shop.items", "shop.orders")
-    shop.place.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
-    shop.scn()
-    lake.run(*tables)
+    shop, tables = filled(lake)
     old_scn, loads = shop.scn(), list[int]()
 
     def old_load(*arguments: Any, **named: Any) -> Loaded:

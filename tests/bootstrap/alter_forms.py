@@ -48,6 +48,8 @@ TELLABLE = [
     "ADD x INT DEFAULT (7)",
     "ADD x TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP",
     "ADD x VARCHAR(9) DEFAULT -7, ADD y YEAR DEFAULT 0, ADD z DATE DEFAULT '1999-12-31'",
+    "ADD x DATE, ADD y INT DEFAULT 2, MODIFY x BIGINT DEFAULT 7",
+    "DROP COLUMN city, ADD city DATE, MODIFY city VARCHAR(9) DEFAULT 'new' FIRST",
 ]
 TO_BE_READ = [
     "MODIFY n TINYINT",
@@ -75,6 +77,9 @@ TO_BE_READ = [
 NOT_ON_MYSQL = {
     "ADD x VARCHAR(40) DEFAULT (UUID())",  # refused: not the same on a replica
     "ADD x ENUM('0','1','2') DEFAULT 1",  # refused: not a member
+    # Refused: there is no such column yet.
+    "ADD x DATE, ADD y INT DEFAULT 2, MODIFY x BIGINT DEFAULT 7",
+    "DROP COLUMN city, ADD city DATE, MODIFY city VARCHAR(9) DEFAULT 'new' FIRST",
 }
 TABLE = (
     "(id INT PRIMARY KEY, city VARCHAR(20), n INT NOT NULL, m INT, f FLOAT, d DECIMAL(10,2),"

@@ -50,6 +50,7 @@ class Changes:
     changed: dict[str, ColumnSpec] = field(default_factory=dict)  # by old name, lower case
     renamed: dict[str, str] = field(default_factory=dict)
     placed: list[ColumnSpec] = field(default_factory=list)  # new or moved, in this order
+    replaced: set[str] = field(default_factory=set)  # new ones that are placed again, lower case
     dropped: set[str] = field(default_factory=set)
     not_null: set[str] = field(default_factory=set)
     key: tuple[str, ...] | None = None
@@ -285,6 +286,14 @@ def _change(
 ) -> None:
     if is_optional and old.lower() not in known:
         return
+    name = spec.name.lower()
+    if added := [one for one in changes.columns if one.name.lower() == name]:
+        # To MariaDB this says what the new column is, which is taken out of its place.
+        changes.columns.remove(added[0])
+        changes.generated.discard(added[0].name)
+        changes.replaced.add(name)
+        _add(changes, spec)
+        return
     changes.changed[old.lower()] = spec
     if spec.place is not None:
         changes.placed.append(spec)
@@ -424,10 +433,11 @@ def altered(
         else:
             kept = converted(column, convert, rules) if convert else column
             columns.append(replace(kept, name=changes.renamed.get(name, column.name)))
-    moved = {spec.name for spec in changes.changed.values()}
+    moved = {spec.name.lower() for spec in changes.changed.values()} | changes.replaced
     for spec in changes.placed:
-        if spec.name in moved:
-            columns = [column for column in columns if column.name != spec.name]
+        name = spec.name.lower()
+        if name in moved:
+            columns = [column for column in columns if column.name.lower() != name]
         columns.insert(_place(columns, spec), _made(spec, charset, convert, rules))
     if definition.keeps_row_id_first:
         columns.sort(key=lambda column: column.name != ROW_ID)

@@ -258,10 +258,33 @@ def test_the_key_follows_an_alter(text: str, key: tuple[str, ...]) -> None:
         ("RENAME COLUMN IF EXISTS name TO label", ["Id", "label", "c"]),
         ("RENAME COLUMN IF EXISTS z TO label", ["Id", "Name", "c"]),
         ("ORDER BY c, name DESC, ADD d INT", ["Id", "Name", "c", "d"]),
+        ("ADD d INT FIRST, MODIFY d BIGINT", ["Id", "Name", "c", "d"]),
+        ("ADD d INT, MODIFY D BIGINT FIRST", ["D", "Id", "Name", "c"]),
+        ("ADD d INT, MODIFY IF EXISTS d BIGINT FIRST", ["Id", "Name", "c", "d"]),
+        ("ADD e INT, CHANGE d e BIGINT", ["Id", "Name", "c", "e"]),
+        ("DROP c, ADD c INT FIRST, MODIFY c BIGINT", ["Id", "Name", "c"]),
+        ("DROP c, ADD d DATE, CHANGE c d BIGINT", ["Id", "Name", "d"]),
+        ("ADD d INT, ADD e INT AFTER d, MODIFY d BIGINT", ["Id", "Name", "c", "e", "d"]),
+        ("ADD d INT, MODIFY d BIGINT, MODIFY d TINYINT, ADD e INT", ["Id", "Name", "c", "d", "e"]),
     ],
 )
 def test_columns_come_where_an_alter_puts_them(text: str, columns: list[str]) -> None:
     assert names(after(text)) == columns
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ADD d DATE, MODIFY d BIGINT",
+        "DROP c, ADD c DATE, MODIFY c BIGINT",
+        "DROP c, ADD d DATE, CHANGE c d BIGINT",
+        "ADD d DATE AS (CURDATE()) VIRTUAL, MODIFY d INT, MODIFY d BIGINT",
+    ],
+)
+def test_a_new_column_that_the_same_statement_modifies_is_what_that_says(text: str) -> None:
+    assert after(text).columns[-1].sql_type == "bigint(20)"
+    changes = parts(text)
+    assert ([spec.kind for spec in changes.columns], changes.generated) == (["bigint"], set())
 
 
 @pytest.mark.parametrize(

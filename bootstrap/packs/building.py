@@ -18,7 +18,7 @@ from databus.schemas.columns.avro_columns import WriterSchema, columns_of
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.crc import event_crc
 from databus.schemas.scn import MAX_SCN
-from databus.schemas.stream.packs import Buffers, PackHead, join_columns
+from databus.schemas.stream.packs import Buffers, PackHead, compress, join_columns
 from databus.schemas.stream.whole_events import check_events
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Built(NamedTuple):
     head: PackHead
     ids: array[int]
     others: array[int]
-    columns: bytes
+    frame: bytes
 
 
 class _Taken(NamedTuple):
@@ -122,9 +122,9 @@ class PackBuilder:
         most_rows, most_bytes = self._sizes.most_rows, self._sizes.most_column_bytes
         while True:
             built = self._build(connection, wanted, most_rows)
-            if built is None or built.head.rows == 1 or len(built.columns) <= most_bytes:
+            if built is None or built.head.rows == 1 or built.head.columns_bytes <= most_bytes:
                 return built
-            fitting = built.head.rows * most_bytes / len(built.columns)
+            fitting = built.head.rows * most_bytes / built.head.columns_bytes
             most_rows = max(1, int(fitting * _OF_THOSE))
 
     def _build(
@@ -147,7 +147,7 @@ class PackBuilder:
             for valid, offsets, values in (*columns, heads[_SCN])
         ]
         data, sizes = join_columns(buffers)
-        ids = taken.ids
+        ids, frame = taken.ids, compress(data)
         head = PackHead(
             store=self._store_id,
             src_id=self._src_id,
@@ -157,10 +157,11 @@ class PackBuilder:
             scn=taken.scn,
             rows=len(ids),
             sizes=sizes,
-            crc=event_crc(data),
+            frame_bytes=len(frame),
+            crc=event_crc(frame),
             ids_crc=0 if until_id - wanted.after_id == len(ids) else event_crc(ids.tobytes()),
         )
-        return Built(head, ids, taken.others, data)
+        return Built(head, ids, taken.others, frame)
 
     def _take_joined(
         self, connection: sqlite3.Connection, bounds: tuple[int, int]

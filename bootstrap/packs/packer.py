@@ -228,9 +228,9 @@ class Packer:
             held_bytes = table.held_bytes(self._connection)
             if built is None:
                 self._small[state.src_id].add(wanted)
-            elif held_bytes + table.size_bytes(built.head, built.columns) <= self._most_bytes:
-                head, ids, others, columns = built
-                table.add(self._connection, packing.epoch, head, ids, others, columns)
+            elif held_bytes + table.size_bytes(built.head) <= self._most_bytes:
+                head, ids, others, frame = built
+                table.add(self._connection, packing.epoch, head, ids, others, frame)
             else:
                 self._full_bytes = held_bytes
         return True

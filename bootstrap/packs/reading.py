@@ -1,6 +1,6 @@
 """Reads a page of a table's snapshot from its packs, with the rows that have changed since.
 
-A page from a pack has the rows that the page of their events would have: those of the pack that
+A page from packs has the rows that the page of their events would have: those of the packs that
 have not changed, and the events of the others as they are now. Where that cannot be said, or
 would not pay, there is no such page, and the rows are read one by one.
 
@@ -20,11 +20,12 @@ from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.bootstrap.store.values import SourceState
 from databus.schemas.errors import ProtocolError
 from databus.schemas.scn import MAX_SCN
-from databus.schemas.stream.packs import beginning, check_columns
+from databus.schemas.stream.packs import beginning, check_frame
 from databus.schemas.stream.whole_events import check_events
 
 # Of a source, changed since the packer's last notes: with more, it is behind.
 MOST_RECENT = 20_000
+MOST_PACKS = 4  # of a page: a reader has all their columns in its memory
 _LEAST_SHARE = 2  # a pack is sent when at least one row in two of it is wanted
 MOST_CHANGED = 3  # and not more than one row in three has changed
 
@@ -36,7 +37,7 @@ _ROW = "select event from snapshot_{src_id} where id = ? and scn <= ? and delete
 
 
 class PackedPage(NamedTuple):
-    """A page's rows up to id `last_id`: a pack, and events.
+    """A page's rows up to id `last_id`: packs, and events.
 
     Without `parts` the rows up to there are to be read one by one.
     """
@@ -77,15 +78,35 @@ class PackReading:
             packing = self._usable()
             if packing is None:
                 return PackedPage(wanted.until_id)
-            after_id = wanted.after_id
-            pack = table.pack_after(self._connection, self._src_id, packing.epoch, after_id)
-            if pack is None:
-                return PackedPage(wanted.until_id)
-            if pack.head.after_id > after_id:
-                return PackedPage(min(pack.head.after_id, wanted.until_id))
-            last_id = min(pack.head.until_id, wanted.until_id)
-            found = self._of(pack, packing, wanted._replace(until_id=last_id), most_bytes)
-            return found or PackedPage(last_id)
+            first = page = self._next(packing, wanted, most_bytes)
+            packs: list[bytes] = []
+            events: list[bytes] = []
+            rows = 0
+            # A request costs more than reading a pack.
+            while page.parts:
+                begins, frame, following = page.parts
+                packs += (begins, frame)
+                events.append(following)
+                rows += page.rows
+                most_bytes -= sum(map(len, page.parts))
+                wanted = wanted._replace(after_id=page.last_id)
+                if page.last_id >= wanted.until_id or len(events) == MOST_PACKS:
+                    break
+                page = self._next(packing, wanted, most_bytes)
+        # A reader finds packs only before the first event.
+        return PackedPage(wanted.after_id, (*packs, *events), rows) if packs else first
+
+    def _next(self, packing: Packing, wanted: SnapshotRange, most_bytes: int) -> PackedPage:
+        """Return a page of one pack: its beginning and frame, and the events of the other rows."""
+        after_id = wanted.after_id
+        pack = table.pack_after(self._connection, self._src_id, packing.epoch, after_id)
+        if pack is None:
+            return PackedPage(wanted.until_id)
+        if pack.head.after_id > after_id:
+            return PackedPage(min(pack.head.after_id, wanted.until_id))
+        last_id = min(pack.head.until_id, wanted.until_id)
+        found = self._of(pack, packing, wanted._replace(until_id=last_id), most_bytes)
+        return found or PackedPage(last_id)
 
     def _usable(self) -> Packing | None:
         packing = table.packing_of(self._connection, self._src_id)
@@ -106,7 +127,7 @@ class PackReading:
         if (head.store, head.src_id) != (self._store.id, self._src_id):
             raise ProtocolError(f"the pack up to row {head.until_id} is of another table")
         # Too large a pack for the page is not even read.
-        if head.scn > wanted.start_scn or head.columns_bytes > most_bytes:
+        if head.scn > wanted.start_scn or head.frame_bytes > most_bytes:
             return None
         ids = table.ids_of(self._connection, pack)
         begin, end = bisect_right(ids, wanted.after_id), bisect_right(ids, wanted.until_id)
@@ -116,13 +137,13 @@ class PackReading:
         events = list(self._events(changed, wanted.start_scn))
         gone = list(_places(ids, changed))
         left_out = [*range(begin), *gone, *range(end, head.rows)]
-        columns = table.columns_of(self._connection, pack)
-        check_columns(head, columns)
-        begins = beginning(head, left_out, len(columns))
-        if len(begins) + len(columns) + sum(map(len, events)) > most_bytes:
+        frame = table.frame_of(self._connection, pack)
+        check_frame(head, frame)
+        begins = beginning(head, left_out)
+        if len(begins) + len(frame) + sum(map(len, events)) > most_bytes:
             return None
         rows = head.rows - len(left_out) + len(events)
-        return PackedPage(wanted.until_id, (begins, columns, b"".join(events)), rows)
+        return PackedPage(wanted.until_id, (begins, frame, b"".join(events)), rows)
 
     def _changed(self, pack: StoredPack, packing: Packing, wanted: SnapshotRange) -> list[int]:
         """Return the ids of the wanted rows that are not in a pack as they are now, ascending."""

@@ -19,6 +19,7 @@ from databus.schemas.parameters import Parameters, parse_bool, parse_form, parse
 from databus.schemas.protocol import Parameter
 from databus.schemas.rendering import AnswerForm
 from databus.schemas.scn import MAX_SCN
+from databus.schemas.stream.packs import TAKES
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ def parse_page_request(parameters: Parameters, limits: HttpSettings) -> PageRequ
     return PageRequest(
         **_parse_reading(parameters, limits),
         form=parse_form(parameters, Parameter.BATCH_SIZE, limits.max_response_bytes),
-        takes_packs=parse_bool(parameters, Parameter.PACKS),
+        # Packs of another version would be no use to the sender; events are to everyone.
+        takes_packs=parameters.get(Parameter.PACKS) == TAKES,
     )
 
 

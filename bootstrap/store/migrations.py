@@ -211,6 +211,13 @@ create trigger no_packs after update of status, seed_scn on sources
 begin delete from packing where src_id = new.src_id; end;
 """
 
+# Packs are compressed since. The packer makes them anew.
+_EIGHTH = """
+delete from packing;
+delete from packs;
+delete from pack_columns;
+"""
+
 Migration = str | Callable[[Database], None]
 MIGRATIONS: Final[Sequence[Migration]] = (
     _FIRST,
@@ -220,6 +227,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _restamp_store,
     _SIXTH,
     _SEVENTH,
+    _EIGHTH,
 )
 _WITH_TERM: Final = MIGRATIONS.index(_SIXTH) + 1
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from databus.bootstrap.store.packs import table
 from databus.bootstrap.store.reads import StoreReading
-from databus.schemas.stream.packs import check_columns
+from databus.schemas.stream.packs import check_frame
 
 _BEFORE_ALL = (-1, -1)
 
@@ -27,9 +27,9 @@ def check_packs(store: StoreReading) -> Iterator[int]:
             if pack is None:
                 break
             table.ids_of(connection, pack)
-            columns = table.columns_of(connection, pack)
-            check_columns(pack.head, columns)
+            frame = table.frame_of(connection, pack)
+            check_frame(pack.head, frame)
         place = pack.head.src_id, pack.head.until_id
-        yield len(columns)
+        yield len(frame)
     with store.file.reading("checking packs"):
         table.check_columns_owned(connection)

@@ -50,8 +50,7 @@ select count(*) from pack_columns where id not in (select columns_id from packs)
 _ADD_COLUMNS = "insert into pack_columns (ids, data) values (?, ?)"
 _ADD = f"insert into packs ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _CHANGE = "update packs set changed = ?, crc = ? where src_id = ? and until_id = ?"
-_IDS = "select ids from pack_columns where id = ?"
-_DATA = "select data from pack_columns where id = ?"
+_KIND = "select typeof({column}) from pack_columns where id = ?"
 _HELD = "select coalesce(sum(size_bytes), 0) from packs"
 _WITHIN = """
 select src_id, until_id, columns_id from packs where src_id = ? and after_id >= ? and until_id <= ?
@@ -191,7 +190,7 @@ def ids_of(connection: sqlite3.Connection, pack: StoredPack) -> Sequence[int]:
     head = pack.head
     if _has_every_id(head):
         return range(head.after_id + 1, head.until_id + 1)
-    ids = array("q", _blob(connection, _IDS, pack))
+    ids = array("q", _blob(connection, "ids", pack))
     if event_crc(memoryview(ids).cast("B")) != head.ids_crc:
         raise ProtocolError(
             f"the ids of the pack up to row {head.until_id} are not what was written"
@@ -199,16 +198,19 @@ def ids_of(connection: sqlite3.Connection, pack: StoredPack) -> Sequence[int]:
     return ids
 
 
-def columns_of(connection: sqlite3.Connection, pack: StoredPack) -> bytes:
-    """Return the bytes of a pack's columns, which the caller checks."""
-    return _blob(connection, _DATA, pack)
+def frame_of(connection: sqlite3.Connection, pack: StoredPack) -> bytes:
+    """Return the frame of a pack's columns, which the caller checks."""
+    return _blob(connection, "data", pack)
 
 
-def _blob(connection: sqlite3.Connection, sql: str, pack: StoredPack) -> bytes:
-    row = connection.execute(sql, (pack.columns_id,)).fetchone()
-    if row is None or not isinstance(row[0], bytes):
+def _blob(connection: sqlite3.Connection, column: str, pack: StoredPack) -> bytes:
+    row = connection.execute(_KIND.format(column=column), (pack.columns_id,)).fetchone()
+    if row != ("blob",):
         raise ProtocolError(f"the pack up to row {pack.head.until_id} has no columns")
-    return row[0]
+    # A select of the value would move each of its pages through SQLite's cache, and others out of
+    # it, which costs several times the reading.
+    with connection.blobopen("pack_columns", column, pack.columns_id, readonly=True) as blob:
+        return blob.read()
 
 
 def add(
@@ -217,23 +219,23 @@ def add(
     head: PackHead,
     ids: array[int],
     changed: array[int],
-    columns: bytes,
+    frame: bytes,
 ) -> None:
     """Add a pack. Where it is, there must be no other."""
     held_ids = b"" if _has_every_id(head) else ids.tobytes()
-    columns_id = connection.execute(_ADD_COLUMNS, (held_ids, columns)).lastrowid
+    columns_id = connection.execute(_ADD_COLUMNS, (held_ids, frame)).lastrowid
     assert columns_id is not None
     header, noted = head.to_json(), changed.tobytes()
-    sizes = head.rows, size_bytes(head, columns)
+    sizes = head.rows, size_bytes(head)
     place = head.src_id, head.until_id, head.after_id, epoch, *sizes
     place_crc = _crc(*place)
     crc = _pack_crc(place_crc, columns_id, header, noted)
     connection.execute(_ADD, (*place, place_crc, columns_id, header, noted, crc))
 
 
-def size_bytes(head: PackHead, columns: bytes) -> int:
-    """Return what a pack counts for: the bytes of its columns and of its rows' ids."""
-    return len(columns) + (0 if _has_every_id(head) else _ID_BYTES * head.rows)
+def size_bytes(head: PackHead) -> int:
+    """Return what a pack counts for: the bytes of its frame and of its rows' ids."""
+    return head.frame_bytes + (0 if _has_every_id(head) else _ID_BYTES * head.rows)
 
 
 def _has_every_id(head: PackHead) -> bool:

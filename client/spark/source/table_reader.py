@@ -59,6 +59,7 @@ from databus.schemas.errors import (
 )
 from databus.schemas.protocol import Header, Parameter
 from databus.schemas.scn import MAX_SCN
+from databus.schemas.stream.packs import TAKES
 from databus.schemas.table_change import Versions, shape
 
 SCN_COLUMN = "_databus_scn"
@@ -205,7 +206,7 @@ class _PartitionRead:
         known: list[pa.RecordBatch] = []
         part = self._partition
         at_begin = snapshot(self._source, part.after_row, part.scn, 0, part.store)
-        rows = {Parameter.UNTIL_ROW: str(part.until_row), Parameter.PACKS: "true"}
+        rows = {Parameter.UNTIL_ROW: str(part.until_row), Parameter.PACKS: TAKES}
         for batch in self._read(at_begin, rows, is_snapshot=True):
             found = self._fulfilling(batch)
             # A row that changes after this page was read is in the log, too.

@@ -22,7 +22,7 @@ from databus.client.spark.source.bootstrap_pages import take_answer
 from databus.conf.settings import HttpSettings
 from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.scn import MAX_SCN
-from databus.schemas.stream.packs import packs_in
+from databus.schemas.stream.packs import TAKES, packs_in
 from databus.schemas.table_change import Versions, shape
 
 SMALL = PackSizes(most_rows=2, fewest_rows=1, fewest_noted=1)
@@ -32,10 +32,14 @@ _LIMITS = HttpSettings(max_response_bytes=1 << 24)
 
 
 class Read(NamedTuple):
-    """What was read: each row's values and SCN, sorted; and how many rows came in packs."""
+    """What was read: each row's values and SCN, sorted; and how many rows came in packs.
+
+    `pages` has the number of packs of each page.
+    """
 
     rows: list[tuple[Any, ...]]
     packed: int
+    pages: list[int]
 
 
 def read_table(
@@ -54,16 +58,17 @@ def read_table(
     columns = EventBatches(target, versions, physical_source="", layout="columns", as_snapshot=True)
     checkpoint = snapshot(source, after_row, scn, 0, store.id)
     asked = {"sources": source, "output": "binary", "maxev": "2", "truncate": "true"}
-    asked |= {"untilRow": str(until_row), "packs": str(takes_packs).lower()}
+    asked |= {"untilRow": str(until_row), "packs": TAKES if takes_packs else ""}
     asked["batchSize"] = str(page_bytes)
-    packed = 0
+    packed, pages = 0, []
     while True:
         request = parse_page_request(asked | {"checkPoint": checkpoint.to_json()}, _LIMITS)
         page = read_page(request, Stores({"shop": store}), {"shop": [source]})
         before = columns.rows
-        packed += sum(
-            pack.head.rows - len(pack.left_out) for pack, _ in packs_in(memoryview(page.body))
-        )
+        assert len(page.body) <= page_bytes
+        packs = [pack for pack, _ in packs_in(memoryview(page.body))]
+        packed += sum(pack.head.rows - len(pack.left_out) for pack in packs)
+        pages.append(len(packs))
         take_answer(Answer("a server", {}, bytearray(page.body)), columns, list)
         assert columns.rows - before == page.rows
         if page.is_phase_over:
@@ -76,7 +81,7 @@ def read_table(
             change = row.pop(CHANGE_COLUMN)
             assert change["op"] == "snapshot"
             rows.append((*row.values(), change["scn"]))
-    return Read(sorted(rows, key=repr), packed)
+    return Read(sorted(rows, key=repr), packed, pages)
 
 
 def _versions(store: Store, source: str) -> list[WriterSchema]:

@@ -81,6 +81,19 @@ def test_most_rows_come_in_packs_once_they_are_packed(filled: FilledStore) -> No
         assert read[0].rows == read[1].rows
 
 
+def test_a_page_has_as_many_packs_as_it_has_room_for_and_no_more_than_four(
+    filled: FilledStore,
+) -> None:
+    pack(filled.store)
+    filled.apply(102, put(1, 5, 102), put(1, 305, 102))
+    least_bytes = held_bytes(filled.store) // 6 + 1000
+    by_rows = read_table(filled.store, PERSON.source, 102, takes_packs=False).rows
+    for page_bytes, pages in ((1 << 22, [4, 2, 0]), (least_bytes, [1] * 6 + [0])):
+        read = read_table(filled.store, PERSON.source, 102, takes_packs=True, page_bytes=page_bytes)
+        assert (read.rows, read.packed) == (by_rows, IN_PACKS - 2)
+        assert [number for number in read.pages if number] == [number for number in pages if number]
+
+
 def test_a_row_that_has_changed_since_comes_as_it_is_and_a_deleted_one_not_at_all(
     filled: FilledStore,
 ) -> None:
@@ -192,9 +205,10 @@ def test_no_pack_is_made_in_vain_when_there_is_no_room(
 
 def test_a_page_that_has_no_room_for_a_pack_does_not_read_it(filled: FilledStore) -> None:
     pack(filled.store)
+    too_few = held_bytes(filled.store) // 6
     statements: list[str] = []
     filled.store.file.connection.set_trace_callback(statements.append)
-    read = read_table(filled.store, PERSON.source, 101, takes_packs=True, page_bytes=3000)
+    read = read_table(filled.store, PERSON.source, 101, takes_packs=True, page_bytes=too_few)
     filled.store.file.connection.set_trace_callback(None)
     assert (len(read.rows), read.packed) == (PERSONS, 0)
     assert any("from packs" in statement for statement in statements)

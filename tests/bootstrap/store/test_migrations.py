@@ -1,4 +1,4 @@
-"""Stores of an earlier version, whose events had zlib's CRCs and whose schemas had other ids."""
+"""Stores of earlier versions: of other CRCs, other ids of schemas, and other packs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from unittest.mock import patch
 
 import pytest
 
+from databus.bootstrap.packs.packer import Packer
 from databus.bootstrap.store import migrations
 from databus.bootstrap.store.check import check_store
 from databus.bootstrap.store.store import Store
 from databus.schemas.errors import BootstrapError, StoreDamagedError
 from databus.schemas.event.v2 import decode
-from tests.bootstrap.filled import FilledStore, put, unpack
+from tests.bootstrap.filled import PERSON, FilledStore, make_filled, put, unpack
+from tests.bootstrap.packs.reading import FEW, MOST_BYTES, read_table
 from tests.registry.former_texts import former_text
 from tests.schemas.event.former import former_v2
 
@@ -158,3 +160,22 @@ def test_progress_is_told(
         Store.open(former[0]).close()
     assert "stored events have new CRCs; now table snapshot_1" in caplog.text
     assert "shop.db is brought up to date" in caplog.text
+
+
+def test_packs_of_an_earlier_version_are_made_anew(tmp_path: Path) -> None:
+    with closing(make_filled(tmp_path / "shop.db", 450)) as made:
+        packer = Packer(made.store, MOST_BYTES, FEW)
+        while packer.step():
+            pass
+        execute = made.store.file.connection.execute
+        assert execute("select count(*) from packs").fetchone() == (4,)
+    with closing(sqlite3.connect(made.path)) as database, database:
+        database.execute("update packs set head = 'another format'")
+        database.execute("pragma user_version = 7")
+    with closing(Store.open(made.path)) as store:
+        assert store.sizes().packed_bytes == 0
+        packer = Packer(store, MOST_BYTES, FEW)
+        while packer.step():
+            pass
+        assert read_table(store, PERSON.source, 101, takes_packs=True).packed == 400
+    list(check_store(made.path))

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.crc import event_crc
-from databus.schemas.stream.packs import MAGIC, PackHead, beginning, join_columns, packs_in
+from databus.schemas.stream.packs import (
+    MAGIC,
+    MOST_COLUMN_BYTES,
+    PackHead,
+    beginning,
+    compress,
+    join_columns,
+    packs_in,
+)
 
+Sizes = tuple[tuple[int, int, int], ...]
 COLUMNS = [(b"\x05", None, b"12345678"), (None, bytes(12), b""), (None, None, bytes(24))]
 
 
 def made(left_out: list[int], after_id: int = 0) -> bytes:
     """Return a pack of three rows."""
     data, sizes = join_columns(COLUMNS)
+    return around(compress(data), sizes, left_out, after_id)
+
+
+def around(frame: bytes, sizes: Sizes, left_out: Sequence[int] = (), after_id: int = 0) -> bytes:
+    """Return a pack that has a frame."""
     head = PackHead(
         store="s",
         src_id=1,
@@ -23,9 +39,10 @@ def made(left_out: list[int], after_id: int = 0) -> bytes:
         scn=7,
         rows=3,
         sizes=sizes,
-        crc=event_crc(data),
+        frame_bytes=len(frame),
+        crc=event_crc(frame),
     )
-    return beginning(head, left_out, len(data)) + data
+    return beginning(head, left_out) + frame
 
 
 def test_packs_are_read_up_to_what_follows_them() -> None:
@@ -40,8 +57,31 @@ def test_packs_are_read_up_to_what_follows_them() -> None:
     assert list(packs_in(memoryview(b"events"))) == []
 
 
-def test_columns_begin_where_arrow_wants_them() -> None:
-    assert all((len(made(list(range(n)))) % 64, len(made([])) % 64) == (0, 0) for n in range(40))
+def test_every_buffer_begins_where_arrow_wants_it() -> None:
+    parts = b"\x05", b"12345678", b"offsets", b"name"
+    data, _ = join_columns([(parts[0], None, parts[1]), (None, parts[2], parts[3])])
+    assert [data.index(part) for part in parts] == [0, 64, 128, 192]
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        (compress(bytes(63)), "another size"),
+        (compress(bytes(65)), "another size"),
+        (b"no frame", "unpacked"),
+        (compress(bytes(64))[:-3], "unpacked"),
+    ],
+    ids=["fewer bytes", "more bytes", "no frame", "a cut frame"],
+)
+def test_a_frame_that_has_not_what_its_head_says_is_refused(frame: bytes, problem: str) -> None:
+    with pytest.raises(ProtocolError, match=problem):
+        list(packs_in(memoryview(around(frame, ((0, 0, 8),)))))
+
+
+def test_columns_that_would_fill_the_memory_are_not_unpacked() -> None:
+    size = MOST_COLUMN_BYTES + 64
+    with pytest.raises(ProtocolError, match=f"{MOST_COLUMN_BYTES} are the most"):
+        list(packs_in(memoryview(around(compress(bytes(size)), ((0, 0, size),)))))
 
 
 def test_a_pack_that_is_cut_or_has_a_wrong_byte_is_refused() -> None:

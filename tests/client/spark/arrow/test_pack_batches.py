@@ -14,7 +14,7 @@ from databus.client.spark.source.bootstrap_pages import take_answer
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.errors import SchemaNotFoundError, ServerError
 from databus.schemas.event.crc import event_crc
-from databus.schemas.stream.packs import Buffers, PackHead, beginning, join_columns
+from databus.schemas.stream.packs import Buffers, PackHead, beginning, compress, join_columns
 from tests.client.spark.arrow.made_events import make_columns, rows_of, version
 
 SCHEMA = version(1, {"id": "int", "name": "text"})
@@ -40,6 +40,7 @@ def pack(
     columns: Sequence[Buffers] = GOOD, left_out: Sequence[int] = (), digest: str = ""
 ) -> bytes:
     data, sizes = join_columns(columns)
+    frame = compress(data)
     head = PackHead(
         store="s",
         src_id=SCHEMA.src_id,
@@ -49,9 +50,10 @@ def pack(
         scn=200,
         rows=ROWS,
         sizes=sizes,
-        crc=event_crc(data),
+        frame_bytes=len(frame),
+        crc=event_crc(frame),
     )
-    return beginning(head, left_out, len(data)) + data
+    return beginning(head, left_out) + frame
 
 
 def take(body: bytes, **options: Any) -> EventBatches:

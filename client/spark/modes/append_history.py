@@ -78,7 +78,16 @@ def changes_of(batch: EveryChange) -> Changes:
     )
     found = found.append_column(DELETE, deletes.slice(0, found.num_rows))
     found = found.combine_chunks()
-    return Changes(found, KEYS, (), batch.positions, batch.source, batch.mode)
+    return Changes(
+        found,
+        KEYS,
+        (),
+        batch.positions,
+        batch.source,
+        batch.mode,
+        # A change that comes again has the SCN that it had.
+        least_scn=pc.min(found[SCN]).as_py(),
+    )
 
 
 def _ops(rows: pa.Table) -> pa.ChunkedArray:

@@ -83,6 +83,8 @@ class Changes:
     notes: Mapping[str, int] | None = None
     # The commit log of the rows that they were made of, if they hold only for these.
     made_of: Mapping[str, int] | None = None
+    # If it is known: no row of the table below this SCN has the key of a change.
+    least_scn: int | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -345,9 +345,13 @@ class DeltaTarget(RetryingTarget):
         if self.merges_on_executors and (session := session_of(changes)) is not None:
             return self._merge_files(session, table, changes, schema, properties, takes_new)
         assert isinstance(changes, Changes)
+        same = [f"t.{quoted(key)} = s.{quoted(key)}" for key in changes.keys]
+        if changes.least_scn is not None:
+            # The Delta log tells which files have no such row: they are not read.
+            same.append(f"t.{SCN} >= {changes.least_scn}")
         merger = table.merge(
             changes.in_types_of(schema).rows,
-            " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in changes.keys),
+            " AND ".join(same),
             source_alias="s",
             target_alias="t",
             merge_schema=len(schema) > len(held),

@@ -75,6 +75,7 @@ class ChangesFrame:
     mode: WriteMode = WriteMode.MIRROR
     notes: Mapping[str, int] | None = None
     made_of: Mapping[str, int] | None = None
+    least_scn: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -180,6 +181,7 @@ def frame_of(spark: SparkSession, changes: Changes) -> ChangesFrame:
         mode=changes.mode,
         notes=changes.notes,
         made_of=changes.made_of,
+        least_scn=changes.least_scn,
     )
 
 
@@ -333,7 +335,12 @@ def _touched(
         return []
     keys = [quoted(key) for key in changes.keys]
     names = [*changes.keys, *(name for name in (SCN, AS_OF) if changes.marks)]
+    if changes.least_scn is not None and SCN not in names:
+        names.append(SCN)
     held = files.columns(spark, names)
+    if changes.least_scn is not None and not changes.marks:
+        # Parquet's statistics tell which files have no such row.
+        held = held.where(sf.col(SCN) >= changes.least_scn)
     found = held.join(flat.select(*keys).distinct(), list(changes.keys), "left_semi").select(FILE)
     for mark in changes.marks:
         found = found.union(held.where(_may_go(mark, changes)).select(FILE))

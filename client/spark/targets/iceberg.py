@@ -147,7 +147,7 @@ class IcebergTarget(RetryingTarget):
             with table.update_schema() as update:
                 update.union_by_name(_wanted(schema))
             schema = _schema_of(table)
-        files = IcebergFiles(table, Storage.of(table), self.uri)
+        files = IcebergFiles(table, Storage.of(table), self.uri, changes.least_scn)
         spark = session_of(changes) if self.merges_on_executors else None
         if spark is not None:
             frame = frame_of(spark, changes) if isinstance(changes, Changes) else changes

@@ -56,19 +56,16 @@ class Storage:
         io = load_file_io(dict(self.properties), self.location)
         with io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
             held = {
-                (field.metadata or {}).get(_ID, field.name.encode()): number
-                for number, field in enumerate(file.schema_arrow)
+                (field.metadata or {}).get(_ID, field.name.encode()): field.name
+                for field in file.schema_arrow
             }
-            rows = file.read()
-        fields = [self.ids.field(name) for name in names]
-        columns = []
-        for field in fields:
-            number = held.get(field.metadata[_ID], held.get(field.name.encode()))
-            columns.append(
-                pa.nulls(rows.num_rows, field.type)
-                if number is None
-                else rows.column(number).cast(field.type)
-            )
+            fields = [self.ids.field(name) for name in names]
+            found = [held.get(one.metadata[_ID], held.get(one.name.encode())) for one in fields]
+            rows = file.read([name for name in found if name is not None])
+        columns = [
+            pa.nulls(rows.num_rows, field.type) if name is None else rows[name].cast(field.type)
+            for field, name in zip(fields, found, strict=True)
+        ]
         plain = pa.schema([field.remove_metadata() for field in fields])
         return pa.table(columns, schema=plain)
 
@@ -97,11 +94,17 @@ def ids_of(schema: pa.Schema) -> pa.Schema:
 
 
 class IcebergFiles:
-    """The files of an Iceberg table at the version that was read."""
+    """The files of an Iceberg table at the version that was read.
 
-    def __init__(self, table: Table, storage: Storage, uri: str) -> None:
+    With `least_scn` only those that may have a row of that SCN or a higher one.
+    """
+
+    def __init__(
+        self, table: Table, storage: Storage, uri: str, least_scn: int | None = None
+    ) -> None:
         self._storage = storage
-        tasks = list(table.scan().plan_files())
+        scan = table.scan() if least_scn is None else table.scan(f"{SCN} >= {least_scn}")
+        tasks = list(scan.plan_files())
         if table.spec().fields or any(task.delete_files for task in tasks):
             raise SettingsError(
                 f"{uri}: a table with partitions, or with delete files of other writers, cannot "

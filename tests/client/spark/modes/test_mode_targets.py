@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from databus.client.spark.modes.target import ModeTarget
+from databus.client.spark.targets.delta import DeltaTarget
+from databus.client.spark.targets.iceberg import IcebergTarget
+from databus.client.spark.targets.iceberg_files import IcebergFiles, Storage
 from databus.client.spark.targets.target import Applied, Target
 from databus.schemas.errors import SettingsError
 from tests.client.spark.changing_source import ROW, Change, batch_of, change
@@ -111,6 +115,33 @@ def test_a_history_has_a_row_for_each_change_and_none_twice(opened: Open) -> Non
     assert {row for row in found if row != read} == set(expected)
     apply(target, 0, batch, "another")
     assert told(opened(None), *names) == found
+
+
+def data_files(target: Target) -> list[Path]:
+    """Return the files of a table on this machine."""
+    if isinstance(target, DeltaTarget):
+        table = target._table()
+        assert table is not None
+        return [Path(uri) for uri in table.file_uris()]
+    assert isinstance(target, IcebergTarget)
+    table_now = target._read_table()
+    files = IcebergFiles(table_now, Storage.of(table_now), target.uri).data_files
+    return [Path(path.removeprefix("file://")) for path in files]
+
+
+@pytest.mark.parametrize("target_uri", ["delta", "iceberg"], indirect=True)
+def test_a_history_grows_without_a_look_at_its_older_changes(opened: Open) -> None:
+    target = opened(None, mode="append_history")
+    assert isinstance(target, ModeTarget)
+    apply(target, 0, FIRST)
+    (older,) = data_files(target.inner)
+    content = older.read_bytes()
+    older.unlink()
+    apply(target, 1, SECOND)
+    # Those of a batch that comes again are looked for among those of its SCNs.
+    apply(target, 1, SECOND, "another")
+    older.write_bytes(content)
+    assert len(told(target, "_databus_id")) == 8
 
 
 def test_a_deleted_row_stays_with_its_last_values_and_a_mark(opened: Open) -> None:

@@ -8,12 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.arrow.arrow_types import CHANGE_COLUMN
+from databus.client.spark.arrow.row_types import arrow_schema, changes_schema, row_schema
 from databus.client.spark.arrow.unpacked_events import unpacked
 from databus.client.spark.consuming.apply import forget_as_of
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.client.spark.targets.changes import check_names
-from databus.client.spark.targets.following import SchemaFollower
+from databus.client.spark.targets.following import SchemaFollower, check_reload, lead_idle
 from databus.client.spark.targets.target import Applied, Target, check_same_source
+from databus.schemas.columns.avro_columns import WriterSchema
+from databus.schemas.table_change import Versions
 
 
 def apply_events(
@@ -45,6 +48,28 @@ def apply_events(
     changes = target.changes_of(followed, keys, source)
     forget_as_of(target, followed, is_new=last is None)
     return target.apply(app_id, batch_id, changes)
+
+
+def look_at(
+    target: Target,
+    source: str,
+    versions: Sequence[WriterSchema],
+    physical: str,
+    scn: int,
+    as_text: Sequence[str] = (),
+) -> None:
+    """Take a table to the columns of its newest version, whether or not rows follow.
+
+    All changes up to `scn` were applied to it. Raises ReloadNeededError if its rows must be read
+    again, and errors of the target.
+    """
+    texts = [one.text for one in versions]
+    check_reload(target, source, texts, {physical})
+    text = Versions(texts).at(scn)
+    known = [one for one in versions if one.text == text]
+    if known:
+        kind = changes_schema({source: row_schema(known, as_text)}, "columns")
+        lead_idle(target, source, texts, arrow_schema(kind).empty_table(), physical, scn)
 
 
 def newest_scns(events: pa.Table) -> dict[str, int]:

@@ -39,6 +39,7 @@ from databus.schemas.errors import (
     NoAnswerError,
     ReadAgainError,
     RestartNeededError,
+    SchemaNotFoundError,
 )
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,13 @@ _PREAMBLE = re.compile(
 )
 _CALLING = ("An error occurred while calling", "SQLSTATE")
 _TRACEBACK = "Traceback (most recent call last):"
+# Modules whose errors tell that a target is out of reach, or that another writer was faster.
+_TARGETS_LIBRARIES = ("deltalake", "pyiceberg", "pymysql", "psycopg")
+# But for these of their errors, which come again each time.
+_FINAL = (
+    *("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError"),
+    *("SchemaMismatchError", "DeltaProtocolError"),
+)
 _SPARKS = tuple(str(Path(str(package.__file__)).parent) for package in (py4j, pyspark))
 
 # What a call of Spark raises when a query, a worker or a connection fails. A killed process is
@@ -173,6 +181,22 @@ def _reason(text: str) -> str:
     # The frames of a traceback are indented.
     said = (line.strip(": ") for line in lines if not line.startswith(("  ", *_CALLING)))
     return _PREAMBLE.sub("", next(filter(None, said), "no text"))
+
+
+def passes(error: Exception) -> bool:
+    """Return whether it may help to write to a target again after an error."""
+    if isinstance(error, (DatabusError, PySparkException, Py4JError)):
+        failure = read_failure(error)
+        # A server that does not list a version yet, though another one has rows of it.
+        return failure.is_a(SchemaNotFoundError) or not failure.is_final
+    library = type(error).__module__.partition(".")[0]
+    if library == "sqlalchemy":
+        from databus.client.sql.refusals import says_away
+
+        return says_away(error)
+    if library in _TARGETS_LIBRARIES:
+        return type(error).__name__ not in _FINAL
+    return isinstance(error, OSError)
 
 
 class Restarts:

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from databus.client.machines.backoff import BackOff
 from databus.client.spark import register
 from databus.client.spark.consuming.apply import apply_changes
+from databus.client.spark.consuming.apply_events import look_at
 from databus.client.spark.consuming.restart_policy import (
     JOB_FAILURES,
     SPARK_FAILURES,
@@ -44,7 +45,6 @@ from databus.client.spark.monitoring.progress import batch_stats
 from databus.client.spark.options import options_of_load, parse_options
 from databus.client.spark.session import need_own_driver
 from databus.client.spark.source.change_stream import known_schemas, make_measure_client
-from databus.client.spark.targets.following import check_reload
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.conf.named_places import Word
 from databus.conf.settings import BackOffSettings
@@ -152,12 +152,15 @@ class _Job:
         self._report = report
         self._restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
         self._progress = SyncProgress()
+        self._read_scns: Mapping[str, int] = {}  # by the batches that were applied
+        # The target is for one thread at a time.
+        self._busy = threading.Lock()
 
     def run(self, stop: threading.Event) -> SyncProgress:
         """Run queries, one after another, until one ends normally or `stop` is set."""
         while not stop.is_set():
             try:
-                self._check_reload()
+                self._look_at_schemas()
                 query = self._start()
                 self._follow(query, stop)
             except ReloadNeededError as error:
@@ -205,16 +208,19 @@ class _Job:
     def _reload_app(self) -> str:
         return f"reload:{self._source}"
 
-    def _check_reload(self) -> None:
-        """Raise ReloadNeededError if the rows must be read again, whether or not changes follow."""
+    def _look_at_schemas(self) -> None:
+        """Follow new schema versions, whether or not changes follow; raises ReloadNeededError."""
+        options = parse_options(self._options)
         try:
-            (versions,) = known_schemas(parse_options(self._options)).values()
-            physical = self._physical()
+            (versions,) = known_schemas(options).values()
+            (physical,) = self._physical()
         except DatabusError as error:
             # A query says so, too, and is restarted then.
             log.debug("%s: the schemas could not be asked for: %s", self._source, error)
             return
-        check_reload(self._target, self._source, [one.text for one in versions], physical)
+        scn = self._read_scns.get(physical, -1)
+        with self._busy:
+            look_at(self._target, self._source, versions, physical, scn, options.columns_as_text)
 
     def _is_reload(self, failure: Failure) -> bool:
         """Return whether a query ended because rows must be read again, and they can be."""
@@ -276,7 +282,7 @@ class _Job:
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            with self._proof.batch():
+            with self._busy, self._proof.batch():
                 applied = apply_changes(batch, batch_id, self._target)
         # Spark passes on only the text of an error, so the error itself is kept here.
         except ReloadNeededError as error:
@@ -300,8 +306,10 @@ class _Job:
                     break
                 looks += 1
                 if looks % CHECK_EVERY == 0:
-                    self._check_reload()
+                    self._look_at_schemas()
             self._report_progress(query)
+            if not stop.is_set():
+                self._look_at_schemas()
         finally:
             query.stop()
 
@@ -315,4 +323,5 @@ class _Job:
                 lag_s=batch.lag_s,
                 stopped=batch.stopped,
             )
+            self._read_scns = batch.scns
         self._report(self._progress)

@@ -245,8 +245,10 @@ class _Job:
                     break
                 looks += 1
                 if looks % CHECK_EVERY == 0:
-                    self._look_for_reloads(tables)
+                    self._look_at_schemas(tables)
             self._show(tables, query)
+            if not self.stop.is_set():
+                self._look_at_schemas(tables)
         finally:
             query.stop()
 
@@ -255,9 +257,10 @@ class _Job:
         while tables.is_reloading() and not self.stop.wait(LOOK_S):
             self._show(tables)
 
-    def _look_for_reloads(self, tables: SyncedTables) -> None:
+    def _look_at_schemas(self, tables: SyncedTables) -> None:
+        joining = self._progress.joining
         try:
-            tables.look_for_reloads()
+            tables.look_at_schemas({} if joining else self._progress.scns)
         except DatabusError as error:
             # The query says so, too, and is restarted then.
             log.debug("the schemas could not be asked for: %s", error)

@@ -28,10 +28,16 @@ from databus.client.machines.backoff import BackOff
 from databus.client.spark.arrow.event_rows import EVENT
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
 from databus.client.spark.consuming.apply import apply_changes
-from databus.client.spark.consuming.apply_events import apply_events, by_source, newest_scns
+from databus.client.spark.consuming.apply_events import (
+    apply_events,
+    by_source,
+    look_at,
+    newest_scns,
+)
 from databus.client.spark.consuming.restart_policy import (
     SPARK_FAILURES,
     has_spark,
+    passes,
     read_failure,
     text_of,
 )
@@ -39,10 +45,9 @@ from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.client.spark.consuming.split import of_source, versions_in
 from databus.client.spark.consuming.table_notes import NO_BATCH, TableNote, TableNotes
 from databus.client.spark.jobs.reload import Reload, Reloader, keeps_all
-from databus.client.spark.jobs.target_template import target_of
+from databus.client.spark.jobs.target_template import one_target, target_of
 from databus.client.spark.options import parse_options
 from databus.client.spark.targets.executors import persisted
-from databus.client.spark.targets.following import check_reload
 from databus.client.spark.targets.target import (
     Applied,
     Target,
@@ -56,8 +61,6 @@ from databus.schemas.errors import (
     OtherTargetError,
     ReadAgainError,
     ReloadNeededError,
-    SchemaNotFoundError,
-    SettingsError,
 )
 
 log = logging.getLogger(__name__)
@@ -65,13 +68,6 @@ log = logging.getLogger(__name__)
 SIDE_BY_SIDE = 4
 RELOADS = 2  # at once; each takes half of Spark's tasks
 _LOOK_S = 1.0  # how soon a wait sees that the job is to end
-# Modules whose errors tell that a target is out of reach, or that another writer was faster.
-_TARGETS_LIBRARIES = ("deltalake", "pyiceberg", "pymysql", "psycopg")
-# But for these of their errors, which come again each time.
-_FINAL = (
-    *("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError"),
-    *("SchemaMismatchError", "DeltaProtocolError"),
-)
 _Done = TypeVar("_Done")
 # Applies the rows of one source to its target, for an app id.
 Part = Callable[[Target, str], Applied]
@@ -175,7 +171,7 @@ class SyncedTables:
             # Not those of the targets, which hide passwords.
             others = (name for name in self._targets if target_of(self._template, name) == uri)
             if (other := next(others, None)) is not None:
-                raise _one_target(self._template, source, other)
+                raise one_target(self._template, source, other)
             self._targets[source] = open_target(uri, mode=self._mode)
         return self._targets[source]
 
@@ -273,8 +269,11 @@ class SyncedTables:
         """Return whether rows of a table are being read again."""
         return any(not one.done() for one in self._running.values())
 
-    def look_for_reloads(self) -> None:
-        """Read tables again whose schemas tell so, although no row follows. Raises DatabusError."""
+    def look_at_schemas(self, scns: Mapping[str, int]) -> None:
+        """Follow new schema versions although no row does. Raises DatabusError.
+
+        `scns`: up to where all changes were applied, by physical source.
+        """
         passed_over = self.state.passed_over
         followed = [source for source in self._targets if source not in passed_over]
         if not followed:
@@ -283,8 +282,9 @@ class SyncedTables:
         homes = self._homes()
         with self._busy:
             for source in followed:
-                if source in homes:
-                    self._guarded(source, partial(self._look_at, source, homes[source]))
+                if (home := homes.get(source)) is not None:
+                    scn = scns.get(home, -1)
+                    self._guarded(source, partial(self._look_at, source, home, scn))
             self._notes.write()
 
     @property
@@ -316,14 +316,16 @@ class SyncedTables:
 
         return self._guarded(source, attempt) or Applied()
 
-    def _look_at(self, source: str, physical: str) -> None:
-        texts = [one.text for one in self._book.versions(source)]
+    def _look_at(self, source: str, physical: str, scn: int) -> None:
+        target, versions = self.target(source), self._book.versions(source)
         try:
-            check_reload(self.target(source), source, texts, {physical})
-        except ReloadNeededError as error:
-            if not self._reloads:
+            look_at(target, source, versions, physical, scn, self._as_text)
+        except (ReloadNeededError, IncompatibleSchemaError) as error:
+            why = _reload_needed(error, target)
+            if why is None or not self._reloads:
                 raise
-            self._begin_reload(source, str(error), error.scn)
+            needed = error.scn if isinstance(error, ReloadNeededError) else scn
+            self._begin_reload(source, why, needed)
 
     def _guarded(
         self,
@@ -344,7 +346,7 @@ class SyncedTables:
             except Exception as error:
                 if ends_query(error):
                     raise
-                if not _passes(error):
+                if not passes(error):
                     self._set_aside(source, error)
                     return None
                 self.state.retried[source] = text_of(error)
@@ -474,25 +476,3 @@ def _reload_needed(error: Exception, target: Target) -> str | None:
     # A type that the table cannot hold; one that keeps what was is never filled again.
     is_unfit = failure.is_a(IncompatibleSchemaError) and not keeps_all(target)
     return failure.problem if is_unfit or failure.is_a(ReloadNeededError) else None
-
-
-def _passes(error: Exception) -> bool:
-    """Return whether trying again may help."""
-    if isinstance(error, (DatabusError, *_SPARKS)):
-        failure = read_failure(error)
-        # A server that does not list a version yet, though another one has rows of it.
-        return failure.is_a(SchemaNotFoundError) or not failure.is_final
-    library = type(error).__module__.partition(".")[0]
-    if library == "sqlalchemy":
-        from databus.client.sql.refusals import says_away
-
-        return says_away(error)
-    if library in _TARGETS_LIBRARIES:
-        return type(error).__name__ not in _FINAL
-    return isinstance(error, OSError)
-
-
-def _one_target(template: str, source: str, other: str) -> SettingsError:
-    return SettingsError(
-        f"{source} and {other} have one target by {template!r}: put {{schema}} in it, too"
-    )

@@ -56,3 +56,10 @@ def check_one(source: str, target: str) -> None:
 
 def _safe(name: str) -> str:
     return _UNSAFE.sub(lambda found: f"~{ord(found.group()):x}~", name)
+
+
+def one_target(template: str, source: str, other: str) -> SettingsError:
+    """Return the error for two sources whose targets would be the same."""
+    return SettingsError(
+        f"{source} and {other} have one target by {template!r}: put {{schema}} in it, too"
+    )

@@ -345,6 +345,10 @@ class DeltaTarget(RetryingTarget):
         if self.merges_on_executors and (session := session_of(changes)) is not None:
             return self._merge_files(session, table, changes, schema, properties, takes_new)
         assert isinstance(changes, Changes)
+        if not changes.rows.num_rows:
+            # A merge of no rows adds no columns.
+            _add_columns(table, schema)
+            held = _schema_of(table)
         same = [f"t.{quoted(key)} = s.{quoted(key)}" for key in changes.keys]
         if changes.least_scn is not None:
             # The Delta log tells which files have no such row: they are not read.

@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 # Schema texts by version number.
 Texts = Mapping[int, str]
 _NOTE = "shape:"
+# The app id prefix for new columns alone, which are in a commit of their own.
+_COLUMNS = "columns:"
 # The app id prefix of `sync` for a reload of all rows.
 _RELOAD = "reload:"
 
@@ -265,6 +267,37 @@ def check_reload(
     for step in [] if text is None else versions.since(text, noted, MAX_SCN):
         if step.needs_reload:
             raise reload_needed(source, target, step)
+
+
+def lead_idle(
+    target: Target, source: str, texts: Iterable[str], nothing: pa.Table, physical: str, scn: int
+) -> None:
+    """Give a table the columns that its source has at `scn`, up to which it has all changes.
+
+    So it does not wait for the next row, which may come late. `nothing`: no rows, in the
+    source's columns of then. What only rows tell is left to them: rows that must be read again,
+    and statements that emptied the table.
+    """
+    held, noted = target.schema(), noted_scn(target, source)
+    position = target.positions().get(physical, 0)
+    if held is None or noted is None or not position or scn < max(noted, position):
+        return
+    versions = Versions(texts)
+    text = versions.at(noted)
+    steps = [] if text is None else versions.since(text, noted, scn)
+    if any(step.needs_reload or step.is_emptied for step in steps):
+        return
+    wanted = pa.schema([field for field in nothing.schema if field.name != META])
+    known = dict.fromkeys(held.names)
+    keys = target.keys or () if text is None else target.keys or key_in(text)
+    plan = reshaping(held, keys, steps, wanted)
+    if plan is not None:
+        target.reshape(plan, shape_note(source) if steps else None, scn)
+        known, keys = dict.fromkeys(plan.schema.names), plan.keys
+    note = shape_note(source) if steps and plan is None else f"{_COLUMNS}{source}"
+    if note == shape_note(source) or any(find(known, name) is None for name in wanted.names):
+        changes = target.changes_of(nothing, keys)
+        target.apply(note, scn, replace(changes, positions={physical: position}))
 
 
 def reload_needed(source: str, target: Target, step: Step) -> SchemaError:

@@ -42,8 +42,9 @@ class TargetTable:
         if missing:
             both = ",".join(name for name in shape.names if name in names)
             raise SettingsError(
-                f"target {target.uri} has no column {missing[0]!r}. A new column comes with the "
-                f"table's next row; until then compare those that the target has: --columns {both}"
+                f"target {target.uri} has no column {missing[0]!r}. It comes with the table's next "
+                "row, or within 10 seconds of a `databus spark sync` that runs; until then compare "
+                f"the columns that the target has: --columns {both}"
             )
 
     def position(self, physical_source: str) -> int | None:

@@ -192,6 +192,25 @@ def test_columns_that_change_are_changed_in_the_targets_without_ending_the_query
     assert found.reloads >= 1, found
 
 
+def test_a_table_without_a_row_since_the_alter_gets_its_columns(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "CHECK_EVERY", 1)
+    with lake.following() as reports:
+        lake.wait_for("t0", "t1", "t2", reports=reports)
+        lake.database.run("ALTER TABLE t0 ADD vip INT, RENAME COLUMN note TO text")
+        with closing(open_target(f"delta:{lake.folder}/lake/t0")) as target:
+
+            def names() -> list[str]:
+                schema = target.schema()
+                return [] if schema is None else schema.names
+
+            wait_until(lambda: {"text", "vip"} <= {*names()}, "the columns", names)
+        lake.database.run("INSERT INTO t0 VALUES (9, 'late', 1, 5)")
+        lake.wait_for("t0", reports=reports)
+    assert (reports[-1].aside, reports[-1].restarts, reports[-1].reloads) == ({}, 0, 0)
+
+
 def test_a_lost_block_that_is_read_again_in_newer_columns_loses_no_value(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

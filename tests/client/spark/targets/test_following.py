@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from databus.client.spark.arrow.row_types import WriterSchema
+from databus.client.spark.consuming.apply_events import look_at
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import SchemaFollower, widen
 from databus.client.spark.targets.reshaping import NewColumn, Reshaping
@@ -163,6 +165,63 @@ def test_rows_at_rest_and_rows_written_since_are_those_of_the_source(
     write_after(table, 4)
     bring(opened(None), table, 2)
     assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
+def look(target: Target, table: AlteredTable, scn: int | None = None) -> None:
+    """Look at the schemas, as a job does from time to time; it has read up to `scn`."""
+    versions = [WriterSchema(SOURCE, 1, *one) for one in table.texts.items()]
+    look_at(target, SOURCE, versions, "shop", table.scn if scn is None else scn)
+
+
+def test_a_table_without_a_row_since_the_alter_gets_its_columns_and_values(
+    opened: Open, form: Form
+) -> None:
+    target = opened(None)
+    table = filled(target)
+    before = table.scn
+    alter(table, form)
+    look(target, table, before)
+    assert table_of(target).column_names[: len(START)] == list(START), "it is behind the ALTER"
+    look(target, table)
+    is_emptied = form is FORMS["empty"]
+    if not is_emptied:
+        assert rows_of(target, table, table_of) == rows_in(table)
+    assert target.positions() == {"shop": before}
+    held, version = target.schema(), target.version()
+    look(opened(None), table)
+    assert (target.schema(), target.version()) == (held, version), "once is enough"
+    write_after(table, 3, 77)
+    bring(opened(None), table, 1)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
+def test_an_alter_that_renames_and_adds_a_column_of_nulls_is_followed_without_a_row(
+    opened: Open,
+) -> None:
+    target = opened(None)
+    table = filled(target)
+    table.alter(
+        {**FORMS["rename"].columns, "city": "int", "vip": "int"},
+        lambda row: {**renamed(row, city="town"), "city": None, "vip": None},
+        renamed={"town": "city"},
+        added={"vip": None, "city": None},
+    )
+    look(target, table)
+    assert rows_of(target, table, table_of) == rows_in(table)
+    bring(target, table, 1, table.batch())
+    write_after(table, 3)
+    bring(target, table, 2)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
+def test_what_only_rows_can_tell_is_left_to_them(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    table.alter({**START, "n": "varchar(9)!"}, lambda row: row, reload={"n": "int → varchar(9)"})
+    held = target.schema()
+    with pytest.raises(ReloadNeededError, match="must be read again"):
+        look(target, table)
+    assert target.schema() == held
 
 
 class EndedError(Exception):

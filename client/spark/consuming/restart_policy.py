@@ -56,7 +56,13 @@ _PREAMBLE = re.compile(
 _CALLING = ("An error occurred while calling", "SQLSTATE")
 _TRACEBACK = "Traceback (most recent call last):"
 # Modules whose errors tell that a target is out of reach, or that another writer was faster.
-_TARGETS_LIBRARIES = ("deltalake", "pyiceberg", "pymysql", "psycopg")
+_TARGETS_LIBRARIES = (
+    *("deltalake", "pyiceberg", "pymysql", "psycopg"),
+    "_internal",  # the compiled module of deltalake, as its own errors name it
+)
+_STORAGE = re.compile(
+    r"os error \d+|os \{ code: \d+|object ?store|Generic (?!DataFusion)\w+ error", re.IGNORECASE
+)
 # But for these of their errors, which come again each time.
 _FINAL = (
     *("DataError", "IntegrityError", "ProgrammingError", "NotSupportedError"),
@@ -195,7 +201,9 @@ def passes(error: Exception) -> bool:
 
         return says_away(error)
     if library in _TARGETS_LIBRARIES:
-        return type(error).__name__ not in _FINAL
+        name = type(error).__name__
+        # delta-rs has one class for a storage that fails and for what it cannot compute.
+        return bool(_STORAGE.search(str(error))) if name == "DeltaError" else name not in _FINAL
     return isinstance(error, OSError)
 
 

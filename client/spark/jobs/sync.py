@@ -115,7 +115,7 @@ def sync(
     check_one(source, target)
     need_own_driver(spark, "sync")
     register(spark)
-    given = {**(options or {}), **stream_options([source], relays, bootstrap_servers)}
+    given = stream_options([source], relays, bootstrap_servers, options)
     opened = open_target(target, mode=mode)
     trigger = trigger_of(available_now, every_s)
     try:

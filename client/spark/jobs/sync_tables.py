@@ -42,6 +42,10 @@ log = logging.getLogger(__name__)
 LOOK_S = 1
 CHECK_EVERY = 10  # looks, whether a statement without rows was logged
 MOST_RESTARTS = 10
+# Options of the source that a job's arguments, or its targets, decide.
+_SET = frozenset(
+    {"mode", "sources", "relays", "bootstrapservers", "start", "layout", "newsources", "columns"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,7 @@ def sync_tables(
     if on_schema_change not in ("reload", "aside"):
         raise SettingsError(f"on_schema_change = {on_schema_change}: it is reload or aside")
     given = {
-        **(options or {}),
-        **stream_options(sources, relays, bootstrap_servers),
+        **stream_options(sources, relays, bootstrap_servers, options),
         "layout": "events",
         "newSources": "beginning" if bootstrap_servers else "here",
     }
@@ -127,10 +130,17 @@ def sync_tables(
 
 
 def stream_options(
-    sources: Sequence[str], relays: Sequence[str], bootstrap_servers: Sequence[str]
+    sources: Sequence[str],
+    relays: Sequence[str],
+    bootstrap_servers: Sequence[str],
+    more: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the options of a job's stream that its arguments give."""
+    """Return the options of a job's stream; raises SettingsError for those that it sets itself."""
+    for name in more or ():
+        if name.lower() in _SET:
+            raise SettingsError(f"option {name}: a job sets it itself; leave it out")
     return {
+        **(more or {}),
         "mode": "changes",
         "sources": ",".join(sources),
         "relays": ",".join(relays),

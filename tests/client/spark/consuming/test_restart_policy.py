@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.serializers import read_int
@@ -15,9 +20,10 @@ from pyspark.sql import SparkSession
 
 from databus.client.machines.backoff import BackOff
 from databus.client.spark.consuming import restart_policy
-from databus.client.spark.consuming.restart_policy import Restarts, read_failure
+from databus.client.spark.consuming.restart_policy import Restarts, passes, read_failure
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import ConsumerError, NoAnswerError, RowError, SettingsError
+from tests.full_disk import small_disk
 
 CRASHED = (
     "[STREAM_FAILED] Query [id = 1a, runId = 2b] terminated with exception: Job aborted due to "
@@ -72,6 +78,39 @@ def test_a_crashed_worker_and_a_foreign_error_are_named_without_what_stands_befo
         False,
     )
     assert read_failure(FOREIGN).problem == "pyarrow.lib.ArrowInvalid: column a has 3 rows"
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (
+            DeltaError("Generic LocalFileSystem error: No space left (os error 28)"),
+            True,
+        ),
+        (DeltaError("Generic S3 error: Error after 10 retries"), True),
+        (CommitFailedError("a concurrent transaction"), True),
+        (DeltaError("Generic DataFusion error: cannot cast"), False),
+        (SchemaMismatchError("number of fields does not match"), False),
+        (OSError(28, "No space left on device"), True),
+        (ValueError("a defect"), False),
+    ],
+    ids=lambda value: f"{value!r}"[:30],
+)
+def test_an_error_of_a_full_or_absent_storage_passes_and_one_of_what_is_written_does_not(
+    error: Exception, may_pass: bool
+) -> None:
+    assert passes(error) is may_pass
+
+
+def test_a_disk_that_a_delta_table_cannot_be_written_to_is_an_error_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delta_runtime: None
+) -> None:
+    with small_disk(tmp_path / "disk", monkeypatch, errno.EROFS) as disk:
+        disk.spoil()
+        with pytest.raises(DeltaError, match=r"Read-only|denied") as found:
+            write_deltalake(str(disk.folder / "table"), pa.table({"id": [1]}))
+        disk.mend()
+    assert passes(found.value)
 
 
 def test_two_queries_of_one_checkpoint_folder_do_not_take_turns() -> None:

@@ -157,6 +157,12 @@ def test_a_checkpoint_that_was_set_back_loses_no_change(lake: Lake, batches: int
     assert lake.is_equal("orders", "items")
 
 
+@pytest.mark.parametrize("name", ["start", "sources", "RELAYS", "columns"])
+def test_an_option_that_the_job_sets_itself_is_refused(lake: Lake, name: str) -> None:
+    with pytest.raises(SettingsError, match=f"option {name}: a job sets it itself"):
+        lake.run("shop.items", options={name: "x"})
+
+
 def test_a_table_that_fails_is_set_aside_and_the_others_go_on(lake: Lake) -> None:
     shop = lake.shop
     shop.place.run("INSERT INTO loose VALUES (1, 'no key')", "INSERT INTO items VALUES (1, 'a')")

@@ -131,12 +131,12 @@ def test_a_load_whose_table_is_emptied_meanwhile_begins_again_as_of_a_newer_scn(
     shop: TableShop, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = f"delta:{tmp_path}/orders"
-    read, scns = BootstrapLoadSource.chunk, list[int]()
+    read, scns, seeds = BootstrapLoadSource.chunk, list[int](), [5, 4]
 
     def chunk(self: BootstrapLoadSource, scn: int, *more: Any) -> DataFrame:
         scns.append(scn)
         if len(scns) == 2:
-            write(shop, 4)
+            write(shop, seeds.pop())
             # As tasks raise it, when the log has a TRUNCATE after the SCN.
             raise ReadAgainError("shop.orders was truncated")
         return read(self, scn, *more)

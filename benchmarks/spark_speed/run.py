@@ -107,7 +107,8 @@ class Measuring:
         def best() -> float:
             return self._rate(self._made(batch, made))
 
-        return _ratio("stream source", "Arrow batches from memory", self._turns(databus, best))
+        sides = self._turns(databus, best)
+        return _ratio("stream source", "Arrow batches from memory", sides, least=0.7)
 
     def _rate(self, stream: DataFrame) -> float:
         """Return rows/s of a query that reads everything, without its first batch."""
@@ -243,7 +244,7 @@ def _read_s(frame: DataFrame) -> float:
     return seconds(lambda: frame.write.format("noop").mode("overwrite").save())
 
 
-def _ratio(name: str, beside: str, sides: Sides, least: float = 0.60) -> list[Figure]:
+def _ratio(name: str, beside: str, sides: Sides, least: float) -> list[Figure]:
     ratio = statistics.median(ours / theirs for ours, theirs in sides)
     return [
         Figure(name, statistics.median(s[0] for s in sides), "rows/s"),

@@ -215,7 +215,17 @@ class Planner:
         except DatabusError as error:
             if not isinstance(error, BootstrapTooYoungError):
                 raise
-            return self._begin_snapshot(group, place.since_scn, rows)
+            begun = self._begin_snapshot(group, place.since_scn, rows)
+            if isinstance(begun, InSnapshot) and begun.at_scn < place.at_scn:
+                # Its end would not remove rows that were read as of the higher SCN.
+                raise BootstrapTooOldError.answered(
+                    begun.server,
+                    f"{group.physical_source} has a snapshot as of scn {begun.at_scn} only, and "
+                    f"this query has rows as of scn {place.at_scn}: either the store still reads "
+                    "what it had, or its source is another database; then use a new target and a "
+                    "new checkpoint",
+                ) from error
+            return begun
         return AtScn(place.at_scn, mark=self._measure_client.mark_at(group, place.at_scn))
 
     def _rows_after(self, group: Group, place: InSnapshot, rows: int | None) -> InSnapshot | None:

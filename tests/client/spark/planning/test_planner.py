@@ -209,6 +209,19 @@ def test_a_snapshot_that_is_no_more_is_begun_anew_before_it_counts_as_complete()
     assert (anew.store, anew.row) == ("store-2", 6)
 
 
+def test_rows_of_a_snapshot_are_not_joined_with_those_of_a_store_that_is_behind_it() -> None:
+    bootstrap = FakeBootstrap()
+    planning = planner(FakeRelay(floor=80), bootstrap)
+    begun = step(planning, None, 6)
+    bootstrap.store, bootstrap.newest = "another", begun.at_scn - 1
+    assert step(planning, begun, 6) == begun, "it may come to that SCN yet"
+    with pytest.raises(BootstrapTooOldError, match=r"as of scn 99 only, .* as of scn 100"):
+        step(planning, begun, 6, shop=100)
+    bootstrap.newest = begun.at_scn
+    anew = step(planning, begun, 6)
+    assert (anew.store, anew.row) == ("another", 6)
+
+
 def test_a_ring_that_has_evicted_up_to_scn_0_is_read_from_there() -> None:
     assert step(planner(FakeRelay(newest=9, oldest=4), start="earliest"), None).from_scn == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,8 +19,10 @@ from databus.client.spark.targets.logs import delta_log, iceberg_log
 from databus.client.spark.targets.target import Target, open_target
 from databus.client.sql.modes import WriteMode
 from tests.client.spark.changing_source import batch_of, change
-from tests.client.spark.conftest import LASTING, TABLE_NUMBERS
+from tests.client.spark.conftest import TABLE_NUMBERS
 from tests.client.spark.targets.target_rows import rows_of_target
+
+pytestmark = pytest.mark.usefixtures("delta_on_executors", "iceberg_on_executors")
 
 FORMS = ["delta", "delta+spark", "iceberg", "iceberg+spark"]
 of_both_formats = pytest.mark.parametrize("table", ["delta", "iceberg"], indirect=True)
@@ -60,7 +63,8 @@ class SetBack:
 
     def append(self) -> None:
         """Have somebody else add no row, in a version of its own."""
-        assert (schema := self.target.schema()) is not None
+        schema = self.target.schema()
+        assert schema is not None
         if self.is_delta:
             write_deltalake(self.path, schema.empty_table(), mode="append")
         else:
@@ -84,7 +88,6 @@ class SetBack:
 
 @pytest.fixture(params=FORMS)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SetBack]:
-    request.getfixturevalue(LASTING[request.param])
     made = SetBack(request.param, tmp_path)
     yield made
     made.target.close()
@@ -186,7 +189,6 @@ def test_batches_of_an_earlier_version_do_not_hide_that_it_was_set_back(
     assert table.says("app") == ([1], {"shop": 1})
 
 
-@pytest.mark.usefixtures("delta_runtime")
 def test_a_version_that_is_not_there_any_more_tells_only_what_the_table_is_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +207,6 @@ def test_a_version_that_is_not_there_any_more_tells_only_what_the_table_is_of(
         assert (target.mode, target.sources()) == (WriteMode.SCD2, ["shop.person"])
 
 
-@pytest.mark.usefixtures("delta_runtime")
 @pytest.mark.parametrize(
     ("told", "version"),
     [
@@ -221,17 +222,16 @@ def test_the_version_that_a_restore_went_back_to_is_told_or_not_known(
     assert delta_log._back_to(str(tmp_path), None, told) == version
 
 
-@pytest.mark.usefixtures("delta_runtime")
 def test_a_restore_to_a_time_is_followed_to_its_version(tmp_path: Path) -> None:
     table = SetBack("delta", tmp_path)
     table.batch(1)
-    told = DeltaTable(table.path).history(1)[0]["timestamp"]
-    place = table.place()
-    assert delta_log._back_to(table.path, None, {"datetime": str(told)}) == place
+    then = dt.datetime.now(dt.UTC)
+    table.batch(2)
+    DeltaTable(table.path).restore(then)
+    assert table.says("app") == ([1], {"shop": 1})
     table.target.close()
 
 
-@pytest.mark.usefixtures("delta_runtime")
 def test_a_job_s_own_commits_are_not_read_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

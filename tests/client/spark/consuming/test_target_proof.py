@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame, SparkSession
 
 from databus.client.spark import register
@@ -30,6 +29,7 @@ from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.sync import SyncProgress, sync
 from databus.client.spark.sql.job_file import parse_job
 from databus.client.spark.sql.run import RunSummary, run
+from databus.client.spark.targets.iceberg import IcebergTarget
 from databus.client.spark.targets.target import open_target
 from databus.schemas.errors import CheckpointError, ConsumerError, OtherTargetError, SettingsError
 from tests.client.spark.source.table_shop import TableShop, table_shop
@@ -220,8 +220,8 @@ def place_in(uri: str) -> int:
     """Return the version, or the snapshot, that a table is at."""
     if uri.startswith("delta:"):
         return DeltaTable(uri.removeprefix("delta:")).version()
-    with closing(load_catalog("lake")) as catalog:
-        snapshot = catalog.load_table(uri.removeprefix("iceberg:lake.")).current_snapshot()
+    with closing(IcebergTarget(uri)) as target:
+        snapshot = target._read_table().current_snapshot()
         assert snapshot is not None
         return int(snapshot.snapshot_id)
 
@@ -231,9 +231,8 @@ def set_back(uri: str, place: int) -> None:
     if uri.startswith("delta:"):
         DeltaTable(uri.removeprefix("delta:")).restore(place)
         return
-    with closing(load_catalog("lake")) as catalog:
-        table = catalog.load_table(uri.removeprefix("iceberg:lake."))
-        table.manage_snapshots().rollback_to_snapshot(place).commit()
+    with closing(IcebergTarget(uri)) as target:
+        target._read_table().manage_snapshots().rollback_to_snapshot(place).commit()
 
 
 def test_a_target_of_another_checkpoint_is_refused(jobs: Jobs) -> None:

@@ -73,7 +73,7 @@ class DeltaEntries:
 def entries_of(
     table: DeltaTable,
     path: str,
-    storage: Mapping[str, str] | None,
+    storage: dict[str, str] | None,
     before: tuple[int, DeltaEntries] | None = None,
 ) -> DeltaEntries:
     """Return a table's entries at its version.
@@ -151,7 +151,7 @@ def _infos(commit: bytes) -> Iterator[dict[str, Any]]:
             yield info
 
 
-def _back_to(path: str, storage: Mapping[str, str] | None, parameters: Mapping[str, Any]) -> int:
+def _back_to(path: str, storage: dict[str, str] | None, parameters: Mapping[str, Any]) -> int:
     """Return the version that a RESTORE went back to, -1 if it does not say so.
 
     Spark tells a time only as its session spells it.
@@ -161,7 +161,7 @@ def _back_to(path: str, storage: Mapping[str, str] | None, parameters: Mapping[s
         return int(version)
     if not time_ms.isdecimal():
         return -1
-    table = DeltaTable(path, storage_options=storage and dict(storage))
+    table = DeltaTable(path, storage_options=storage)
     try:
         table.load_as_version(dt.datetime.fromtimestamp(int(time_ms) / 1000, dt.UTC))
     except DeltaError:
@@ -169,11 +169,11 @@ def _back_to(path: str, storage: Mapping[str, str] | None, parameters: Mapping[s
     return table.version()
 
 
-def _at(path: str, storage: Mapping[str, str] | None, version: int) -> DeltaTable | None:
+def _at(path: str, storage: dict[str, str] | None, version: int) -> DeltaTable | None:
     """Return the table at a version; None if it is not there any more."""
     if version < 0:
         return None
     try:
-        return DeltaTable(path, version=version, storage_options=storage and dict(storage))
+        return DeltaTable(path, version=version, storage_options=storage)
     except (DeltaError, TableNotFoundError):
         return None

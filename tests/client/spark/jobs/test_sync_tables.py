@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from databus.client.spark.consuming.apply_events import apply_events
 from databus.client.spark.consuming.checkpoint_folder import CheckpointFolder
 from databus.client.spark.consuming.schema_book import SchemaBook
-from databus.client.spark.consuming.table_notes import TableNotes
+from databus.client.spark.consuming.table_notes import TableNotes, check_as_left
 from databus.client.spark.jobs import reload as reload_module, synced_tables
 from databus.client.spark.jobs.load import Loaded, load as load_table
 from databus.client.spark.jobs.sync import sync
@@ -317,12 +317,12 @@ def test_a_job_waits_at_its_start_for_a_target_that_it_has_to_look_at(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, tables = filled(lake)
-    check, failures = synced_tables.check_as_left, [OSError("away"), OSError("away")]
+    failures = [OSError("away"), OSError("away")]
 
     def away(*given: Any) -> None:
         if failures and given[2] == "shop.items":
             raise failures.pop()
-        check(*given)
+        check_as_left(*given)
 
     monkeypatch.setattr(synced_tables, "check_as_left", away)
     assert lake.run(*tables).aside == {}

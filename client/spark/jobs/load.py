@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -32,6 +33,7 @@ from databus.client.spark.arrow.row_types import (
     choose_columns,
 )
 from databus.client.spark.consuming.apply import apply_changes
+from databus.client.spark.consuming.restart_policy import SPARK_FAILURES, read_failure
 from databus.client.spark.jobs.load_source import (
     BootstrapLoadSource,
     Cut,
@@ -42,7 +44,9 @@ from databus.client.spark.jobs.load_source import (
 from databus.client.spark.targets.changes import SCN, Changes, check_names
 from databus.client.spark.targets.following import shape_note
 from databus.client.spark.targets.target import Target, check_same_source, open_target
-from databus.schemas.errors import BootstrapTooOldError, SettingsError
+from databus.schemas.errors import BootstrapTooOldError, ReadAgainError, SettingsError
+
+log = logging.getLogger(__name__)
 
 # Rows of a chunk, which the driver holds in memory.
 CHUNK_ROWS = 500_000
@@ -101,6 +105,9 @@ def load(
     SQL. A killed load is resumed, unless `again` is set. `options` are more options of
     `format("databus")`, such as `tokenFile`. `mode`: what the target holds, as in `open_target`.
 
+    A load without `as_of` begins again, as of a newer SCN, if the table is emptied meanwhile, or
+    the servers' log no longer reaches back.
+
     Raises BootstrapTooOldError if the source is not at `least_scn` yet; DatabusError;
     SettingsError for wrong arguments.
     """
@@ -114,7 +121,17 @@ def load(
     try:
         if not again:
             check_same_source(opened, source)
-        return _Job(opened, load_source, columns, where, job_id, report).run(chunk_rows, least_scn)
+        job = _Job(opened, load_source, columns, where, job_id, report)
+        while True:
+            try:
+                return job.run(chunk_rows, least_scn)
+            except (ReadAgainError, *SPARK_FAILURES) as error:
+                failure = read_failure(error)
+                if as_of is not None or not failure.is_a(ReadAgainError):
+                    raise
+                # The table was emptied since that SCN, or the log of then is gone.
+                log.warning("%s: begins again as of a newer scn: %s", source, failure.problem)
+                least_scn = job.scn + 1
     finally:
         opened.close()
 
@@ -160,6 +177,7 @@ class _Job:
         self._where = where
         self._id = job_id
         self._report = report
+        self.scn = -1  # as of which rows are read
         self._keys = primary_key(load_source)
         self._columns = choose_columns(load_source.columns, columns)
         lacking = [key for key in self._keys if key not in self._columns.names]
@@ -184,6 +202,7 @@ class _Job:
                 )
             cut = self._load_source.cut(scn, chunk_rows)
             self._note_plan(scn, cut)
+        self.scn = scn
         app = f"{self._id}@{scn}"
         last = self._target.applied(app)
         done = -1 if last is None else last

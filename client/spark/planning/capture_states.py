@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from databus.client.spark.planning.offsets import AtScn, Place
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.schemas.errors import (
     DatabusError,
@@ -24,6 +25,7 @@ PATH = "/controlSources/status"
 STARTING = "starting"
 RUNNING = "running"
 RETRYING = "retrying"
+BEHIND = "behind"  # no state of the relay's own: it has less than the query has read
 UNREACHABLE = "unreachable"
 _EVERY_S = 1.0
 
@@ -55,6 +57,25 @@ def _stopped(status: Any) -> Stopped | None:
     if state == RUNNING:
         return Stopped(UNREACHABLE, problem) if problem else None
     return Stopped(state, problem)
+
+
+def sources_behind(places: Mapping[str, Place], newest: Mapping[str, int]) -> dict[str, Stopped]:
+    """Return the physical sources whose relay has less than a query has read of them.
+
+    Nothing tells then whether its log is the one that was read: the newest SCN is not known.
+    """
+    found = {}
+    for name, place in places.items():
+        scn = newest.get(name)
+        if scn is not None and isinstance(place, AtScn) and scn < place.scn:
+            has = f"has windows up to scn {scn} only" if scn >= 0 else "has no window yet"
+            problem = (
+                f"the relay {has}, and this query has read up to scn {place.scn}: either it still "
+                "reads its source's log again, or its source is another database, or was reset or "
+                "restored. In the first case wait; else use a new target and a new checkpoint"
+            )
+            found[name] = Stopped(BEHIND, problem)
+    return found
 
 
 def stopped_error(name: str, stopped: Stopped, scn: int) -> SourceStoppedError:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
-from databus.schemas.errors import SettingsError
+from databus.schemas.errors import ReadAgainError, SettingsError
 
 _PLACE = "place"
 _FEWEST = 10_000  # changes to collect before the later ones of each key are dropped
@@ -40,7 +40,7 @@ class AsOf:
         self._limit = _FEWEST
 
     def add(self, changes: pa.RecordBatch) -> None:
-        """Add changes, in any order; raises SettingsError for a truncate."""
+        """Add changes, in any order; raises ReadAgainError for a truncate."""
         self._check_truncates(changes)
         self._changes.append(changes)
         self._held += changes.num_rows
@@ -95,7 +95,7 @@ class AsOf:
         is_truncate = pc.equal(pc.struct_field(told, "op"), "truncate")
         scn = pc.max(pc.struct_field(told, "scn").filter(is_truncate)).as_py()
         if scn is not None:
-            raise SettingsError(
+            raise ReadAgainError(
                 f"{self._source} as of scn {self._scn}: it was truncated at scn {scn}, and the "
                 f"removed rows are not kept; set option asOf to {scn} or later, or leave it out"
             )

@@ -23,7 +23,12 @@ from databus.client.spark.arrow.row_types import (
 )
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planning.archive_plan import find_log
-from databus.client.spark.planning.capture_states import Stopped, still_stopped_error, stopped_error
+from databus.client.spark.planning.capture_states import (
+    Stopped,
+    sources_behind,
+    still_stopped_error,
+    stopped_error,
+)
 from databus.client.spark.planning.joining import JoiningPlanner, moves
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
@@ -44,6 +49,8 @@ from databus.client.subscription import chosen_sources
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
 log = logging.getLogger(__name__)
+
+_LOOK_S = 0.2
 
 
 class ChangeStream:
@@ -73,6 +80,7 @@ class ChangeStream:
         # The sources that were not captured when the targets were set.
         self._stopped: Mapping[str, Stopped] = {}
         self._planned: dict[str, Any] | None = None
+        self._await_until_s = 0.0
 
     def close(self) -> None:
         """Close the connections."""
@@ -83,6 +91,7 @@ class ChangeStream:
         self._measure_client.await_opened()
         self._targets = self._measure_client.newest_scns()
         self._stopped = self._measure_client.stopped(at_once=True)
+        self._await_until_s = time.monotonic() + self._options.retry_seconds
 
     def default_limit(self) -> ReadLimit:
         """Return the most rows of a batch."""
@@ -100,14 +109,27 @@ class ChangeStream:
         it raises that once the source is not captured for `stoppedSourceSeconds`.
         """
         begun = from_offset(start)
+        if self._targets is not None:
+            self._await_read(begun.places, self._targets)
         further = self._planner.next_offset(begun, _rows(limit), self._targets)
         if self._targets is None:
-            self._stopped = self._measure_client.stopped()
+            newest = {name: at.scn for name, at in self._measure_client.newest.items()}
+            behind = sources_behind(begun.places, newest)
+            self._stopped = {**behind, **self._measure_client.stopped()}
         states = {name: one.state for name, one in self._stopped.items()}
         self._planned = to_offset(further, states)
         if self._planned == start:
             self._idle(begun.places)
         return self._planned
+
+    def _await_read(self, places: Mapping[str, Place], targets: dict[str, int]) -> None:
+        """Wait, up to `retrySeconds` in all, for a relay that reads again what was read of it."""
+        while behind := sources_behind(places, targets):
+            if time.monotonic() >= self._await_until_s or behind.keys() <= self._stopped.keys():
+                self._stopped = {**behind, **self._stopped}
+                return
+            time.sleep(_LOOK_S)
+            targets |= self._measure_client.newest_scns()
 
     def _idle(self, places: Mapping[str, Place]) -> None:
         if self._targets is None:

@@ -163,7 +163,7 @@ class TableReader:
         if isinstance(error, BootstrapTooYoungError):
             if as_of is None:
                 return ReadAgainError(f"{self._source}: {error}; begin the reading again")
-            return SettingsError(f"{self._source}: {error}; choose a newer option asOf")
+            return ReadAgainError(f"{self._source}: {error}; choose a newer option asOf")
         if isinstance(error, BootstrapTooOldError):
             what = "" if as_of is None else ", choose an older option asOf"
             return BootstrapTooOldError.answered(

@@ -16,16 +16,17 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from databus.cli.main import main
 from databus.client.spark.jobs.load import LoadProgress, load
 from databus.client.spark.jobs.load_query import load_query
+from databus.client.spark.jobs.load_source import BootstrapLoadSource
 from databus.client.spark.jobs.sync import sync
 from databus.client.spark.sql.table_references import table_places, with_views
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.target import open_target
-from databus.schemas.errors import SettingsError
+from databus.schemas.errors import ReadAgainError, SettingsError
 from tests.client.spark.changing_source import META_ALONE, batch_of, change
 from tests.client.spark.conftest import JAVA_OPTIONS
 from tests.client.spark.source.table_shop import TableShop, table_shop
@@ -124,6 +125,30 @@ def test_a_table_loaded_again_has_what_the_source_has_and_nothing_else(
     )
     assert few.scn == scn
     assert rows_in(target) == {k: v for k, v in rows_of(shop).items() if k % 7 == 0}
+
+
+def test_a_load_whose_table_is_emptied_meanwhile_begins_again_as_of_a_newer_scn(
+    shop: TableShop, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    read, scns = BootstrapLoadSource.chunk, list[int]()
+
+    def chunk(self: BootstrapLoadSource, scn: int, *more: Any) -> DataFrame:
+        scns.append(scn)
+        if len(scns) == 2:
+            write(shop, 4)
+            # As tasks raise it, when the log has a TRUNCATE after the SCN.
+            raise ReadAgainError("shop.orders was truncated")
+        return read(self, scn, *more)
+
+    monkeypatch.setattr(BootstrapLoadSource, "chunk", chunk)
+    given: dict[str, Any] = {"bootstrap_servers": [shop.server], "chunk_rows": 100}
+    found = load(spark, "shop.orders", target, **given)
+    assert found.scn == shop.scn() > scns[0]
+    assert rows_in(target) == rows_of(shop)
+    scns[:] = [0]
+    with pytest.raises(ReadAgainError, match="truncated"):
+        load(spark, "shop.orders", f"{target}-then", as_of=found.scn, **given)
 
 
 def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(

@@ -209,6 +209,60 @@ def test_another_relay_that_does_not_know_the_source_does_not_hide_what_the_firs
             assert CaptureStates(pool).look(["shop"])["shop"].state == "paused"
 
 
+@pytest.fixture
+def lower(tmp_path: Path) -> Iterator[RunningRelay]:
+    """A relay of another database, whose log is shorter."""
+    folder = tmp_path / "lower"
+    folder.mkdir()
+    other = Shop(folder / "shop.db")
+    with running(RunningRelay(folder, other.settings()).start()) as found:
+        other.insert(1, 2)
+        ((scn,),) = other.connection.execute("SELECT max(id) FROM _databus_log").fetchall()
+        found.wait_for_scn(scn)
+        yield found
+    other.close()
+
+
+def test_a_relay_that_has_less_than_was_read_is_told_and_its_newest_is_not_believed(
+    relay: RunningRelay, lower: RunningRelay
+) -> None:
+    given = {"sources": "shop.orders", "start": "earliest"}
+    with closing(Query(relays=relay.url, **given)) as query:
+        assert sum(len(records) for records in query.batches()) == 60
+        log = query.log
+    with closing(Query(relays=lower.url, **given)) as query:
+        query.log = list(log)
+        wait_until(lambda: query.plan() is not None, "a batch that tells of it")
+        assert query.planned() == []
+        end = json.loads(query.log[-1])
+        assert end["stopped"] == {"shop": "behind"}
+        (place,) = figures_of(source(end, query.stream.newest_offset())).places
+        assert (place.stopped, place.lag_s, place.lag_scn) == ("behind", None, None)
+    with closing(Query(relays=lower.url, retrySeconds="0.5", **given)) as query:
+        query.log = list(log)
+        query.stream.aim_at_newest()
+        assert query.plan() == [], "the state is told first"
+        with pytest.raises(SourceStoppedError, match=r"has windows up to scn \d+ only, .*another"):
+            query.plan()
+
+
+def test_a_relay_that_reads_its_log_again_is_waited_for(
+    relay: RunningRelay, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Query(relays=relay.url, sources="shop.orders", start="earliest")) as query:
+        assert sum(len(records) for records in query.batches()) == 60
+        shop.insert(61)
+        relay.wait_for_scn(61)
+        ask = query.stream._measure_client.newest_scns
+        told = [{"shop": 3}, {"shop": 5}]
+        monkeypatch.setattr(
+            query.stream._measure_client, "newest_scns", lambda: told.pop(0) if told else ask()
+        )
+        query.stream.aim_at_newest()
+        found = [record["id"] for records in query.batches() for record in records]
+    assert (found, told) == ([61], [])
+
+
 def test_offsets_without_a_stop_are_as_they_were() -> None:
     places = {"shop": AtScn(1)}
     assert to_offset(QueryOffset(SOURCES, places), {}) == to_offset(QueryOffset(SOURCES, places))

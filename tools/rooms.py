@@ -129,6 +129,7 @@ client/spark/arrow: rows as Spark's batches
 client/spark/planning: what a batch is
 client/spark/source: Spark's data sources
 client/spark: registering them
+client/spark/targets/logs: the commit log in Delta and Iceberg tables
 client/spark/targets: tables kept equal to the source
 client/spark/modes: versions, deleted rows and each change in targets
 client/spark/consuming: changes applied in order

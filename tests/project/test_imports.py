@@ -22,7 +22,7 @@ MOST_CODE_FILES = 16
 HOMES = {
     "avro": ["registry/compatibility.py"],
     "bson": ["client/sinks/ready/mongodb/*.py"],
-    "deltalake": ["client/spark/targets/delta*.py"],
+    "deltalake": ["client/spark/targets/delta*.py", "client/spark/targets/logs/delta*.py"],
     "fastavro": ["client/sinks/formats/debezium/converters.py", "schemas/*.py"],
     "h11": ["client/puller/response_parser.py", "client/puller/transport.py"],
     "http.client": ["databus/daemon/http/client.py"],
@@ -32,7 +32,7 @@ HOMES = {
         "relay/serving/canal/consuming/zookeeper_*.py",
     ],
     "orjson": ["client/sinks/formats/json_bytes.py"],
-    "pyiceberg": ["client/spark/targets/iceberg*.py"],
+    "pyiceberg": ["client/spark/targets/iceberg*.py", "client/spark/targets/logs/iceberg*.py"],
     "pymongo": ["client/sinks/ready/mongodb/*.py"],
     "pymysql": ["relay/sources/mysql/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from databus.client.spark.consuming.checkpoint_folder import CheckpointFolder
-from databus.schemas.errors import CheckpointError
+from databus.client.spark.targets.target import Target
+from databus.schemas.errors import CheckpointError, OtherTargetError
 
 NOTE = "databus-tables"
 NO_BATCH = -1
@@ -71,6 +72,25 @@ class TableNotes:
         if self.now != self._written:
             self._folder.write_note(NOTE, asdict(self.now))
             self._written = self.now
+
+
+def check_as_left(
+    left: TableNote, path: str, source: str, target: Target, app_id: str | None
+) -> None:
+    """Raise OtherTargetError if a target lacks the last batch that the note has of its table.
+
+    `path`: of the checkpoint. `app_id` is that of the query, None before its first start.
+    """
+    last = None if app_id is None else target.applied(app_id)
+    if last is None or last < left.batch:
+        has = "has no table" if target.schema() is None else f"has its batches up to {last}"
+        raise OtherTargetError(
+            path,
+            target.uri,
+            f"target {target.uri} {has}, but batch {left.batch} of this checkpoint went to "
+            f"{left.target}: rows would be missing. Use that target in the state in which the "
+            f"job left it, or read its rows again: the same command with --reload {source}",
+        )
 
 
 def _read(note: Mapping[str, Any], path: str) -> JobNote:

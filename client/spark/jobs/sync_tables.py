@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -34,6 +35,7 @@ from databus.client.spark.session import need_own_driver
 from databus.client.spark.source.change_stream import make_measure_client
 from databus.client.subscription import chosen_sources
 from databus.conf.named_places import Word
+from databus.conf.patterns import NamePatterns
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import ConsumerError, DatabusError, SettingsError
 
@@ -196,13 +198,16 @@ class _Job:
         self, tables: SyncedTables, restarts: Restarts, reload: Sequence[str]
     ) -> TablesProgress:
         """Run queries until one ends normally or `stop` is set."""
-        again = list(reload)
+        again, is_checked = list(reload), False
         tables.resume_reloads()
         while not self.stop.is_set():
             try:
                 if again:
                     tables.read_again(chosen_sources(again, self.homes()))
                     again.clear()
+                if not is_checked:
+                    self._check_targets(tables)
+                    is_checked = True
                 self._follow(self._start(tables, restarts), tables)
                 self._await_reloads(tables)
             except StoppedError:
@@ -230,6 +235,15 @@ class _Job:
         writer = stream.option("start", self._begin(tables)).load().writeStream.foreachBatch(apply)
         folder = self.folder.path
         return writer.option("checkpointLocation", folder).trigger(**self._trigger).start()
+
+    def _check_targets(self, tables: SyncedTables) -> None:
+        """Look at the targets of all tables that are followed, which may take long."""
+        is_followed = NamePatterns(self.options.sources).match
+        with ThreadPoolExecutor(1) as pool:
+            checked = pool.submit(tables.check_targets, is_followed)
+            while not wait([checked], LOOK_S).done:
+                self._show(tables)
+            checked.result()
 
     def _begin(self, tables: SyncedTables) -> str:
         """Return the start without a checkpoint: where all targets are, or `beginning`."""

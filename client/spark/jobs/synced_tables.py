@@ -43,7 +43,12 @@ from databus.client.spark.consuming.restart_policy import (
 )
 from databus.client.spark.consuming.schema_book import SchemaBook
 from databus.client.spark.consuming.split import of_source, versions_in
-from databus.client.spark.consuming.table_notes import NO_BATCH, TableNote, TableNotes
+from databus.client.spark.consuming.table_notes import (
+    NO_BATCH,
+    TableNote,
+    TableNotes,
+    check_as_left,
+)
 from databus.client.spark.jobs.reload import Reload, Reloader, keeps_all
 from databus.client.spark.jobs.target_template import one_target, target_of
 from databus.client.spark.options import parse_options
@@ -58,7 +63,6 @@ from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import (
     DatabusError,
     IncompatibleSchemaError,
-    OtherTargetError,
     ReadAgainError,
     ReloadNeededError,
 )
@@ -169,7 +173,8 @@ class SyncedTables:
         if source not in self._targets:
             uri = target_of(self._template, source)
             # Not those of the targets, which hide passwords.
-            others = (name for name in self._targets if target_of(self._template, name) == uri)
+            known = tuple(self._targets)  # other threads open targets, too
+            others = (name for name in known if target_of(self._template, name) == uri)
             if (other := next(others, None)) is not None:
                 raise one_target(self._template, source, other)
             self._targets[source] = open_target(uri, mode=self._mode)
@@ -244,6 +249,21 @@ class SyncedTables:
         self._notes.write()
         self.state.batches += 1
         self.state.tables = len(self._notes.now.tables)
+
+    def check_targets(self, is_followed: Callable[[str], bool]) -> None:
+        """Set tables aside whose targets are not as the job left them, though no row may come.
+
+        Waits for a target that is out of reach. Raises StoppedError; Spark's errors.
+        """
+        with self._busy, ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            others = self._notes.now.tables.keys() - self.state.passed_over
+            done = [
+                pool.submit(self._guarded, source, partial(self._check_as_left, source))
+                for source in sorted(filter(is_followed, others))
+            ]
+        for one in done:
+            one.result()
+        self._notes.write()
 
     def read_again(self, sources: Iterable[str]) -> None:
         """Begin to read all rows of sources again, also of those that are set aside.
@@ -380,21 +400,9 @@ class SyncedTables:
         self._put_note(source, lambda note: replace(note, aside=why, reload=""))
 
     def _check_as_left(self, source: str) -> None:
-        """Raise OtherTargetError if the target lacks the batch that was recorded for it."""
         note = self._notes.now.tables.get(source)
-        if note is None or note.batch == NO_BATCH:
-            return
-        target, app = self.target(source), self._app
-        last = None if app is None else target.applied(app)
-        if last is None or last < note.batch:
-            has = "has no table" if target.schema() is None else f"has its batches up to {last}"
-            raise OtherTargetError(
-                self._notes.path,
-                target.uri,
-                f"target {target.uri} {has}, but batch {note.batch} of this checkpoint went to "
-                f"{note.target}: rows would be missing. Use that target in the state in which the "
-                f"job left it, or read its rows again: the same command with --reload {source}",
-            )
+        if note is not None and note.batch != NO_BATCH:
+            check_as_left(note, self._notes.path, source, self.target(source), self._app)
 
     def _note(self, source: str, batch: int) -> None:
         uri = self.target(source).uri

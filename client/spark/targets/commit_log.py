@@ -26,6 +26,7 @@ from databus.client.sql.modes import WriteMode
 _SOURCE = "source:"
 _MODE = "mode:"
 REACHED = "reached:"
+_LASTING = (_SOURCE, _MODE)
 _BEFORE = ("batch:shape:", "batch:reload:")
 
 
@@ -110,6 +111,11 @@ class CommitLog:
         if source is not None and (not numbers or self.sources() != [source]):
             entries[f"{_SOURCE}{source}"] = max(numbers.values(), default=0) + 1
         return CommitLog(entries)
+
+    def without_batches(self) -> CommitLog:
+        """Return the log of a table with the rows of then, if it is not known what they have."""
+        kept = {name: one for name, one in self.entries.items() if name.startswith(_LASTING)}
+        return CommitLog(kept)
 
     def _under(self, kind: str) -> dict[str, int]:
         return {

@@ -4,10 +4,9 @@
 executors (see `executors`), and delta-rs commits the files that they have written.
 
 One batch is one commit: a MERGE guarded by `_databus_scn`, and the entries of
-the commit log as app transactions (`databus:<name>`, number). delta-rs returns an
-app transaction only by its name, so the table property `databus.names` lists the
-names. A name is added there before its first number is written, which costs an
-extra commit when an app or a source is new.
+the commit log as app transactions (see `logs.delta_log`). A name of an entry is listed
+before its first number is written, which costs an extra commit when an app or a source
+is new.
 
 A commit succeeds only on the version that was read. A writer that loses against
 another one reads the new version and tries again.
@@ -19,7 +18,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from deltalake import (
@@ -27,7 +26,6 @@ from deltalake import (
     DeltaTable,
     Schema,
     TableFeatures,
-    Transaction,
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -53,6 +51,15 @@ from databus.client.spark.targets.executors import (
     merge_files,
     session_of,
 )
+from databus.client.spark.targets.logs.delta_log import (
+    NAMES_OF_NEW,
+    ONCE,
+    DeltaEntries,
+    add_names,
+    entries_of,
+    names_of,
+    set_names,
+)
 from databus.client.spark.targets.merge_plan import Condition
 from databus.client.spark.targets.places import check_delta_folder, delta_files
 from databus.client.spark.targets.reshaping import Reshaping
@@ -69,9 +76,7 @@ from databus.client.spark.targets.target import (
 )
 from databus.schemas.errors import SettingsError
 
-_NAMES = "databus.names"
 _KEYS = "databus.keys"
-_PREFIX = "databus:"
 EXECUTORS_FORM = "delta+spark"
 _Done = TypeVar("_Done")
 
@@ -106,7 +111,7 @@ class DeltaTarget(RetryingTarget):
         self._vacuum_hours = vacuum_hours
         # Kept between batches, so that a batch reads only the new entries of the Delta log.
         self._held: DeltaTable | None = None
-        self._held_log: tuple[int, CommitLog] | None = None
+        self._held_log: tuple[int, DeltaEntries] | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -129,13 +134,14 @@ class DeltaTarget(RetryingTarget):
             table = self._table() or self._created(changes)
             _add_bookkeeping(table, changes.has_source)
             check_same_keys(self.uri, self._given_keys or _keys_of(table), changes.keys)
-            commit_log = self._commit_log_of(table)
+            commit_log, entries = self._commit_log_of(table), self._entries_of(table)
 
             def commit(after: CommitLog) -> tuple[int, int]:
                 # First, as an app transaction can be read only if its name is listed.
-                _add_names(table, after)
-                counts = self._merge(table, changes, _notes(after, commit_log))
-                self._held_log = table.version(), after
+                add_names(table, after.entries)
+                counts = self._merge(table, changes, entries.recording(after.entries))
+                if not self.merges_on_executors:  # else the table is read anew, maybe with others'
+                    self._held_log = table.version(), entries.then(after.entries)
                 return counts
 
             return apply_once(self.uri, commit_log, app_id, batch_id, changes, commit)
@@ -154,7 +160,7 @@ class DeltaTarget(RetryingTarget):
             _add_bookkeeping(table, SOURCE in keys)
             commit_log = self._commit_log_of(table)
             takes_new = commit_log.takes_new(request.physical_source, request.scn)
-            counts = self._merge(table, request.changes(keys), [], takes_new=takes_new)
+            counts = self._merge(table, request.changes(keys), ONCE, takes_new=takes_new)
             return Put(*counts, took_new_rows=takes_new)
 
         return self._retried(attempt, request.scn)
@@ -201,8 +207,8 @@ class DeltaTarget(RetryingTarget):
         self, table: DeltaTable, rows_of: DeltaTable, plan: Reshaping | None, after: CommitLog
     ) -> None:
         """Replace all rows with those of a table, reshaped, and commit the log with them."""
-        commit_log = self._commit_log_of(table)
-        _add_names(table, after)
+        entries = self._entries_of(table)
+        add_names(table, after.entries)
         schema = _schema_of(rows_of) if plan is None else plan.schema
         # To a file first: delta-rs cannot read a table that it is overwriting.
         with tempfile.TemporaryFile() as file:
@@ -218,9 +224,7 @@ class DeltaTarget(RetryingTarget):
                     reader,
                     mode="overwrite",
                     schema_mode="overwrite",
-                    commit_properties=CommitProperties(
-                        max_commit_retries=0, app_transactions=_notes(after, commit_log)
-                    ),
+                    commit_properties=entries.recording(after.entries),
                 )
         self._held_log = None
 
@@ -239,8 +243,7 @@ class DeltaTarget(RetryingTarget):
             if table is None or AS_OF not in _schema_of(table).names:
                 return
             predicate = _is_of(source) if SOURCE in _schema_of(table).names else None
-            properties = CommitProperties(max_commit_retries=0)
-            table.update({AS_OF: "NULL"}, predicate=predicate, commit_properties=properties)
+            table.update({AS_OF: "NULL"}, predicate=predicate, commit_properties=ONCE)
 
         self._retried(attempt, -1)
 
@@ -292,13 +295,17 @@ class DeltaTarget(RetryingTarget):
         return CommitLog() if table is None else self._commit_log_of(table)
 
     def _commit_log_of(self, table: DeltaTable) -> CommitLog:
+        entries = self._entries_of(table)
+        if entries.held is None:
+            return CommitLog(entries.every()).without_batches()
+        return CommitLog(entries.held)
+
+    def _entries_of(self, table: DeltaTable) -> DeltaEntries:
         version = table.version()
         # Whoever changes the commit log makes a new version.
         if self._held_log is None or self._held_log[0] != version:
-            names = _configuration(table, _NAMES)
-            numbers = {name: table.transaction_version(f"{_PREFIX}{name}") for name in names}
-            known = {name: number for name, number in numbers.items() if number is not None}
-            self._held_log = version, CommitLog(known)
+            entries = entries_of(table, self._path, self._storage, self._held_log)
+            self._held_log = version, entries
         return self._held_log[1]
 
     def _created(self, changes: Changes | ChangesFrame) -> DeltaTable:
@@ -306,7 +313,7 @@ class DeltaTarget(RetryingTarget):
         return DeltaTable.create(
             self._path,
             changes.schema,
-            configuration={_NAMES: "[]", _KEYS: json.dumps(changes.keys)},
+            configuration={**NAMES_OF_NEW, _KEYS: json.dumps(changes.keys)},
             storage_options=self._storage,
             # Delta knows no properties of these names.
             raise_if_key_not_exists=False,
@@ -332,16 +339,17 @@ class DeltaTarget(RetryingTarget):
         self,
         table: DeltaTable,
         changes: Changes | ChangesFrame,
-        notes: list[Transaction],
+        properties: CommitProperties,
         *,
         takes_new: bool = True,
     ) -> tuple[int, int]:
-        """Merge changes and notes in one commit; return how many rows were written and removed."""
+        """Merge changes in one commit; return how many rows were written and removed.
+
+        `properties`: those of the commit, with entries or without.
+        """
         held = _schema_of(table)
         schema = unified_schema(held, changes.schema, self.uri)
         _allow_local_times(table, schema)
-        # delta-rs must not retry by itself: the merge was computed from the version that was read.
-        properties = CommitProperties(max_commit_retries=0, app_transactions=notes)
         if self.merges_on_executors and (session := session_of(changes)) is not None:
             return self._merge_files(session, table, changes, schema, properties, takes_new)
         assert isinstance(changes, Changes)
@@ -379,8 +387,8 @@ class DeltaTarget(RetryingTarget):
             merger = merger.when_matched_delete(gone).when_not_matched_by_source_delete(gone)
         version = table.version()
         stats = merger.execute()
-        if notes and table.version() == version:
-            # A merge that changes no row commits nothing, but the notes must be committed.
+        if properties.custom_metadata and table.version() == version:
+            # A merge that changes no row commits nothing, but the entries must be committed.
             write_deltalake(table, held.empty_table(), mode="append", commit_properties=properties)
         written = stats["num_target_rows_inserted"] + stats["num_target_rows_updated"]
         return written, stats["num_target_rows_deleted"]
@@ -394,13 +402,13 @@ class DeltaTarget(RetryingTarget):
         properties: CommitProperties,
         takes_new: bool,
     ) -> tuple[int, int]:
-        """Merge on executors, and commit their files with the notes."""
+        """Merge on executors, and commit their files with the entries."""
         check_plain(table, self.uri)
         frame = frame_of(spark, changes) if isinstance(changes, Changes) else changes
         _add_columns(table, schema)
         files = DeltaFiles(table, schema, self._storage)
         change = merge_files(spark, frame, schema, files, takes_new=takes_new)
-        if change.added or change.removed or properties.app_transactions:
+        if change.added or change.removed or properties.custom_metadata:
             files.commit(change, properties)
             table.update_incremental()
         return change.written, change.deleted
@@ -427,14 +435,8 @@ def _schema_of(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-def _configuration(table: DeltaTable, name: str) -> list[str]:
-    configuration: dict[str, Any] = table.metadata().configuration
-    names: list[str] = json.loads(configuration.get(name) or "[]")
-    return names
-
-
 def _keys_of(table: DeltaTable) -> tuple[str, ...]:
-    return tuple(_configuration(table, _KEYS))
+    return tuple(names_of(table, _KEYS))
 
 
 def _add_bookkeeping(table: DeltaTable, has_source: bool) -> None:
@@ -448,7 +450,8 @@ def _add_columns(table: DeltaTable, wanted: pa.Schema) -> None:
     names = set(_schema_of(table).names)
     missing = pa.schema([field for field in wanted if field.name not in names])
     if missing:
-        table.alter.add_columns(list(Schema.from_arrow(missing).fields))
+        fields = list(Schema.from_arrow(missing).fields)
+        table.alter.add_columns(fields, commit_properties=ONCE)
 
 
 def _allow_local_times(table: DeltaTable, schema: pa.Schema) -> None:
@@ -456,30 +459,16 @@ def _allow_local_times(table: DeltaTable, schema: pa.Schema) -> None:
     kinds = [kind for kind in schema.types if pa.types.is_timestamp(kind) and kind.tz is None]
     if kinds and "timestampNtz" not in (table.protocol().writer_features or ()):
         table.alter.add_feature(
-            TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
+            TableFeatures.TimestampWithoutTimezone,
+            allow_protocol_versions_increase=True,
+            commit_properties=ONCE,
         )
-
-
-def _notes(after: CommitLog, before: CommitLog) -> list[Transaction]:
-    """Return the changed entries of the commit log as app transactions."""
-    return [
-        Transaction(f"{_PREFIX}{name}", number)
-        for name, number in after.changed_since(before).items()
-    ]
-
-
-def _add_names(table: DeltaTable, commit_log: CommitLog) -> None:
-    """Add the names of new entries to the table's list of names."""
-    known = _configuration(table, _NAMES)
-    names = [*known, *(name for name in commit_log.entries if name not in known)]
-    if len(names) > len(known):
-        table.alter.set_table_properties({_NAMES: json.dumps(names)}, raise_if_not_exists=False)
 
 
 def _set_keys(table: DeltaTable, keys: Sequence[str]) -> None:
     """Store renamed key columns; before the rename, so that the table always has a key."""
     if _keys_of(table) and _keys_of(table) != tuple(keys):
-        table.alter.set_table_properties({_KEYS: json.dumps(keys)}, raise_if_not_exists=False)
+        set_names(table, _KEYS, keys)
 
 
 def _gone(mark: Mark, has_source: bool) -> str:

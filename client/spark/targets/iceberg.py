@@ -1,9 +1,9 @@
 """Iceberg tables through pyiceberg: no jar, and each batch exactly once.
 
 One batch is one commit of the catalog: the files that are replaced, the new ones,
-and the commit log, as the table property `databus.log`. Each commit makes a snapshot,
+and the commit log (see `logs.iceberg_log`). Each commit makes a snapshot,
 also if no row changes, and succeeds only on the snapshot that was read: so the
-property cannot be replaced by one that was read before. A writer that loses reads
+log cannot be replaced by one that was read before. A writer that loses reads
 the new snapshot and tries again.
 
 `iceberg:` merges on the driver, a file at a time, `iceberg+spark:` on Spark's
@@ -38,6 +38,12 @@ from databus.client.spark.targets.executors import (
     session_of,
 )
 from databus.client.spark.targets.iceberg_files import IcebergFiles, Storage, ids_of
+from databus.client.spark.targets.logs.iceberg_log import (
+    LOG,
+    entries_of,
+    in_properties,
+    in_summary,
+)
 from databus.client.spark.targets.merge_plan import Condition, among, without_as_of
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
@@ -52,7 +58,6 @@ from databus.client.spark.targets.target import (
 )
 from databus.schemas.errors import SettingsError
 
-_LOG = "databus.log"
 _KEYS = "databus.keys"
 _RETRIES = "commit.retry.num-retries"
 EXECUTORS_FORM = "iceberg+spark"
@@ -156,8 +161,8 @@ class IcebergTarget(RetryingTarget):
             assert isinstance(changes, Changes)
             change = files.merge_here(changes, schema, takes_new=takes_new)
         with table.transaction() as transaction:
-            _replace_files(transaction, table, files, change)
-            transaction.set_properties({_LOG: json.dumps(dict(after.entries))})
+            _replace_files(transaction, table, files, change, after)
+            transaction.set_properties(in_properties(table, after.entries))
         return change.written, change.deleted
 
     def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
@@ -221,9 +226,9 @@ class IcebergTarget(RetryingTarget):
                 for path in writer.write_all(become(storage.read(file, storage.ids.names)))
             ]
             change = FileChange(tuple(old.data_files), tuple(added), 0, 0)
-            _replace_files(transaction, table, old, change)
-            told = {_LOG: json.dumps(dict(after.entries)), _KEYS: json.dumps(list(keys))}
-            transaction.set_properties(told)
+            _replace_files(transaction, table, old, change, after)
+            told = in_properties(table, after.entries)
+            transaction.set_properties({**told, _KEYS: json.dumps(list(keys))})
 
     def remove(self) -> None:
         """Remove the table from its catalog, with its files; see `Target.remove`."""
@@ -308,7 +313,7 @@ class IcebergTarget(RetryingTarget):
     def _created(self, changes: Changes | ChangesFrame) -> Table:
         """Create an empty table with the batch's schema and key."""
         self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        properties = {_LOG: "{}", _KEYS: json.dumps(changes.keys)}
+        properties = {LOG: "{}", _KEYS: json.dumps(changes.keys)}
         try:
             self._catalog.create_table(self._name, _wanted(changes.schema), properties=properties)
         except TableAlreadyExistsError as error:
@@ -332,11 +337,16 @@ def _opened(name: str, given: Mapping[str, str]) -> Catalog:
 
 
 def _replace_files(
-    transaction: Transaction, table: Table, files: IcebergFiles, change: FileChange
+    transaction: Transaction,
+    table: Table,
+    files: IcebergFiles,
+    change: FileChange,
+    after: CommitLog | None = None,
 ) -> None:
-    """Add a snapshot to a transaction, in which some files are replaced."""
+    """Add a snapshot to a transaction, in which some files are replaced; `after`: with a log."""
     metadata = transaction.table_metadata
-    with transaction.update_snapshot().overwrite() as snapshot:
+    summary = {} if after is None else in_summary(after.entries)
+    with transaction.update_snapshot(summary).overwrite() as snapshot:
         for path in change.removed:
             snapshot.delete_data_file(files.data_files[path])
         for path in change.added:
@@ -349,7 +359,9 @@ def _schema_of(table: Table) -> pa.Schema:
 
 
 def _log_of(table: Table) -> CommitLog:
-    return CommitLog(json.loads(table.properties.get(_LOG) or "{}"))
+    found = entries_of(table)
+    commit_log = CommitLog(found.entries)
+    return commit_log if found.is_known else commit_log.without_batches()
 
 
 def _keys_of(table: Table) -> tuple[str, ...]:

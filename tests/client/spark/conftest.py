@@ -80,6 +80,8 @@ def delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
     table = DeltaTable(folder)
     merger = table.merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
     merger.when_matched_delete().execute()
+    table.restore(0)
+    table.to_pyarrow_table()
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from databus.client.spark import register
@@ -28,6 +29,7 @@ from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.sync import SyncProgress, sync
 from databus.client.spark.sql.job_file import parse_job
 from databus.client.spark.sql.run import RunSummary, run
+from databus.client.spark.targets.iceberg import IcebergTarget
 from databus.client.spark.targets.target import open_target
 from databus.schemas.errors import CheckpointError, ConsumerError, OtherTargetError, SettingsError
 from tests.client.spark.source.table_shop import TableShop, table_shop
@@ -64,6 +66,8 @@ class Jobs:
     def uri(self, name: str = "one") -> str:
         if self.kind == "sqlite":
             return f"sqlite:///{self.path(name)}#orders"
+        if self.kind == "iceberg":
+            return f"iceberg:lake.tests.{self.folder.name}_{name}"
         return f"{self.kind}:{self.path(name)}"
 
     def sync(self, name: str = "one", **more: Any) -> SyncProgress:
@@ -184,6 +188,51 @@ def test_a_target_from_a_backup_is_behind_its_checkpoint_and_followed_from_where
     remove(jobs.checkpoint)
     assert jobs.sync().rows == 1
     assert jobs.rows() == jobs.wanted()
+
+
+@pytest.mark.usefixtures("delta_runtime", "iceberg_catalog")
+@pytest.mark.parametrize("jobs", ["delta", "iceberg"], indirect=True)
+def test_a_target_that_its_own_format_has_set_back_is_as_one_from_a_backup(jobs: Jobs) -> None:
+    jobs.sync()
+    place = place_in(jobs.uri())
+    jobs.insert()
+    jobs.sync()
+    set_back(jobs.uri(), place)
+    with pytest.raises(OtherTargetError, match=r"has its batches up to \d+ only"):
+        jobs.sync()  # nothing is new
+    jobs.insert()
+    with pytest.raises(OtherTargetError, match=r"has its batches up to \d+ only"):
+        jobs.sync()
+    remove(jobs.checkpoint)
+    assert jobs.sync().rows == 2
+    assert jobs.rows() == jobs.wanted()
+    set_back(jobs.uri(), place)
+    with pytest.raises(OtherTargetError):
+        jobs.sync()
+    load(jobs.spark, "shop.orders", jobs.uri(), bootstrap_servers=[jobs.shop.server], again=True)
+    remove(jobs.checkpoint)
+    jobs.insert()
+    jobs.sync()
+    assert jobs.rows() == jobs.wanted()
+
+
+def place_in(uri: str) -> int:
+    """Return the version, or the snapshot, that a table is at."""
+    if uri.startswith("delta:"):
+        return DeltaTable(uri.removeprefix("delta:")).version()
+    with closing(IcebergTarget(uri)) as target:
+        snapshot = target._read_table().current_snapshot()
+        assert snapshot is not None
+        return int(snapshot.snapshot_id)
+
+
+def set_back(uri: str, place: int) -> None:
+    """Set a table back to a version, or a snapshot."""
+    if uri.startswith("delta:"):
+        DeltaTable(uri.removeprefix("delta:")).restore(place)
+        return
+    with closing(IcebergTarget(uri)) as target:
+        target._read_table().manage_snapshots().rollback_to_snapshot(place).commit()
 
 
 def test_a_target_of_another_checkpoint_is_refused(jobs: Jobs) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -13,12 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from databus.client.spark.consuming.apply_events import apply_events
 from databus.client.spark.consuming.checkpoint_folder import CheckpointFolder
 from databus.client.spark.consuming.schema_book import SchemaBook
-from databus.client.spark.consuming.table_notes import TableNotes
+from databus.client.spark.consuming.table_notes import TableNotes, check_as_left
 from databus.client.spark.jobs import reload as reload_module, synced_tables
 from databus.client.spark.jobs.load import Loaded, load as load_table
 from databus.client.spark.jobs.sync import sync
@@ -283,6 +286,53 @@ def test_a_table_whose_target_is_gone_is_set_aside_and_reload_fills_it_again(lak
     found = lake.run("shop.items", "shop.orders", reload=["shop.items"])
     assert (found.aside, found.reloads) == ({}, 1)
     assert lake.is_equal("items", "orders")
+
+
+@pytest.mark.parametrize("how", ["from a copy", "by its own format"])
+def test_a_table_whose_target_was_set_back_is_set_aside_at_once_and_reload_fills_it_again(
+    lake: Lake, how: str
+) -> None:
+    shop, tables = filled(lake)
+    path = lake.folder / "lake/shop/items"
+    shutil.copytree(path, lake.folder / "copy")
+    place = DeltaTable(path).version()
+    shop.place.run("INSERT INTO items VALUES (3, 'c')")
+    shop.scn()
+    lake.run(*tables)
+    if how == "from a copy":
+        shutil.rmtree(path)
+        (lake.folder / "copy").rename(path)
+    else:
+        DeltaTable(path).restore(place)
+    # Not of a table that the job does not follow any more.
+    assert lake.run("shop.orders").aside == {}
+    found = lake.run(*tables)
+    assert list(found.aside) == ["shop.items"]
+    assert re.search(
+        r"has its batches up to \d+, but .*--reload shop.items", found.aside[tables[0]]
+    )
+    found = lake.run(*tables, reload=["shop.items"])
+    assert (found.aside, found.reloads) == ({}, 1)
+    shop.place.run("INSERT INTO items VALUES (4, 'd')")
+    shop.scn()
+    assert lake.run(*tables).aside == {}
+    assert lake.is_equal("items", "orders")
+
+
+def test_a_job_waits_at_its_start_for_a_target_that_it_has_to_look_at(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, tables = filled(lake)
+    failures = [OSError("away"), OSError("away")]
+
+    def away(*given: Any) -> None:
+        if failures and given[2] == "shop.items":
+            raise failures.pop()
+        check_as_left(*given)
+
+    monkeypatch.setattr(synced_tables, "check_as_left", away)
+    assert lake.run(*tables).aside == {}
+    assert not failures
 
 
 def test_a_longer_list_takes_in_a_table_whole_and_a_shorter_one_leaves_it(lake: Lake) -> None:

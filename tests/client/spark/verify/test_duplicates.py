@@ -39,11 +39,8 @@ ROWS = 300
 CHUNK_ROWS = 20
 CHECKSUMS = CREATE.format(NAME).removeprefix("CREATE TABLE ")
 OTHER = "other (k INTEGER PRIMARY KEY, note TEXT)"
-COPIES = {
-    5: 1,
-    41: 2,
-    299: 1,
-}  # more rows of a key; of two more, the XOR of the digests is the same
+# How many more rows there are of some keys. Two more do not change the XOR of the digests.
+COPIES = {5: 1, 41: 2, 299: 1}
 TABLE_NUMBERS = count()
 
 

@@ -153,10 +153,7 @@ def apply_changes(
     of `Target.apply`.
     """
     app = app_id or _query_id(batch)
-    # Before the batch is read: Spark repeats the last batch after a restart.
-    last = target.applied(app)
-    if last is not None and last >= batch_id:
-        return Applied(is_skipped=True, positions=target.positions())
+    is_new = target.applied(app) is None
     names = (name for name in batch.columns if name != CHANGE_COLUMN)
     check_names(names, target.mode, ", ".join(schemas_of(batch)) or "the source")
     # Asked for once, as a target may ask a catalog.
@@ -167,14 +164,19 @@ def apply_changes(
     whole = _narrowed(batch, images, target.mode)
     if not target.merges_on_executors:
         table = whole.toArrow()
+        # Spark repeats the last batch after a restart.
+        if target.has_all(app, batch_id, positions_in(table)):
+            return Applied(is_skipped=True, positions=target.positions())
         followed = _followed(batch, table, target, keys, key, takes_over=takes_over)
         changes = target.changes_of(followed.rows, followed.keys, followed.source)
-        forget_as_of(target, table, is_new=last is None)
+        forget_as_of(target, table, is_new=is_new)
         return target.apply(app, batch_id, changes)
     with persisted(whole) as kept:
         digest = digest_of(kept)
+        if target.has_all(app, batch_id, positions_in(digest.batch)):
+            return Applied(is_skipped=True, positions=target.positions())
         followed = _followed(batch, digest.batch, target, keys, key, takes_over=takes_over)
-        forget_as_of(target, digest.batch, is_new=last is None)
+        forget_as_of(target, digest.batch, is_new=is_new)
         frame = _frame(kept, digest, followed, source_column=target.source_column)
         return target.apply(app, batch_id, frame)
 

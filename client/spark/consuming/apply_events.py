@@ -12,7 +12,7 @@ from databus.client.spark.arrow.row_types import arrow_schema, changes_schema, r
 from databus.client.spark.arrow.unpacked_events import unpacked
 from databus.client.spark.consuming.apply import forget_as_of
 from databus.client.spark.consuming.schema_book import SchemaBook
-from databus.client.spark.targets.changes import check_names
+from databus.client.spark.targets.changes import check_names, positions_in
 from databus.client.spark.targets.following import SchemaFollower, check_reload, lead_idle
 from databus.client.spark.targets.target import Applied, Target, check_same_source
 from databus.schemas.columns.avro_columns import WriterSchema
@@ -34,8 +34,8 @@ def apply_events(
     source without a key, for columns whose names the target has itself, and for a target
     with the rows of another source; also the errors of `unpacked` and of `Target.apply`.
     """
-    last = target.applied(app_id)
-    if last is not None and last >= batch_id:
+    is_new = target.applied(app_id) is None
+    if target.has_all(app_id, batch_id, positions_in(events)):
         return Applied(is_skipped=True, positions=target.positions())
     source = str(_told(events, "source")[0].as_py())
     check_same_source(target, source)
@@ -46,7 +46,7 @@ def apply_events(
     texts = {one.version: one.text for one in versions}
     followed, keys = SchemaFollower(source, texts, rows).lead(target, None)
     changes = target.changes_of(followed, keys, source)
-    forget_as_of(target, followed, is_new=last is None)
+    forget_as_of(target, followed, is_new=is_new)
     return target.apply(app_id, batch_id, changes)
 
 

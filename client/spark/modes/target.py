@@ -106,7 +106,7 @@ class ModeTarget(Target):
     ) -> Applied:
         """Apply a batch to the table as it is with a commit log. Raises OtherRowsError."""
         check_same_mode(self.uri, commit_log, self.mode)
-        if commit_log.has(app_id, batch_id):
+        if commit_log.has_all(app_id, batch_id, batch.positions):
             return Applied(is_skipped=True, positions=commit_log.positions())
         found = replace(self._translated(batch, commit_log), made_of=commit_log.entries)
         # Also without a row: the batch is to be recorded.

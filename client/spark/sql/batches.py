@@ -65,13 +65,12 @@ class JoinBatches:
 
     def apply(self, batch: DataFrame, batch_id: int) -> Applied:
         """Apply a batch in the shape of `source_streams`; raises DatabusError."""
-        last = self.target.applied(self.app_id)
-        if last is not None and last >= batch_id:
-            return Applied(is_skipped=True, positions=self.target.positions())
-        check_same_source(self.target, self._rows_source)
         # Read once, for all tables of the state.
         table = batch.toArrow()
         by_stream = {stream: kept.changes(table) for stream, kept in self.state.items()}
+        if self.target.has_all(self.app_id, batch_id, _positions(by_stream)):
+            return Applied(is_skipped=True, positions=self.target.positions())
+        check_same_source(self.target, self._rows_source)
         applied = {
             stream: self.state[stream].target.apply(self.app_id, batch_id, changes)
             for stream, changes in by_stream.items()

@@ -44,6 +44,18 @@ class CommitLog:
         last = self.applied(app_id)
         return last is not None and last >= batch_id
 
+    def has_all(self, app_id: str, batch_id: int, positions: Mapping[str, int]) -> bool:
+        """Return whether a batch is applied: its number, and the newest SCNs that are in it.
+
+        A checkpoint that was set back, or restored, gives the number to other changes. Those
+        are applied, like rows of a snapshot alone, of which nothing tells whether they were:
+        what a table has already changes nothing.
+        """
+        if not positions or not self.has(app_id, batch_id):
+            return False
+        known = self.positions()
+        return all(known.get(name, -1) >= scn for name, scn in positions.items())
+
     def positions(self) -> dict[str, int]:
         """Return the SCN per physical source up to which everything is applied."""
         return self._under("position:")
@@ -80,12 +92,14 @@ class CommitLog:
     ) -> CommitLog:
         """Return the commit log after a batch.
 
+        An app's number never goes back.
         `positions`: newest SCN per physical source of the batch. An app's own
         position never goes back. Another app's position replaces it, even by an
         older SCN, as that app may have started further back. `source`: the source of
         the rows, if the target holds only one. `notes`: entries of other kinds.
         """
-        entries = {**self.entries, f"batch:{app_id}": batch_id, **(notes or {})}
+        number = max(batch_id, self.entries.get(f"batch:{app_id}", batch_id))
+        entries = {**self.entries, f"batch:{app_id}": number, **(notes or {})}
         owner = _hash_of(app_id)
         for physical, scn in positions.items():
             is_own = entries.get(f"owner:{physical}") == owner

@@ -117,6 +117,10 @@ class Target(ABC):
     def keys(self) -> tuple[str, ...]:
         """The columns that make a row unique; () as long as they are not known."""
 
+    def has_all(self, app_id: str, batch_id: int, positions: Mapping[str, int]) -> bool:
+        """Return whether a batch is applied, by its number and the newest SCNs that are in it."""
+        return self._read_commit_log().has_all(app_id, batch_id, positions)
+
     def applied(self, app_id: str) -> int | None:
         """Return the number of an app's last applied batch, or None."""
         return self._read_commit_log().applied(app_id)
@@ -278,7 +282,7 @@ def apply_once(
     returns how many rows were written and removed.
     """
     check_same_mode(uri, commit_log, changes.mode)
-    if commit_log.has(app_id, batch_id):
+    if commit_log.has_all(app_id, batch_id, changes.positions):
         return Applied(is_skipped=True, positions=commit_log.positions())
     if changes.made_of is not None and changes.made_of != commit_log.entries:
         raise OtherRowsError(uri)

@@ -134,6 +134,29 @@ def test_each_table_has_its_target_and_the_job_goes_on_where_it_was(lake: Lake) 
     assert (found.rows, found.scns) == (9, {"shop": scn})
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_checkpoint_that_was_set_back_loses_no_change(lake: Lake, batches: int) -> None:
+    shop, tables = filled(lake)
+    for number in range(2):
+        shop.place.run(f"UPDATE items SET name = 'n{number}' WHERE id = 1")
+        shop.scn()
+        lake.run(*tables)
+    for folder in ("offsets", "commits"):
+        files = list((lake.folder / "checkpoint" / folder).iterdir())
+        numbered = sorted(
+            (one for one in files if one.name.isdigit()), key=lambda one: int(one.name)
+        )
+        for newest in numbered[-batches:]:
+            newest.unlink()
+            newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    shop.place.run(
+        "UPDATE items SET name = 'later' WHERE id = 2", "DELETE FROM orders WHERE id < 9"
+    )
+    shop.scn()
+    lake.run(*tables)
+    assert lake.is_equal("orders", "items")
+
+
 def test_a_table_that_fails_is_set_aside_and_the_others_go_on(lake: Lake) -> None:
     shop = lake.shop
     shop.place.run("INSERT INTO loose VALUES (1, 'no key')", "INSERT INTO items VALUES (1, 'a')")

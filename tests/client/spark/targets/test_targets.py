@@ -86,6 +86,26 @@ def test_a_batch_is_applied_once_and_says_what_it_did(opened: Open) -> None:
     assert names(again) == {1: "y"}
 
 
+def test_numbers_of_batches_that_stand_for_other_changes_since_skip_none_of_these(
+    opened: Open,
+) -> None:
+    """As after a checkpoint is set back, or restored from a backup: it plans larger batches."""
+    target = opened()
+    for number in range(3):
+        apply(target, number, [change("insert", 5 + number, person(number))])
+    larger = [change("insert", 6, person(1)), change("update", 9, person(0, "y"))]
+    assert not apply(opened(), 1, larger).is_skipped
+    assert names(opened()) == {0: "y", 1: "x", 2: "x"}
+    assert (opened().applied("app"), opened().positions()) == (2, {"shop": 9})
+    assert apply(opened(), 2, [change("delete", 10, person(2))]) == Applied(
+        deletes=1, positions={"shop": 10}
+    )
+    assert apply(opened(), 2, [change("delete", 10, person(2))]).is_skipped
+    # Of rows of a snapshot no position tells whether they are those.
+    assert not apply(opened(), 2, [change("snapshot", 4, person(8), as_of=11)]).is_skipped
+    assert names(opened()) == {0: "y", 1: "x", 8: "x"}
+
+
 def test_a_batch_that_changes_nothing_moves_the_position_all_the_same(opened: Open) -> None:
     target = opened()
     apply(target, 0, [change("insert", 5, person(1))])

@@ -9,11 +9,19 @@ import click
 from rich.console import Console
 
 from databus.client.spark.cli.verify import comparing_options, verify_session
-from databus.client.spark.cli.verify_view import shown, shown_steps
-from databus.client.spark.verify.repair import How, Repaired, RepairOptions, repair as repair_rows
+from databus.client.spark.cli.verify_view import short, shown, shown_steps
+from databus.client.spark.verify.repair import (
+    How,
+    NotMended,
+    Repaired,
+    RepairOptions,
+    repair as repair_rows,
+)
 from databus.client.spark.verify.verify import VerifyOptions
 from databus.conf.loading import load_settings
 from databus.conf.settings import RelaySettings
+
+MOST_KEYS = 20
 
 
 @click.command()
@@ -65,11 +73,21 @@ def repair(
     click.echo(outcome(done))
     # `left` is the comparison after the repair.
     if done.left is not None and not done.is_same:
+        for one in done.not_mended:
+            click.echo(not_mended(one))
         console = Console(highlight=False)
         for part in shown(done.left):
             console.print(part)
     if not done.is_same:
         sys.exit(1)
+
+
+def not_mended(one: NotMended) -> str:
+    """Return in a sentence which keys a repair has left, and what to do."""
+    keys = [", ".join(map(short, key)) for key in one.keys[:MOST_KEYS]]
+    more = len(one.keys) - len(keys)
+    listed = "; ".join(keys) + (f"; and {more:,} more" if more else "")
+    return f"not mended: {len(one.keys):,} keys ({listed}) {one.reason}"
 
 
 def outcome(done: Repaired) -> str:

@@ -4,7 +4,8 @@ A load copies the table as of one SCN. Each chunk is one commit, which also reco
 chunk's number. A killed load that is started again with the same arguments continues
 with the next chunk, as of the same SCN. After the last chunk, rows of the target that
 no chunk had are removed, and the target's position becomes the load's SCN: `verify`
-compares from there, and `sync` continues from there.
+compares from there, and `sync` continues from there. With `again`, keys that have several
+rows in a mirror lose all of them first, and the chunks bring the one that the source has.
 
 A load also records in the target's commit log, as batch numbers of its own app ids,
 the SCN (`<job>:scn`) and how the table was split (`<job>@<SCN>:…`).
@@ -34,6 +35,7 @@ from databus.client.spark.arrow.row_types import (
 )
 from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.consuming.restart_policy import SPARK_FAILURES, read_failure
+from databus.client.spark.jobs.duplicates import remove_duplicates
 from databus.client.spark.jobs.load_source import (
     BootstrapLoadSource,
     Cut,
@@ -124,7 +126,7 @@ def load(
         job = _Job(opened, load_source, columns, where, job_id, report)
         while True:
             try:
-                return job.run(chunk_rows, least_scn)
+                return job.run(chunk_rows, least_scn, spark if again else None)
             except (ReadAgainError, *SPARK_FAILURES) as error:
                 failure = read_failure(error)
                 if as_of is not None or not failure.is_a(ReadAgainError):
@@ -190,8 +192,11 @@ class _Job:
         check_names(read, target.mode, load_source.source)
         self._read_columns = [] if where or not columns else self._columns.names
 
-    def run(self, chunk_rows: int, least_scn: int) -> Loaded:
-        """Write the chunks that are not written yet."""
+    def run(self, chunk_rows: int, least_scn: int, again: SparkSession | None = None) -> Loaded:
+        """Write the chunks that are not written yet.
+
+        `again`: the session with which rows are looked for that have the key of another one.
+        """
         scn, cut = self._resumed()
         if scn is None or scn < least_scn:
             scn = self._load_source.begin()
@@ -201,7 +206,12 @@ class _Job:
                     "ask again later"
                 )
             cut = self._load_source.cut(scn, chunk_rows)
+            is_there = self._target.schema() is not None
             self._note_plan(scn, cut)
+            if again is not None and is_there:
+                # Behind the plan: from there on the target is known to be incomplete.
+                source, physical = self._load_source.source, self._load_source.physical_source
+                remove_duplicates(again, self._target, source, physical, scn)
         self.scn = scn
         app = f"{self._id}@{scn}"
         last = self._target.applied(app)

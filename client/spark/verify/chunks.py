@@ -7,6 +7,7 @@ takes a pass over the table.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -44,11 +45,18 @@ class KeyRanges:
         """The number of chunks."""
         return len(self.bounds) + 1
 
+    def chunk_of(self, key: int | None) -> int:
+        """Return the chunk of a key; a damaged target may have a null, which counts as 0."""
+        return bisect_left(self.bounds, key or 0)
+
+    def limits(self) -> list[Span]:
+        """Return the range of each chunk."""
+        return [Span(*pair) for pair in pairwise((None, *self.bounds, None))]
+
     def spans(self, chunks: Sequence[int]) -> list[Span]:
         """Return the ranges of some chunks; adjacent ranges are merged."""
         spans: list[Span] = []
-        ends = (None, *self.bounds, None)
-        limits = list(pairwise(ends))
+        limits = self.limits()
         for chunk in sorted(chunks):
             after, last = limits[chunk]
             # Fewer and longer ranges: each is one condition of the query.
@@ -120,10 +128,11 @@ def of_chunks(chunks: Chunks, numbers: Sequence[int], key: str, bucket: str) -> 
     """
     if isinstance(chunks, KeyBuckets):
         return [f"{bucket} % {chunks.count} IN ({', '.join(map(str, numbers))})"]
-    return [_within(key, span) for span in chunks.spans(numbers)]
+    return [within(key, span) for span in chunks.spans(numbers)]
 
 
-def _within(key: str, span: Span) -> str:
+def within(key: str, span: Span) -> str:
+    """Return the condition that an integer column is in a range."""
     limits = [] if span.after is None else [f"{key} > {span.after}"]
     limits += [] if span.last is None else [f"{key} <= {span.last}"]
     return " AND ".join(limits)

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     MISSING = "missing"  # in the target
     EXTRA = "extra"  # in the target
     CHANGED = "changed"
+    DUPLICATE = "duplicate"  # several rows have the key, in the target
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Difference:
     """One row that differs after all changes up to `until_scn` are applied on both sides.
 
     `source_scn`: visible when the source's row was read. `target_scn`: the target's
-    `_databus_scn` of the row, or None. A missing row is None.
+    `_databus_scn` of the row, or None. A missing row is None. `source_rows` and `target_rows`:
+    how many rows have the key; of several, the one with the newest SCN is given.
     """
 
     key: Key
@@ -39,6 +41,8 @@ class Difference:
     source_scn: int
     target_scn: int | None
     until_scn: int
+    source_rows: int = 1
+    target_rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,22 @@ only while the target is not past that SCN, as the row may have been deleted lat
 
 By touching: the current time is written into the source's rows, so that the stream
 brings them. A row that only the target has cannot be touched, and is deleted there.
+
+A key that has several rows in a mirror: all of them are deleted first, as of an SCN, and
+then the key is repaired like one that the target does not have. Between the two commits the
+row is missing, and a repair that is killed there is run again. In a table that keeps what
+was, it is not known which of the rows is wrong: these keys are left, and named.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -46,8 +51,9 @@ from databus.client.spark.verify.source_table import (
     rows_of_keys,
 )
 from databus.client.spark.verify.table_shape import Key, Row, Shape
-from databus.client.spark.verify.target_table import TargetTable
+from databus.client.spark.verify.target_table import TargetTable, check_holds
 from databus.client.spark.verify.verify import Verifier, VerifyOptions, changes_for
+from databus.client.sql.modes import WriteMode
 from databus.conf.settings import RelaySettings
 from databus.schemas.columns.avro_columns import AvroColumn
 from databus.schemas.errors import ConsumerError, SettingsError, SourceUnavailableError
@@ -55,6 +61,15 @@ from databus.schemas.errors import ConsumerError, SettingsError, SourceUnavailab
 KEYS_AT_ONCE = 1000
 ATTEMPTS = 20
 _POLL_S = 0.1
+_NULL_KEYS = (
+    "have a null in their key, by which no row can be written or deleted: delete the rows "
+    "yourself, or read the table again, databus spark load {source} {target} --again"
+)
+_SEVERAL_ROWS = (
+    "have several current rows in {target}, which is of mode {mode}: it is not known which of "
+    "them is wrong, and what the target tells of the past would change with it. Load a new "
+    "target, databus spark load {source} NEW_TARGET --mode {mode}, and follow that one"
+)
 
 
 class How(StrEnum):
@@ -77,9 +92,19 @@ class RepairOptions:
     patience_s: float = 60.0
 
 
+class NotMended(NamedTuple):
+    """Keys that a repair leaves as they are; `reason` says why, and what to do."""
+
+    keys: Sequence[Key]
+    reason: str
+
+
 @dataclass(slots=True)
 class Repaired:
-    """The result of a repair. `left`: the comparison of the same rows afterwards."""
+    """The result of a repair. `left`: the comparison of the same rows afterwards.
+
+    `not_mended`: keys that were left as no repair can mend them, and why, with what to do.
+    """
 
     compared: Compared
     how: How
@@ -87,6 +112,7 @@ class Repaired:
     written: int = 0
     deleted: int = 0
     touched: int = 0
+    not_mended: list[NotMended] = field(default_factory=list)
     left: Report | None = None
 
     @property
@@ -122,10 +148,12 @@ def repair(
         table = stack.enter_context(_source_of(settings, reported))
         target = open_target(reported.compared.target, _missing_keys(reported, table.shape))
         stack.callback(target.close)
+        check_holds(target, reported.compared.source)
         done = Repaired(reported.compared, options.how)
         keys = keys_of(table.shape, reported.keys)
+        duplicates = keys_of(table.shape, reported.duplicates)
         repairer = Repairer(table, target, options, on_step)
-        repairer.repair(keys, done)
+        repairer.repair(keys, done, duplicates)
         if keys:
             spark = spark or start_spark()
             done.left = _verify(keys, table, target, reported, options.verify, spark, on_step)
@@ -149,9 +177,16 @@ class Repairer:
         self._on_step = on_step
         self._pause = pause
 
-    def repair(self, keys: Sequence[Key], done: Repaired) -> None:
-        """Repair the rows of these keys, and count the results in `done`."""
+    def repair(self, keys: Sequence[Key], done: Repaired, duplicates: Collection[Key] = ()) -> None:
+        """Repair the rows of these keys, and count the results in `done`.
+
+        `duplicates`: those of the keys that have several rows.
+        """
+        done.not_mended = self._not_mended(keys, duplicates)
+        left = {key for one in done.not_mended for key in one.keys}
+        keys, several = [key for key in keys if key not in left], set(duplicates)
         for group in _groups(keys):
+            self._delete_all([key for key in group if key in several], done)
             if self._options.how is How.TARGET:
                 self._write(group, done)
             else:
@@ -160,6 +195,28 @@ class Repairer:
             self._on_step(Step("repairing", done.keys, len(keys)))
         if done.touched:
             self._wait_for_stream()
+
+    def _not_mended(self, keys: Sequence[Key], duplicates: Collection[Key]) -> list[NotMended]:
+        """Return the keys whose rows cannot be mended by what a target can do."""
+        target, source = self._target, self._source.shape.source
+        nulls = [key for key in keys if None in key]
+        several = [key for key in duplicates if None not in key]
+        found = []
+        if nulls:
+            found.append(NotMended(nulls, _NULL_KEYS.format(source=source, target=target.uri)))
+        if several and target.mode is not WriteMode.MIRROR:
+            words = {"source": source, "target": target.uri, "mode": target.mode}
+            found.append(NotMended(several, _SEVERAL_ROWS.format(**words)))
+        return found
+
+    def _delete_all(self, keys: Sequence[Key], done: Repaired) -> None:
+        """Delete all rows of keys; rows newer than the newest SCN that is visible stay."""
+        for _ in range(ATTEMPTS if keys else 0):
+            # A merge may remove one row of a key at a time: see `merge_plan.decide`.
+            deleted = self._put_as_of(self._source.visible_scn(), {}, keys).deleted
+            if not deleted:
+                return
+            done.deleted += deleted
 
     def _write(self, keys: Sequence[Key], done: Repaired) -> None:
         put = self._put(keys, lambda rows: rows)
@@ -183,13 +240,7 @@ class Repairer:
             rows = rows_of_keys(self._source, keys)
             gone = [key for key in keys if key not in rows]
             chosen_rows = chosen(rows)
-            put = self._target.put(
-                rows_table(self._source.shape, chosen_rows.values()) if chosen_rows else None,
-                keys_table(self._source.shape, gone) if gone else None,
-                physical_source=self._source.physical_source,
-                scn=scn,
-                source=self._source.shape.source,
-            )
+            put = self._put_as_of(scn, chosen_rows, gone)
             # Otherwise the target went past the SCN meanwhile: read the rows again, as of a newer
             # one.
             if put.took_new_rows or not chosen_rows:
@@ -199,6 +250,16 @@ class Repairer:
             f"{self._target.uri} was past the SCN of the rows read from "
             f"{self._source.shape.source}, {ATTEMPTS} times: is the target filled from the "
             f"physical source {self._source.physical_source} of the settings?",
+        )
+
+    def _put_as_of(self, scn: int, rows: dict[Key, Row], gone: Sequence[Key]) -> Put:
+        shape = self._source.shape
+        return self._target.put(
+            rows_table(shape, rows.values()) if rows else None,
+            keys_table(shape, gone) if gone else None,
+            physical_source=self._source.physical_source,
+            scn=scn,
+            source=shape.source,
         )
 
     def _wait_for_stream(self) -> None:

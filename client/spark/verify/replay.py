@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from databus.client.spark.verify.differences import Comparer, Difference
+from databus.client.spark.verify.differences import Comparer, Difference, Kind
 from databus.client.spark.verify.table_shape import Key, Row
 
 Place = tuple[int, int]  # SCN, index in its window
@@ -46,7 +46,8 @@ class Changes:
 class Candidate(NamedTuple):
     """A key whose rows differed when they were read.
 
-    The rows are complete up to `source_scn` and `target_position`.
+    The rows are complete up to `source_scn` and `target_position`. `source_rows` and
+    `target_rows`: how many rows have the key; of several, the newest one is given.
     """
 
     key: Key
@@ -55,6 +56,38 @@ class Candidate(NamedTuple):
     source_scn: int
     target_position: int
     target_scn: int | None = None
+    source_rows: int = 1
+    target_rows: int = 1
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether a side has several rows of the key."""
+        return max(self.source_rows, self.target_rows) > 1
+
+    def difference(
+        self, in_source: Row | None, in_target: Row | None, until_scn: int, comparer: Comparer
+    ) -> Difference | None:
+        """Return how the rows differ that the sides have at `until_scn`, None if they do not.
+
+        A key with several rows differs whatever comes: a later change changes all of them, or
+        one of them.
+        """
+        found = comparer.kind(in_source, in_target)
+        if self.is_duplicate:
+            found = Kind.DUPLICATE, comparer.names
+        if found is None:
+            return None
+        return Difference(
+            self.key,
+            *found,
+            in_source,
+            in_target,
+            self.source_scn,
+            self.target_scn,
+            until_scn,
+            self.source_rows,
+            self.target_rows,
+        )
 
 
 def judge(
@@ -64,19 +97,9 @@ def judge(
     for one in candidates:
         in_source = changes.row_at_end(one.key, one.in_source, one.source_scn)
         in_target = changes.row_at_end(one.key, one.in_target, one.target_position)
-        found = comparer.kind(in_source, in_target)
+        found = one.difference(in_source, in_target, changes.until_scn, comparer)
         if found is not None:
-            kind, columns = found
-            yield Difference(
-                one.key,
-                kind,
-                columns,
-                in_source,
-                in_target,
-                one.source_scn,
-                one.target_scn,
-                changes.until_scn,
-            )
+            yield found
 
 
 def since(candidates: Iterable[Candidate]) -> int:

@@ -3,6 +3,7 @@
     {"verify": {"source": …, "target": …, "physicalSource": …, "columns": […], "where": …}}
     {"key": {"id": 5}, "kind": "missing", "columns": […], "inSource": {…}, "inTarget": null,
      "sourceScn": …, "targetScn": …, "untilScn": …}
+    {"key": {"id": 6}, "kind": "duplicate", …, "sourceRows": 1, "targetRows": 2}
     {"chunk": {"after": 2000, "last": 4000, "scn": …, "rows": …, "targetRows": …,
      "isEqual": false, "differingRows": 1}}
     {"totals": {"rows": …, …}}
@@ -16,7 +17,6 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -25,6 +25,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
+from databus.client.spark.verify.chunks import KeyRanges
 from databus.client.spark.verify.differences import Difference, Kind
 from databus.client.spark.verify.table_shape import Key, Shape
 from databus.schemas.columns.avro_columns import AvroColumn, Kind as ColumnKind
@@ -96,7 +97,8 @@ class Report:
     `differing_rows`: source rows in differing chunks at the time of the digest; about
     so many are fetched. `moving`: rows that differed when they were read, but only
     because of changes on their way. `unsettled`: with `settle_s`, rows that changed
-    between all reads, so that their state is not known. `differences`: the first
+    between all reads, so that their state is not known. `unexplained_chunks`: chunks whose
+    digests differed at every look, though none of their rows did. `differences`: the first
     differences; the file has all. `chunk_results`: with `through_log`, all chunks.
     """
 
@@ -110,6 +112,7 @@ class Report:
     fetched_target_rows: int = 0
     moving: int = 0
     unsettled: int = 0
+    unexplained_chunks: int = 0
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     differences: list[Difference] = field(default_factory=list)
     position: int | None = None
@@ -118,8 +121,8 @@ class Report:
 
     @property
     def is_same(self) -> bool:
-        """Whether no row differs."""
-        return not any(self.counts.values())
+        """Whether no row differs, and no digest that nothing explains."""
+        return not any(self.counts.values()) and not self.unexplained_chunks
 
     def totals(self) -> dict[str, Any]:
         """Return the counts as a JSON object."""
@@ -134,6 +137,7 @@ class Report:
             "fetchedTargetRows": self.fetched_target_rows,
             "moving": self.moving,
             "unsettled": self.unsettled,
+            "unexplainedChunks": self.unexplained_chunks,
             **{str(kind): count for kind, count in self.counts.items()},
             "position": self.position,
             "untilScn": self.until_scn,
@@ -165,8 +169,8 @@ class Findings:
         if len(results) == 1:
             return results[0]
         # Of several chunks, each but the last one has a last key.
-        bounds = [one.last for one in results if one.last is not None]
-        return results[bisect_left(bounds, found.key[0])]
+        bounds = tuple(one.last for one in results if one.last is not None)
+        return results[KeyRanges(bounds).chunk_of(found.key[0])]
 
     def end(self) -> None:
         """Write the chunks, and the totals."""
@@ -196,6 +200,7 @@ def findings_in(
 
 
 def _difference_json(shape: Shape, found: Difference) -> dict[str, Any]:
+    counts = {"sourceRows": found.source_rows, "targetRows": found.target_rows}
     return {
         "key": json_value(dict(zip(shape.key_names, found.key, strict=True))),
         "kind": str(found.kind),
@@ -205,15 +210,20 @@ def _difference_json(shape: Shape, found: Difference) -> dict[str, Any]:
         "sourceScn": found.source_scn,
         "targetScn": found.target_scn,
         "untilScn": found.until_scn,
+        **(counts if found.kind is Kind.DUPLICATE else {}),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The content of a report file: what was compared, and the differing keys as JSON."""
+    """The content of a report file: what was compared, and the differing keys as JSON.
+
+    `duplicates`: those of `keys` that have several rows.
+    """
 
     compared: Compared
     keys: tuple[Mapping[str, Any], ...]
+    duplicates: tuple[Mapping[str, Any], ...] = ()
 
 
 def read_report(path: Path) -> Reported:
@@ -231,7 +241,9 @@ def read_report(path: Path) -> Reported:
         head = lines[0]["verify"]
         columns = tuple(head["columns"])
         compared = Compared(**{**head, "columns": columns})
-        keys = tuple(line["key"] for line in lines if "key" in line)
+        found = [line for line in lines if "key" in line]
+        keys = tuple(line["key"] for line in found)
+        twice = tuple(line["key"] for line in found if line["kind"] == Kind.DUPLICATE)
     except OSError as error:
         raise SettingsError(f"report {path}: {error.strerror}") from error
     except (ValueError, LookupError, TypeError) as error:
@@ -240,7 +252,7 @@ def read_report(path: Path) -> Reported:
         ) from error
     if "totals" not in lines[-1]:
         raise unfinished
-    return Reported(compared, keys)
+    return Reported(compared, keys, twice)
 
 
 def _is_json(text: str) -> bool:

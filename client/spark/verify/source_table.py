@@ -21,9 +21,11 @@ from databus.client.spark.verify.chunks import (
     Digests,
     KeyBuckets,
     KeyRanges,
+    Span,
     bucket_count,
     of_chunks,
     where,
+    within,
 )
 from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
@@ -32,6 +34,7 @@ from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import SettingsError, UnknownSourceError
 
 KEYS_OF_A_QUERY = 500
+_ALL_ROWS = 1 << 62
 
 
 class Selection(NamedTuple):
@@ -118,6 +121,19 @@ class SourceTable(ABC):
         """Return the digests of all buckets that have rows, in one pass over the table."""
         rows = self._ask(self._buckets_query(count))
         return {int(b): ChunkDigest(int(found), int(digest)) for b, found, digest in rows}
+
+    def digests(self, chunks: Chunks, numbers: Sequence[int]) -> Digests:
+        """Return the digests of some chunks as they are now."""
+        if isinstance(chunks, KeyBuckets):
+            found = self.bucket_digests(chunks.count)
+            return {number: found[number] for number in numbers if number in found}
+        limits = chunks.limits()
+        return {number: self._digest_within(limits[number]) for number in numbers}
+
+    def _digest_within(self, span: Span) -> ChunkDigest:
+        condition = where(within(self._key, span), self._where)
+        ((_, count, digest),) = self._ask(self._chunk_select(condition, _ALL_ROWS, "0", ""))
+        return ChunkDigest(int(count), int(digest))
 
     @abstractmethod
     def _buckets_query(self, count: int) -> str:
@@ -210,14 +226,16 @@ def digest_source(
         after = last
 
 
-def rows_of_keys(table: SourceTable, keys: Sequence[Key]) -> dict[Key, Row]:
-    """Return the rows that have these keys, by key; a key without a row is left out."""
+def rows_with_keys(table: SourceTable, keys: Sequence[Key]) -> Iterator[Row]:
+    """Yield the rows that have these keys."""
     wanted = set(keys)
-    found: dict[Key, Row] = {}
     for at in range(0, len(keys), KEYS_OF_A_QUERY):
         for row in table.rows_of(keys[at : at + KEYS_OF_A_QUERY]):
-            key = table.shape.key_of(row)
             # The database's collation may find 'A' for 'a'; here keys compare by bytes.
-            if key in wanted:
-                found[key] = row
-    return found
+            if table.shape.key_of(row) in wanted:
+                yield row
+
+
+def rows_of_keys(table: SourceTable, keys: Sequence[Key]) -> dict[Key, Row]:
+    """Return the rows that have these keys, by key; a key without a row is left out."""
+    return {table.shape.key_of(row): row for row in rows_with_keys(table, keys)}

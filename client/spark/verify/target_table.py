@@ -51,9 +51,12 @@ class TargetTable:
         """Return the SCN up to which everything is applied; None if it is not recorded."""
         return self._target.positions().get(physical_source)
 
-    def digests(self, chunks: Chunks) -> Digests:
-        """Return the digests of all chunks that have rows, in one pass over the table."""
-        rows = self._rows().select(
+    def digests(self, chunks: Chunks, numbers: Sequence[int] | None = None) -> Digests:
+        """Return the digests of all chunks, or of some, that have rows, in one pass."""
+        held = self._rows()
+        if numbers is not None:
+            held = held.where(_is_in(chunks, numbers, self.shape))
+        rows = held.select(
             _chunk_of(chunks, self.shape).alias(_CHUNK),
             digest_of(self.shape.columns, self.shape.dialect).alias(_DIGEST),
         )
@@ -98,11 +101,10 @@ class TargetTable:
         """Yield the rows of some chunks."""
         return self._fetch(_is_in(chunks, numbers, self.shape))
 
-    def rows_of_keys(self, keys: Sequence[Key]) -> dict[Key, Row]:
-        """Return the rows that have these keys, by key."""
+    def rows_with_keys(self, keys: Sequence[Key]) -> Iterator[Row]:
+        """Yield the rows that have these keys, several of a key if the target has them."""
         frame, is_same = key_frame(self._spark, self.shape, keys)
-        found = self._rows().join(sf.broadcast(frame), is_same, "left_semi")
-        return {self.shape.key_of(row): row for row in self._collect(found)}
+        return self._collect(self._rows().join(sf.broadcast(frame), is_same, "left_semi"))
 
     def _rows(self) -> DataFrame:
         rows = self._target.live_rows(self._spark)
@@ -121,13 +123,29 @@ class TargetTable:
             yield from batch.to_pylist()
 
 
+def check_holds(target: Target, source: str) -> None:
+    """Raise SettingsError for a target that is recorded to have another source's rows."""
+    known, schema = target.sources(), target.schema()
+    if not known or source in known or (schema is not None and SOURCE in schema.names):
+        return
+    held = " and ".join(known)
+    raise SettingsError(
+        f"target {target.uri} has the rows of {held}, not of {source}: compare it with {held}, or "
+        f"name the target of {source}"
+    )
+
+
 def key_frame(spark: SparkSession, shape: Shape, keys: Sequence[Key]) -> tuple[DataFrame, Column]:
-    """Return keys as a DataFrame, and the condition that a row has one of them."""
+    """Return keys as a DataFrame, and the condition that a row has one of them.
+
+    A damaged target may have a null in a key, and such a row must be found, too.
+    """
     names = [f"_databus_key_{at}" for at in range(len(shape.key))]
     pairs = list(zip(names, shape.key, strict=True))
     schema = arrow_schema(StructType([StructField(n, spark_type(column)) for n, column in pairs]))
     table = pa.Table.from_pylist([dict(zip(names, key, strict=True)) for key in keys], schema)
-    is_same = reduce(and_, (value_of(column) == sf.col(name) for name, column in pairs))
+    same = (value_of(column).eqNullSafe(sf.col(name)) for name, column in pairs)
+    is_same = reduce(and_, same)
     return spark.createDataFrame(table), is_same
 
 
@@ -152,7 +170,8 @@ def _rows_at(
     """Return chunk, `rows` (0 or 1, or more of a repeated key) and digest of each key.
 
     `rows` has what was read and all changes; each key's is its last change up to the place of
-    its chunk, or what was read.
+    its chunk, or what was read. A key that was read several times stays so: a change does not
+    make one row of them.
     """
     reached = rows.where(~_is_behind(ends))
     if truncates:
@@ -169,7 +188,8 @@ def _rows_at(
         sf.max_by(change, sf.when(~is_first, sf.col(_PLACE))).alias("last"),
     )
     last_change = sf.col("last")
-    is_as_read, is_there = last_change.isNull(), last_change["is_row"]
+    is_as_read = last_change.isNull() | (sf.col("first_rows") > 1)
+    is_there = last_change["is_row"]
     digest = sf.when(is_as_read, sf.col("first_digest")).when(is_there, last_change["digest"])
     return of_key.select(
         _CHUNK,
@@ -213,12 +233,16 @@ def _chunk_of(chunks: Chunks, shape: Shape) -> Column:
 
 def _is_in(chunks: Chunks, numbers: Sequence[int], shape: Shape) -> Column:
     """Return the condition that a row is in one of some chunks."""
-    spans = chunks.spans(numbers) if isinstance(chunks, KeyRanges) else []
+    if not isinstance(chunks, KeyRanges):
+        return _chunk_of(chunks, shape).isin(list(numbers))
+    spans = chunks.spans(numbers)
     # With too many ranges Spark would spend its time on the filter.
     if not 0 < len(spans) <= MOST_SPANS:
         return _chunk_of(chunks, shape).isin(list(numbers))
     key = value_of(shape.key[0])
-    return reduce(or_, (_is_within(key, span) for span in spans))
+    found = reduce(or_, (_is_within(key, span) for span in spans))
+    # The digests count a null as 0: see `_range_of`.
+    return found | key.isNull() if chunks.chunk_of(None) in numbers else found
 
 
 def _is_within(key: Column, span: Span) -> Column:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from databus.cli.main import main
@@ -149,6 +149,25 @@ def test_a_load_whose_table_is_emptied_meanwhile_begins_again_as_of_a_newer_scn(
     scns[:] = [0]
     with pytest.raises(ReadAgainError, match="truncated"):
         load(spark, "shop.orders", f"{target}-then", as_of=found.scn, **given)
+
+
+def test_rows_with_the_key_of_another_one_are_gone_when_a_mirror_is_loaded_again(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target, servers = f"delta:{tmp_path}/orders", [shop.server]
+    load(spark, "shop.orders", target, bootstrap_servers=servers)
+    table = DeltaTable(f"{tmp_path}/orders")
+    rows = pa.table(table.to_pyarrow_table())
+    for copies in (3, 1):
+        write_deltalake(table, rows.slice(7, copies), mode="append")
+    # One that the source does not have, twice.
+    extra = rows.slice(0, 1).set_column(0, rows.schema.field("id"), [[-1]])
+    write_deltalake(table, pa.concat_tables([extra] * 2), mode="append")
+
+    found = load(spark, "shop.orders", target, bootstrap_servers=servers, again=True)
+
+    assert found.rows == len(rows_of(shop))
+    assert rows_in(target) == rows_of(shop)
 
 
 def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(

@@ -167,6 +167,17 @@ def test_a_table_that_was_emptied_has_only_what_came_behind() -> None:
     assert Changes({(1,): LastChange((7, 0), row)}, 9, (7, 1)).row_at_end((1,), row, 6) is None
 
 
+def test_a_key_that_a_target_has_twice_differs_whatever_comes() -> None:
+    row, newer = {"id": 1, "note": "a"}, {"id": 1, "note": "b"}
+    one = Candidate((1,), row, row, 5, 5, source_rows=1, target_rows=2)
+    comparer = comparer_of(["id", "note"])
+    updated, deleted = LastChange((7, 0), newer), LastChange((7, 0), None)
+    for changes in (Changes({}, 9), Changes({(1,): updated}, 9), Changes({(1,): deleted}, 9)):
+        (found,) = judge([one], changes, comparer)
+        assert (found.kind, found.source_rows, found.target_rows) == (Kind.DUPLICATE, 1, 2)
+    assert not list(judge([one._replace(target_rows=1)], Changes({}, 9), comparer))
+
+
 def is_near(source: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
     return bool(abs(source["n"] - target["n"]) < 1)
 
@@ -226,15 +237,17 @@ def test_a_report_that_was_written_names_the_same_keys_when_it_is_read(tmp_path:
     row = {**dict(zip(shape.key_names, key, strict=True)), "note": None}
     compared = Compared("shop.orders", "delta:x", "shop", shape.names, "price > 1")
     path, report = tmp_path / "report.jsonl", Report(compared)
+    twice = (Decimal(1), *key[1:])
     with findings_in(path, report, shape, most_kept=0) as findings:
-        found = Difference(key, Kind.MISSING, shape.names, row, None, 5, None, 9)
-        findings.add(found)
+        findings.add(Difference(key, Kind.MISSING, shape.names, row, None, 5, None, 9, 1, 0))
+        findings.add(Difference(twice, Kind.DUPLICATE, shape.names, row, row, 5, None, 9, 1, 2))
         findings.end()
 
     reported = read_report(path)
 
     assert (reported.compared, report.differences) == (compared, [])
-    assert keys_of(shape, reported.keys) == [key]
+    assert keys_of(shape, reported.keys) == [key, twice]
+    assert keys_of(shape, reported.duplicates) == [twice]
     assert json.loads(path.read_text().splitlines()[-1])["totals"]["missing"] == 1
 
 

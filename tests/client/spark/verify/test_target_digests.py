@@ -155,3 +155,12 @@ def test_a_row_that_a_target_has_twice_counts_twice(spark: SparkSession) -> None
     twice: list[tuple[int, str | None]] = [(1, "a"), (1, "a"), (2, "b")]
     found = digests_at(spark, twice, [], KeyBuckets(1), [(5, 0)])
     assert found == {0: ChunkDigest(3, chunk_digest([(2, "b")]).digest)}
+
+
+def test_a_change_of_a_key_that_a_target_has_twice_leaves_both_rows(spark: SparkSession) -> None:
+    twice: list[tuple[int, str | None]] = [(1, "a"), (1, "a"), (2, "b"), (2, "b")]
+    changes: list[Change] = [((5, 0), "update", 1, "c", 1), ((5, 1), "delete", 2, "b", None)]
+    assert digests_at(spark, twice, changes, KeyBuckets(1), [(5, 1)])[0].rows == 4
+    # A truncate removes them all.
+    changes.append(((6, 0), "truncate", 0, None, None))
+    assert digests_at(spark, twice, changes, KeyBuckets(1), [(6, 0)]) == {}

@@ -138,15 +138,14 @@ def apply_changes(
 ) -> Applied:
     """Apply a batch of one source (or of several with equal columns) to a table, exactly once.
 
-    The batch is read once, and collected on the driver, which needs memory for one
-    batch: `maxRowsPerTrigger` and `maxBytesPerTrigger` limit it. (`latest_per_key`
-    shrinks a batch with few keys before.) A target of the form `delta+spark:` merges it
-    on the executors instead. `keys`: the columns that make a row unique;
-    the default is the target's key, or the primary key. `app_id` identifies the
-    sequence of batch numbers, one for each checkpoint; the default is the id of the
-    streaming query that runs the function; on Spark Connect, which does not tell it, it
-    must be given. `takes_over`: the target belongs to the
-    batch's source from now on, even if it has another source's rows.
+    The batch is read once, and collected on the driver, which needs memory for one batch:
+    `maxRowsPerTrigger` and `maxBytesPerTrigger` limit it. (`latest_per_key` shrinks a batch with
+    few keys before.) A target of the form `delta+spark:` merges it on the executors instead.
+    `keys`: the columns that make a row unique; the default is the target's key, or the primary
+    key. `app_id` identifies the sequence of batch numbers, one for each checkpoint; the default is
+    the id of the streaming query that runs the function; on Spark Connect, which does not tell it,
+    it must be given. `takes_over`: the target belongs to the batch's source from now on, even if
+    it has another source's rows.
 
     Raises SettingsError if there are no keys or no app_id, for columns whose names the
     target has itself, and for a target with the rows of another source; also the errors
@@ -164,21 +163,27 @@ def apply_changes(
     whole = _narrowed(batch, images, target.mode)
     if not target.merges_on_executors:
         table = whole.toArrow()
-        # Spark repeats the last batch after a restart.
-        if target.has_all(app, batch_id, positions_in(table)):
-            return Applied(is_skipped=True, positions=target.positions())
+        if (done := skipped(target, app, batch_id, table)) is not None:
+            return done
         followed = _followed(batch, table, target, keys, key, takes_over=takes_over)
         changes = target.changes_of(followed.rows, followed.keys, followed.source)
         forget_as_of(target, table, is_new=is_new)
         return target.apply(app, batch_id, changes)
     with persisted(whole) as kept:
         digest = digest_of(kept)
-        if target.has_all(app, batch_id, positions_in(digest.batch)):
-            return Applied(is_skipped=True, positions=target.positions())
+        if (done := skipped(target, app, batch_id, digest.batch)) is not None:
+            return done
         followed = _followed(batch, digest.batch, target, keys, key, takes_over=takes_over)
         forget_as_of(target, digest.batch, is_new=is_new)
         frame = _frame(kept, digest, followed, source_column=target.source_column)
         return target.apply(app, batch_id, frame)
+
+
+def skipped(target: Target, app_id: str, batch_id: int, batch: pa.Table) -> Applied | None:
+    """Return what applying a batch does that a target has: Spark repeats one after a restart."""
+    if not target.has_all(app_id, batch_id, positions_in(batch)):
+        return None
+    return Applied(is_skipped=True, positions=target.positions())
 
 
 def forget_as_of(target: Target, batch: pa.Table, *, is_new: bool) -> None:

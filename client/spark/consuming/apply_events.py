@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from databus.client.arrow.arrow_types import CHANGE_COLUMN
 from databus.client.spark.arrow.row_types import arrow_schema, changes_schema, row_schema
 from databus.client.spark.arrow.unpacked_events import unpacked
-from databus.client.spark.consuming.apply import forget_as_of
+from databus.client.spark.consuming.apply import forget_as_of, skipped
 from databus.client.spark.consuming.schema_book import SchemaBook
-from databus.client.spark.targets.changes import check_names, positions_in
+from databus.client.spark.targets.changes import check_names
 from databus.client.spark.targets.following import SchemaFollower, check_reload, lead_idle
 from databus.client.spark.targets.target import Applied, Target, check_same_source
 from databus.schemas.columns.avro_columns import WriterSchema
@@ -35,8 +35,8 @@ def apply_events(
     with the rows of another source; also the errors of `unpacked` and of `Target.apply`.
     """
     is_new = target.applied(app_id) is None
-    if target.has_all(app_id, batch_id, positions_in(events)):
-        return Applied(is_skipped=True, positions=target.positions())
+    if (done := skipped(target, app_id, batch_id, events)) is not None:
+        return done
     source = str(_told(events, "source")[0].as_py())
     check_same_source(target, source)
     used = {n for n in pc.unique(_told(events, "schema_version")).to_pylist() if n is not None}

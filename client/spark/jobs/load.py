@@ -19,6 +19,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -124,18 +125,24 @@ def load(
         if not again:
             check_same_source(opened, source)
         job = _Job(opened, load_source, columns, where, job_id, report)
-        while True:
-            try:
-                return job.run(chunk_rows, least_scn, spark if again else None)
-            except (ReadAgainError, *SPARK_FAILURES) as error:
-                failure = read_failure(error)
-                if as_of is not None or not failure.is_a(ReadAgainError):
-                    raise
-                # The table was emptied since that SCN, or the log of then is gone.
-                log.warning("%s: begins again as of a newer scn: %s", source, failure.problem)
-                least_scn = job.scn + 1
+        run = partial(job.run, chunk_rows, again=spark if again else None)
+        return run(least_scn) if as_of is not None else _until_read(run, job, least_scn)
     finally:
         opened.close()
+
+
+def _until_read(run: Callable[[int], Loaded], job: _Job, least_scn: int) -> Loaded:
+    """Run a load again as of a newer SCN, as long as the rows of one are not there any more."""
+    while True:
+        try:
+            return run(least_scn)
+        except (ReadAgainError, *SPARK_FAILURES) as error:
+            failure = read_failure(error)
+            if not failure.is_a(ReadAgainError):
+                raise
+            # The table was emptied since that SCN, or the log of then is gone.
+            log.warning("%s: begins again as of a newer scn: %s", job.source, failure.problem)
+            least_scn = job.scn + 1
 
 
 def _load_source(
@@ -179,6 +186,7 @@ class _Job:
         self._where = where
         self._id = job_id
         self._report = report
+        self.source = load_source.source
         self.scn = -1  # as of which rows are read
         self._keys = primary_key(load_source)
         self._columns = choose_columns(load_source.columns, columns)
@@ -192,7 +200,7 @@ class _Job:
         check_names(read, target.mode, load_source.source)
         self._read_columns = [] if where or not columns else self._columns.names
 
-    def run(self, chunk_rows: int, least_scn: int, again: SparkSession | None = None) -> Loaded:
+    def run(self, chunk_rows: int, least_scn: int, *, again: SparkSession | None = None) -> Loaded:
         """Write the chunks that are not written yet.
 
         `again`: the session with which rows are looked for that have the key of another one.

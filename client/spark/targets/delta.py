@@ -29,6 +29,7 @@ from deltalake import (
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.table import TableMerger
 from pyspark.sql import DataFrame, SparkSession
 
 from databus.client.spark.arrow.row_keys import quoted
@@ -357,36 +358,16 @@ class DeltaTarget(RetryingTarget):
             # A merge of no rows adds no columns.
             _add_columns(table, schema)
             held = _schema_of(table)
-        same = [f"t.{quoted(key)} = s.{quoted(key)}" for key in changes.keys]
-        if changes.least_scn is not None:
-            # The Delta log tells which files have no such row: they are not read.
-            same.append(f"t.{SCN} >= {changes.least_scn}")
         merger = table.merge(
             changes.in_types_of(schema).rows,
-            " AND ".join(same),
+            _is_same(changes),
             source_alias="s",
             target_alias="t",
             merge_schema=len(schema) > len(held),
             commit_properties=properties,
         )
-        columns = {quoted(name): f"s.{quoted(name)}" for name in changes.schema.names}
-        is_newer = f"s.{SCN} >= coalesce(t.{SCN}, -1)"
-        merger = (
-            merger.when_matched_delete(f"s.{DELETE} AND {is_newer}")
-            .when_matched_update(columns, f"NOT s.{DELETE} AND {is_newer}")
-            # An older change does not replace the row, but proves that it exists as of the change.
-            .when_matched_update(
-                {AS_OF: f"s.{AS_OF}"},
-                f"NOT s.{DELETE} AND coalesce(t.{AS_OF}, -1) < s.{AS_OF}",
-            )
-        )
-        if takes_new:
-            merger = merger.when_not_matched_insert(columns, f"NOT s.{DELETE}")
-        if changes.marks:
-            gone = " OR ".join(_gone(mark, changes.has_source) for mark in changes.marks)
-            merger = merger.when_matched_delete(gone).when_not_matched_by_source_delete(gone)
         version = table.version()
-        stats = merger.execute()
+        stats = _with_clauses(merger, changes, takes_new=takes_new).execute()
         if properties.custom_metadata and table.version() == version:
             # A merge that changes no row commits nothing, but the entries must be committed.
             write_deltalake(table, held.empty_table(), mode="append", commit_properties=properties)
@@ -469,6 +450,36 @@ def _set_keys(table: DeltaTable, keys: Sequence[str]) -> None:
     """Store renamed key columns; before the rename, so that the table always has a key."""
     if _keys_of(table) and _keys_of(table) != tuple(keys):
         set_names(table, _KEYS, keys)
+
+
+def _is_same(changes: Changes) -> str:
+    """Return the SQL condition that a row of the table has the key of a change."""
+    same = [f"t.{quoted(key)} = s.{quoted(key)}" for key in changes.keys]
+    if changes.least_scn is not None:
+        # The Delta log tells which files have no such row: they are not read.
+        same.append(f"t.{SCN} >= {changes.least_scn}")
+    return " AND ".join(same)
+
+
+def _with_clauses(merger: TableMerger, changes: Changes, *, takes_new: bool) -> TableMerger:
+    """Return a merge that does what changes and marks say."""
+    columns = {quoted(name): f"s.{quoted(name)}" for name in changes.schema.names}
+    is_newer = f"s.{SCN} >= coalesce(t.{SCN}, -1)"
+    merger = (
+        merger.when_matched_delete(f"s.{DELETE} AND {is_newer}")
+        .when_matched_update(columns, f"NOT s.{DELETE} AND {is_newer}")
+        # An older change does not replace the row, but proves that it exists as of the change.
+        .when_matched_update(
+            {AS_OF: f"s.{AS_OF}"},
+            f"NOT s.{DELETE} AND coalesce(t.{AS_OF}, -1) < s.{AS_OF}",
+        )
+    )
+    if takes_new:
+        merger = merger.when_not_matched_insert(columns, f"NOT s.{DELETE}")
+    if changes.marks:
+        gone = " OR ".join(_gone(mark, changes.has_source) for mark in changes.marks)
+        merger = merger.when_matched_delete(gone).when_not_matched_by_source_delete(gone)
+    return merger
 
 
 def _gone(mark: Mark, has_source: bool) -> str:

@@ -331,8 +331,16 @@ class IcebergTarget(RetryingTarget):
 
 
 def _opened(name: str, given: Mapping[str, str]) -> Catalog:
-    """Open a catalog; pyiceberg's settings are read now, not when it was imported."""
+    """Open a catalog; pyiceberg's settings are read now, not when it was imported.
+
+    Raises SettingsError for one that these do not name.
+    """
     known = {key: str(value) for key, value in (Config().get_catalog_config(name) or {}).items()}
+    if not known and not given:
+        raise SettingsError(
+            f"pyiceberg knows no catalog {name!r}: describe it in ~/.pyiceberg.yaml, or by "
+            f"variables like PYICEBERG_CATALOG__{name.upper()}__URI"
+        )
     return load_catalog(name, **{**known, **given})
 
 

@@ -39,6 +39,11 @@ def names(target: IcebergTarget) -> dict[int, str]:
     return {row["id"]: row["name"] for row in rows_of_target(target)}
 
 
+def test_a_catalog_that_nothing_describes_is_refused_with_where_to_describe_it() -> None:
+    with pytest.raises(SettingsError, match=r"no catalog 'nowhere': .*PYICEBERG_CATALOG__NOWHERE"):
+        IcebergTarget("iceberg:nowhere.tests.t", ["id"])
+
+
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_a_batch_is_merged_again_with_what_another_writer_was_faster_with(
     uri: str, monkeypatch: pytest.MonkeyPatch, attempts: int

@@ -43,6 +43,7 @@ from databus.client.spark.targets.changes import (
     positions_in,
     snapshots_in,
 )
+from databus.client.spark.targets.commit_log import CommitLog
 from databus.client.spark.targets.executors import (
     ChangesFrame,
     Digest,
@@ -152,7 +153,7 @@ def apply_changes(
     of `Target.apply`.
     """
     app = app_id or _query_id(batch)
-    is_new = target.applied(app) is None
+    commit_log = target.commit_log()
     names = (name for name in batch.columns if name != CHANGE_COLUMN)
     check_names(names, target.mode, ", ".join(schemas_of(batch)) or "the source")
     # Asked for once, as a target may ask a catalog.
@@ -163,27 +164,27 @@ def apply_changes(
     whole = _narrowed(batch, images, target.mode)
     if not target.merges_on_executors:
         table = whole.toArrow()
-        if (done := skipped(target, app, batch_id, table)) is not None:
+        if (done := skipped(commit_log, app, batch_id, table)) is not None:
             return done
         followed = _followed(batch, table, target, keys, key, takes_over=takes_over)
         changes = target.changes_of(followed.rows, followed.keys, followed.source)
-        forget_as_of(target, table, is_new=is_new)
+        forget_as_of(target, table, is_new=commit_log.applied(app) is None)
         return target.apply(app, batch_id, changes)
     with persisted(whole) as kept:
         digest = digest_of(kept)
-        if (done := skipped(target, app, batch_id, digest.batch)) is not None:
+        if (done := skipped(commit_log, app, batch_id, digest.batch)) is not None:
             return done
         followed = _followed(batch, digest.batch, target, keys, key, takes_over=takes_over)
-        forget_as_of(target, digest.batch, is_new=is_new)
+        forget_as_of(target, digest.batch, is_new=commit_log.applied(app) is None)
         frame = _frame(kept, digest, followed, source_column=target.source_column)
         return target.apply(app, batch_id, frame)
 
 
-def skipped(target: Target, app_id: str, batch_id: int, batch: pa.Table) -> Applied | None:
+def skipped(commit_log: CommitLog, app_id: str, batch_id: int, batch: pa.Table) -> Applied | None:
     """Return what applying a batch does that a target has: Spark repeats one after a restart."""
-    if not target.has_all(app_id, batch_id, positions_in(batch)):
+    if not commit_log.has_all(app_id, batch_id, positions_in(batch)):
         return None
-    return Applied(is_skipped=True, positions=target.positions())
+    return Applied(is_skipped=True, positions=commit_log.positions())
 
 
 def forget_as_of(target: Target, batch: pa.Table, *, is_new: bool) -> None:

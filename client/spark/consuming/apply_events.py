@@ -34,8 +34,9 @@ def apply_events(
     source without a key, for columns whose names the target has itself, and for a target
     with the rows of another source; also the errors of `unpacked` and of `Target.apply`.
     """
-    is_new = target.applied(app_id) is None
-    if (done := skipped(target, app_id, batch_id, events)) is not None:
+    commit_log = target.commit_log()
+    is_new = commit_log.applied(app_id) is None
+    if (done := skipped(commit_log, app_id, batch_id, events)) is not None:
         return done
     source = str(_told(events, "source")[0].as_py())
     check_same_source(target, source)

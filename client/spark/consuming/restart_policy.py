@@ -72,7 +72,9 @@ _SPARKS = tuple(str(Path(str(package.__file__)).parent) for package in (py4j, py
 
 # What a call of Spark raises when a query, a worker or a connection fails. A killed process is
 # reported by whatever was read from it just then, so `read_failure` looks at the traceback too.
-SPARK_FAILURES = (PySparkException, Py4JError, EOFError, OSError, IndexError)
+# Those of Spark's own classes; of a query's tables none has such an error of its own.
+SPARK_ERRORS = (PySparkException, Py4JError)
+SPARK_FAILURES = (*SPARK_ERRORS, EOFError, OSError, IndexError)
 JOB_FAILURES = (*SPARK_FAILURES, RestartNeededError, *_PASSING)
 # What Spark cannot analyse now it cannot analyse later.
 _WRONG_REQUESTS = (AnalysisException, IllegalArgumentException)
@@ -191,7 +193,7 @@ def _reason(text: str) -> str:
 
 def passes(error: Exception) -> bool:
     """Return whether it may help to write to a target again after an error."""
-    if isinstance(error, (DatabusError, PySparkException, Py4JError)):
+    if isinstance(error, (DatabusError, *SPARK_ERRORS)):
         failure = read_failure(error)
         # A server that does not list a version yet, though another one has rows of it.
         return failure.is_a(SchemaNotFoundError) or not failure.is_final

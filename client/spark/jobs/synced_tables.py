@@ -35,7 +35,7 @@ from databus.client.spark.consuming.apply_events import (
     newest_scns,
 )
 from databus.client.spark.consuming.restart_policy import (
-    SPARK_FAILURES,
+    SPARK_ERRORS,
     has_spark,
     passes,
     read_failure,
@@ -76,8 +76,6 @@ _Done = TypeVar("_Done")
 # Applies the rows of one source to its target, for an app id.
 Part = Callable[[Target, str], Applied]
 Parts = Mapping[str, Part]
-# A lost worker or gateway is the query's failure, and no table's.
-_SPARKS = tuple(one for one in SPARK_FAILURES if one.__module__.startswith(("py4j", "pyspark")))
 _NOTING = threading.Lock()
 
 
@@ -87,9 +85,9 @@ class StoppedError(Exception):
 
 def _is_of_the_query(error: Exception) -> bool:
     # A JVM that has ended refuses connections, and what it was asked ends in any error.
-    if isinstance(error, (OSError, *_SPARKS)) and not has_spark():
+    if isinstance(error, (OSError, *SPARK_ERRORS)) and not has_spark():
         return True
-    return isinstance(error, _SPARKS) and read_failure(error).kind is None
+    return isinstance(error, SPARK_ERRORS) and read_failure(error).kind is None
 
 
 @dataclass(slots=True)
@@ -225,7 +223,7 @@ class SyncedTables:
             changes = of_source(batch, source, used[source], self._book, self._as_text)
             try:
                 return apply_changes(changes, batch_id, target, app_id=app)
-            except _SPARKS as error:
+            except SPARK_ERRORS as error:
                 if read_failure(error).is_a(ReadAgainError):
                     # With a lost executor's blocks, which may have newer versions now.
                     used.update(versions_in(batch))
@@ -323,7 +321,7 @@ class SyncedTables:
             assert app is not None, "Spark has named the query before its first batch"
             try:
                 applied = part(self.target(source), app)
-            except (ReloadNeededError, IncompatibleSchemaError, *_SPARKS) as error:
+            except (ReloadNeededError, IncompatibleSchemaError, *SPARK_ERRORS) as error:
                 why = _reload_needed(error, self.target(source))
                 if why is None or not self._reloads:
                     raise
@@ -391,7 +389,7 @@ class SyncedTables:
         return self._stop.is_set() or self._has_ended.is_set()
 
     def _set_aside(self, source: str, error: Exception) -> None:
-        is_read = isinstance(error, (DatabusError, *_SPARKS))
+        is_read = isinstance(error, (DatabusError, *SPARK_ERRORS))
         why = read_failure(error).problem if is_read else f"{error!r}"
         log.error("%s: set aside: %s", source, why, exc_info=not isinstance(error, DatabusError))
         self.state.retried.pop(source, None)
@@ -478,7 +476,7 @@ class SyncedTables:
 
 def _reload_needed(error: Exception, target: Target) -> str | None:
     """Return why rows must be read again, if an error says so; it may come from Spark's tasks."""
-    if not isinstance(error, (DatabusError, *_SPARKS)):
+    if not isinstance(error, (DatabusError, *SPARK_ERRORS)):
         return None
     failure = read_failure(error)
     # A type that the table cannot hold; one that keeps what was is never filled again.

@@ -42,7 +42,7 @@ from databus.schemas.scn import MAX_SCN
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 0.2
+LOOK_S = 0.2
 _LOOK_AGAIN_S = 1.0
 
 
@@ -125,7 +125,7 @@ class MeasureClient:
             states = {one.state for one in self.stopped(at_once=True).values()}
             if STARTING not in states:
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
 
     def newest_scns(self) -> dict[str, int]:
         """Return the newest SCN of each physical source."""

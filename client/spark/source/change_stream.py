@@ -30,7 +30,7 @@ from databus.client.spark.planning.capture_states import (
     stopped_error,
 )
 from databus.client.spark.planning.joining import JoiningPlanner, moves
-from databus.client.spark.planning.measure_client import MeasureClient
+from databus.client.spark.planning.measure_client import LOOK_S, MeasureClient
 from databus.client.spark.planning.offsets import (
     AtScn,
     Place,
@@ -49,8 +49,6 @@ from databus.client.subscription import chosen_sources
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
 log = logging.getLogger(__name__)
-
-_LOOK_S = 0.2
 
 
 class ChangeStream:
@@ -128,7 +126,7 @@ class ChangeStream:
             if time.monotonic() >= self._await_until_s or behind.keys() <= self._stopped.keys():
                 self._stopped = {**behind, **self._stopped}
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
             targets |= self._measure_client.newest_scns()
 
     def _idle(self, places: Mapping[str, Place]) -> None:

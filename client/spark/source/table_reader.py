@@ -161,9 +161,8 @@ class TableReader:
         """Return a refusal with advice."""
         as_of = self._options.as_of
         if isinstance(error, BootstrapTooYoungError):
-            if as_of is None:
-                return ReadAgainError(f"{self._source}: {error}; begin the reading again")
-            return ReadAgainError(f"{self._source}: {error}; choose a newer option asOf")
+            advice = "begin the reading again" if as_of is None else "choose a newer option asOf"
+            return ReadAgainError(f"{self._source}: {error}; {advice}")
         if isinstance(error, BootstrapTooOldError):
             what = "" if as_of is None else ", choose an older option asOf"
             return BootstrapTooOldError.answered(

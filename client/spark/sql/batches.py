@@ -68,8 +68,9 @@ class JoinBatches:
         # Read once, for all tables of the state.
         table = batch.toArrow()
         by_stream = {stream: kept.changes(table) for stream, kept in self.state.items()}
-        if self.target.has_all(self.app_id, batch_id, _positions(by_stream)):
-            return Applied(is_skipped=True, positions=self.target.positions())
+        commit_log = self.target.commit_log()
+        if commit_log.has_all(self.app_id, batch_id, _positions(by_stream)):
+            return Applied(is_skipped=True, positions=commit_log.positions())
         check_same_source(self.target, self._rows_source)
         applied = {
             stream: self.state[stream].target.apply(self.app_id, batch_id, changes)

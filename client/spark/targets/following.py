@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.spark.targets.changes import META, no_keys
+from databus.client.spark.targets.commit_log import CommitLog
 from databus.client.spark.targets.reshaping import constant, find, reshaping
 from databus.client.spark.targets.target import Target
 from databus.client.sql.modes import WriteMode
@@ -245,8 +246,12 @@ def shape_note(source: str) -> str:
 
 def noted_scn(target: Target, source: str) -> int | None:
     """Return the SCN whose version the table has; None if that is not recorded."""
+    return _noted_in(target.commit_log(), source)
+
+
+def _noted_in(commit_log: CommitLog, source: str) -> int | None:
     notes = (shape_note(source), f"{_RELOAD}{source}")
-    found = [scn for scn in map(target.applied, notes) if scn is not None]
+    found = [scn for scn in map(commit_log.applied, notes) if scn is not None]
     return max(found, default=None)
 
 
@@ -278,26 +283,32 @@ def lead_idle(
     source's columns of then. What only rows tell is left to them: rows that must be read again,
     and statements that emptied the table.
     """
-    held, noted = target.schema(), noted_scn(target, source)
-    position = target.positions().get(physical, 0)
-    if held is None or noted is None or not position or scn < max(noted, position):
+    commit_log = target.commit_log()
+    noted, position = _noted_in(commit_log, source), commit_log.positions().get(physical, 0)
+    if noted is None or not position or scn < max(noted, position):
         return
     versions = Versions(texts)
     text = versions.at(noted)
     steps = [] if text is None else versions.since(text, noted, scn)
     if any(step.needs_reload or step.is_emptied for step in steps):
         return
+    held = target.schema()
+    if held is None:
+        return
     wanted = pa.schema([field for field in nothing.schema if field.name != META])
-    known = dict.fromkeys(held.names)
-    keys = target.keys or () if text is None else target.keys or key_in(text)
+    names, keys = held.names, target.keys or (() if text is None else key_in(text))
     plan = reshaping(held, keys, steps, wanted)
     if plan is not None:
         target.reshape(plan, shape_note(source) if steps else None, scn)
-        known, keys = dict.fromkeys(plan.schema.names), plan.keys
-    note = shape_note(source) if steps and plan is None else f"{_COLUMNS}{source}"
-    if note == shape_note(source) or any(find(known, name) is None for name in wanted.names):
-        changes = target.changes_of(nothing, keys)
-        target.apply(note, scn, replace(changes, positions={physical: position}))
+        names, keys = plan.schema.names, plan.keys
+    is_noted = plan is not None or not steps
+    known = dict.fromkeys(names)
+    if is_noted and all(find(known, name) is not None for name in wanted.names):
+        return
+    # What is null in all rows comes with a batch without rows, which may be the note, too.
+    changes = target.changes_of(nothing, keys)
+    note = f"{_COLUMNS}{source}" if is_noted else shape_note(source)
+    target.apply(note, scn, replace(changes, positions={physical: position}))
 
 
 def reload_needed(source: str, target: Target, step: Step) -> SchemaError:

@@ -117,9 +117,9 @@ class Target(ABC):
     def keys(self) -> tuple[str, ...]:
         """The columns that make a row unique; () as long as they are not known."""
 
-    def has_all(self, app_id: str, batch_id: int, positions: Mapping[str, int]) -> bool:
-        """Return whether a batch is applied, by its number and the newest SCNs that are in it."""
-        return self._read_commit_log().has_all(app_id, batch_id, positions)
+    def commit_log(self) -> CommitLog:
+        """Return the commit log, for who asks it several things: each reading may ask a catalog."""
+        return self._read_commit_log()
 
     def applied(self, app_id: str) -> int | None:
         """Return the number of an app's last applied batch, or None."""

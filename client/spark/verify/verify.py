@@ -264,10 +264,12 @@ class Verifier:
         source = self._by_key(self._source.rows(chunks, group))
         report.fetched_rows += sum(map(len, source.values()))
         self._on_step(Step("fetching rows", report.fetched_rows, None))
-        candidates += self._unequal(source, target, scn, position)
+        found = list(self._unequal(source, target, scn, position))
+        candidates += found
         # By value: rows that the user's functions call the same have other digests.
-        values = comparer_of(self._comparer.names)
-        unequal = self._unequal(source, target, scn, position, values)
+        values, unequal = comparer_of(self._comparer.names), iter(found)
+        if self._comparer != values:
+            unequal = self._unequal(source, target, scn, position, values)
         if isinstance(chunks, KeyRanges):
             return sorted({*group} - {chunks.chunk_of(one.key[0]) for one in unequal})
         # Which bucket a key is in is known on both sides, but not here.

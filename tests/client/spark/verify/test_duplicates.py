@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -30,10 +29,9 @@ from databus.client.spark.verify.verify import VerifyOptions, verify
 from databus.conf.loading import load_settings
 from databus.conf.settings import RelaySettings
 from databus.schemas.errors import SettingsError
-from tests import PATIENCE_S
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.client.spark.verify.lake import Lake
-from tests.relay.sources.sqlite.shop import database, run
+from tests.relay.sources.sqlite import shop as sqlite
 
 ROWS = 300
 CHUNK_ROWS = 20
@@ -99,26 +97,17 @@ def given(shop: TableShop) -> list[str]:
     return [*named, "--bootstrap", shop.server]
 
 
-@contextmanager
-def writing(shop: TableShop, keys: Sequence[int]) -> Iterator[None]:
+def writing(shop: TableShop, keys: Sequence[int]) -> AbstractContextManager[None]:
     """Update, delete and insert rows of some keys, for the length of a `with`."""
-    chance, stop = random.Random(1), threading.Event()
+    chance = random.Random(1)
 
-    def write() -> None:
-        with database(shop.place.shop.path) as connection:
-            while not stop.wait(0.01):
-                key = chance.choice(keys)
-                delete = f"DELETE FROM orders WHERE id = {key}"
-                put = f"INSERT OR REPLACE INTO orders VALUES ({key}, 'new {chance.random()}')"
-                run(connection, [delete if chance.random() < 0.3 else put])
+    def statements() -> list[str]:
+        key = chance.choice(keys)
+        delete = f"DELETE FROM orders WHERE id = {key}"
+        put = f"INSERT OR REPLACE INTO orders VALUES ({key}, 'new {chance.random()}')"
+        return [delete if chance.random() < 0.3 else put]
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        writer.join(PATIENCE_S)
+    return sqlite.writing(shop.place.shop.path, statements, 0.01)
 
 
 @pytest.mark.parametrize("how", [{}, {"through_log": True}, {"settle_s": 0, "settle_tries": 2}])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +23,9 @@ from databus.client.spark.verify.verify import VerifyOptions, verify
 from databus.conf.loading import load_settings
 from databus.conf.settings import RelaySettings
 from databus.schemas.errors import SettingsError
-from tests import PATIENCE_S
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.client.spark.verify.lake import Lake
-from tests.relay.sources.sqlite.shop import database, run
+from tests.relay.sources.sqlite import shop as sqlite
 
 ROWS = 400
 QUIET = 250  # keys up to this one are not written to
@@ -63,13 +61,12 @@ def settings_of(shop: TableShop) -> RelaySettings:
     return load_settings(shop.relay.file, RelaySettings)
 
 
-@contextmanager
-def writing(shop: TableShop, seed: int) -> Iterator[None]:
+def writing(shop: TableShop, seed: int) -> AbstractContextManager[None]:
     """Change rows behind the quiet ones, a transaction after the other, for the length of a `with`.
 
     Rows are inserted, updated and deleted, and keys are changed.
     """
-    chance, stop = random.Random(seed), threading.Event()
+    chance = random.Random(seed)
 
     def statement() -> str:
         key, other = (chance.randint(QUIET + 1, 2 * ROWS) for _ in range(2))
@@ -82,18 +79,10 @@ def writing(shop: TableShop, seed: int) -> Iterator[None]:
             ]
         )
 
-    def write() -> None:
-        with database(shop.place.shop.path) as connection:
-            while not stop.wait(0.002):
-                run(connection, [statement() for _ in range(chance.randint(1, 4))])
+    def statements() -> list[str]:
+        return [statement() for _ in range(chance.randint(1, 4))]
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        writer.join(PATIENCE_S)
+    return sqlite.writing(shop.place.shop.path, statements, 0.002)
 
 
 def differing_chunks(found: Report) -> list[int]:

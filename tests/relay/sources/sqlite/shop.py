@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
@@ -50,6 +50,25 @@ def database(path: Path, script: str = "") -> Iterator[sqlite3.Connection]:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(script)
         yield connection
+
+
+@contextmanager
+def writing(path: Path, statements: Callable[[], Sequence[str]], every_s: float) -> Iterator[None]:
+    """Run statements, a transaction at a time, for the length of a `with`."""
+    stop = Event()
+
+    def write() -> None:
+        with database(path) as connection:
+            while not stop.wait(every_s):
+                run(connection, statements())
+
+    writer = Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        writer.join(PATIENCE_S)
 
 
 def drain(source: SqliteSource, until_s: float = 10.0) -> list[Transaction]:

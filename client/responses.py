@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from databus.client.subscription import RegisteredSchema
+from databus.schemas.checkpoint import LogWindow
 from databus.schemas.errors import ServerError
 from databus.schemas.protocol import Header
 from databus.schemas.scn import MAX_SCN
@@ -16,14 +18,14 @@ class StreamHeaders(NamedTuple):
     """The headers of a `/stream` answer.
 
     `resume` is where the next request continues, counted in unfiltered events: (SCN of the
-    window, offset; -1 = the whole window was sent). `mark` is a window with rows (SCN, timestamp)
-    before it, of any source, by which the log is recognised.
+    window, offset; -1 = the whole window was sent). `log_window` is a window with rows before it,
+    of any source, by which the log is recognised.
     """
 
     resume: tuple[int, int] | None = None
     pending_event_bytes: int | None = None
     is_ahead: bool = False
-    mark: tuple[int, int] | None = None
+    log_window: LogWindow | None = None
 
 
 class PageHeaders(NamedTuple):
@@ -49,9 +51,24 @@ def read_mark(server: str, headers: Mapping[str, str]) -> tuple[int, int] | None
     if text is None:
         return None
     scn, _, ts_ns = text.partition(",")
-    if not (scn.isdecimal() and ts_ns.isdecimal() and max(int(scn), int(ts_ns)) <= MAX_SCN):
+    if not (_is_number(scn) and _is_number(ts_ns)):
         raise ServerError(server, f"header {Header.MARK} is malformed: {text!r}")
     return int(scn), int(ts_ns)
+
+
+def read_log_window(server: str, headers: Mapping[str, str]) -> LogWindow | None:
+    """Return the newest window with rows before the end of an answer; raise ServerError.
+
+    A relay of an earlier version names no source.
+    """
+    text = headers.get(Header.LOG_WINDOW)
+    if text is None:
+        mark = read_mark(server, headers)
+        return None if mark is None else (*mark, "")
+    scn, ts_ns, source = (*text.split(",", 2), "", "")[:3]
+    if not (_is_number(scn) and _is_number(ts_ns) and source):
+        raise ServerError(server, f"header {Header.LOG_WINDOW} is malformed: {text!r}")
+    return int(scn), int(ts_ns), unquote(source)
 
 
 def read_page_headers(server: str, headers: Mapping[str, str]) -> PageHeaders:
@@ -107,10 +124,14 @@ def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeader
             resume,
             None if pending is None else int(pending),
             headers.get(Header.AHEAD, "").lower() == "true",
-            read_mark(server, headers),
+            read_log_window(server, headers),
         )
     except ValueError as error:
         raise ServerError(server, f"a header of /stream is malformed: {error}") from error
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and int(text) <= MAX_SCN
 
 
 def _scn(number: int) -> int:

@@ -112,6 +112,13 @@ class Span(NamedTuple):
     unread: tuple[Unread, ...] = ()
     passed: tuple[tuple[int, int], ...] = ()
 
+    def is_captured_at(self, scn: int) -> bool:
+        """Whether the ring has the rows of these sources that a window at an SCN has."""
+        stop, hole = self.stop, self.hole
+        is_stopped = stop is not None and scn > stop.scn
+        is_in_hole = hole is not None and hole.after_scn < scn <= hole.until_scn
+        return self.first.scn < scn and not is_stopped and not is_in_hole
+
     def has_passed(self, scn: int) -> bool:
         """Return whether another relay alone has delivered a window, and its rows come again."""
         return any(first <= scn <= last for first, last in self.passed)

@@ -46,7 +46,8 @@ _NUMBERS = {
     # Not in Databus: a window whose rows the consumer was sent. It identifies the consumer's log.
     "mark_scn": "databus_mark_scn",
     "mark_ts_ns": "databus_mark_ts",
-    # The same of a consumer that was sent no row: a window of any source, that its relay had.
+    # The same, of rows that the consumer need not have: a window of `log_source`, which its relay
+    # had; of any source without a name.
     "log_scn": "databus_log_scn",
     "log_ts_ns": "databus_log_ts",
 }
@@ -54,6 +55,7 @@ _TEXTS = {
     "snapshot_source": "snapshot_source",
     "catchup_source": "catchup_source",
     "server_info": "bootstrap_server_info",
+    "log_source": "databus_log_source",
 }
 _MODE_KEY = "consumption_mode"
 _KNOWN_KEYS = {_MODE_KEY, *_NUMBERS.values(), *_TEXTS.values()}
@@ -61,6 +63,8 @@ _ALWAYS_WRITTEN = {"window_scn", "window_offset"}
 # Prefix of the extra keys that are dropped at the end of a bootstrap.
 _OF_A_BOOTSTRAP = "bootstrap_"
 _MAX_TEXT_CHARS = 1 << 16
+
+LogWindow = tuple[int, int, str]  # SCN, timestamp (ns) and a source of a window with rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class Checkpoint:
     log_scn: int = -1
     log_ts_ns: int = -1
     server_info: str = ""
+    log_source: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -200,6 +205,7 @@ class Checkpoint:
             self.log_scn,
             self.log_ts_ns,
             self.server_info,
+            self.log_source,
             self.extra,
         )
 
@@ -217,11 +223,9 @@ class Checkpoint:
             ConsumptionMode.SNAPSHOT,
             bootstrap_since_scn=max(since_scn, 0),
             seen_scn=min((scn for scn in seen_scns if scn != -1), default=-1),
-            mark_scn=self.mark_scn,
-            mark_ts_ns=self.mark_ts_ns,
             server_info=server_info,
             extra=self._lasting_extra(),
-        )
+        )._proved_as(self)
 
     def with_start_scn(self, scn: int) -> Checkpoint:
         """Return the checkpoint with the start SCN of the snapshots, which is set once."""
@@ -317,12 +321,8 @@ class Checkpoint:
             raise CheckpointError(
                 f"bootstrap ends at scn {target_scn}, its target is {self.bootstrap_target_scn}"
             )
-        return replace(
-            Checkpoint.at(target_scn, self.ts_ns),
-            mark_scn=self.mark_scn,
-            mark_ts_ns=self.mark_ts_ns,
-            extra=self._lasting_extra(),
-        )
+        online = replace(Checkpoint.at(target_scn, self.ts_ns), extra=self._lasting_extra())
+        return online._proved_as(self)
 
     @property
     def mark(self) -> tuple[int, int] | None:
@@ -335,14 +335,20 @@ class Checkpoint:
         return replace(self, mark_scn=scn, mark_ts_ns=ts_ns)
 
     @property
-    def log_mark(self) -> tuple[int, int] | None:
-        """For a relay: `mark`, or where the consumer has no rows a window that its relay had."""
-        return self.mark or ((self.log_scn, self.log_ts_ns) if self.log_scn > 0 else None)
+    def log_window(self) -> LogWindow | None:
+        """A window that the consumer's relay had, with rows of any source; None if none is known.
 
-    def with_log_mark(self, mark: tuple[int, int] | None) -> Checkpoint:
+        The name of a source of it is empty in checkpoints of earlier versions.
+        """
+        return (self.log_scn, self.log_ts_ns, self.log_source) if self.log_scn > 0 else None
+
+    def with_log_window(self, window: LogWindow | None) -> Checkpoint:
         """Return the checkpoint with another window that its relay had; None removes it."""
-        scn, ts_ns = mark or (-1, -1)
-        return replace(self, log_scn=scn, log_ts_ns=ts_ns)
+        scn, ts_ns, source = window or (-1, -1, "")
+        return replace(self, log_scn=scn, log_ts_ns=ts_ns, log_source=source)
+
+    def _proved_as(self, other: Checkpoint) -> Checkpoint:
+        return self.with_mark(other.mark).with_log_window(other.log_window)
 
     def with_extra(self, **values: Any) -> Checkpoint:
         """Return the checkpoint with extra JSON keys; `bootstrap_…` keys last for one bootstrap."""

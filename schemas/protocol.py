@@ -33,6 +33,7 @@ class Header:
 
     # Of `/stream` and `/measure`.
     RESUME: Final = "x-databus-resume"  # [+] where the next request goes on
+    LOG_WINDOW: Final = "x-databus-log-window"  # [+] the newest window with rows of any source
     AHEAD: Final = "x-databus-ahead"  # [+] the checkpoint is newer than all that the relay has
     PENDING_EVENT_BYTES: Final = "x-dbus-pending-event-size"  # of `/bootstrap`, too
 

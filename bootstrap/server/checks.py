@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from databus.bootstrap.server.source_lookup import SourceLookup
 from databus.bootstrap.store.rows_now import RowsNow
+from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import LogPlace, SourceState, SourceStatus
 from databus.bootstrap.store.window_offsets import place_of
-from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.checkpoint import Checkpoint, LogWindow
 from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,
@@ -106,19 +109,30 @@ def check_reloads(now: RowsNow, choice: SourceLookup, checkpoint: Checkpoint) ->
             )
 
 
-def check_same_log(choice: SourceLookup, mark: tuple[int, int] | None, scn: int) -> None:
-    """Raise OtherLogError when the consumer has rows of a window that is not in the log.
+def check_same_log(
+    choice: SourceLookup, mark: tuple[int, int] | None, log_window: LogWindow | None, scn: int
+) -> None:
+    """Raise OtherLogError when a window that a consumer or its relay had is not in the log.
 
-    Checked only when the log of every source reaches back to that window, and up to `scn`.
+    `mark` has rows of the chosen sources, `log_window` of the one that it names. Checked only when
+    the log of those sources reaches back to that window, and up to `scn`.
     """
-    if mark is None or mark[0] > scn:
+    if mark is not None:
+        _check_window(choice.store, choice.sources, mark, scn)
+    if log_window is not None:
+        of_it = [source for source in choice.store.sources() if source.name == log_window[2]]
+        if of_it and of_it[0].status is SourceStatus.ACTIVE:
+            _check_window(choice.store, of_it, log_window[:2], scn)
+
+
+def _check_window(
+    store: Store, sources: Sequence[SourceState], window: tuple[int, int], scn: int
+) -> None:
+    if window[0] > scn or any(window[0] <= source.log_floor_scn for source in sources):
         return
-    if any(mark[0] <= source.log_floor_scn for source in choice.sources):
-        return
-    held = choice.store.window_at(choice.src_ids, mark[0])
-    if held != mark:
-        names = ", ".join(source.name for source in choice.sources)
-        raise OtherLogError.of(names, mark, held)
+    held = store.window_at([source.src_id for source in sources], window[0])
+    if held != window:
+        raise OtherLogError.of(", ".join(source.name for source in sources), window, held)
 
 
 def check_served(source: SourceState) -> None:

@@ -39,7 +39,7 @@ def _measure_snapshot(choice: SourceLookup, request: MeasureRequest) -> dict[str
 
 def _measure_log(choice: SourceLookup, request: MeasureRequest) -> dict[str, int]:
     checkpoint = request.checkpoint
-    check_same_log(choice, checkpoint.mark, checkpoint.window_scn)
+    check_same_log(choice, checkpoint.mark, checkpoint.log_window, checkpoint.window_scn)
     log_range = remaining_log(request, choice, choice.store.rows_now(choice.src_ids))
     found = choice.store.measure_log(log_range, request.most_rows, request.most_bytes)
     position = choice.store.position()

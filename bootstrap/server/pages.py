@@ -112,7 +112,7 @@ def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
         for source in choice.sources:
             check_served(source)
         scn = choice.store.position().scn
-        check_same_log(choice, request.mark, scn)
+        check_same_log(choice, request.mark, request.log_window, scn)
         if scn < request.since_scn:
             raise BootstrapTooOldError(
                 f"the producer is at scn {scn} and the consumer at scn {request.since_scn} "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from databus.conf.settings import HttpSettings
-from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode, LogWindow
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
 from databus.schemas.parameters import Parameters, parse_bool, parse_form, parse_json, parse_number
@@ -29,6 +29,7 @@ class StartRequest:
     sources: tuple[str, ...]
     since_scn: int
     mark: tuple[int, int] | None = None  # (SCN, timestamp) of a window that the consumer has
+    log_window: LogWindow | None = None  # and one that its relay had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,8 @@ def parse_start_request(parameters: Parameters) -> StartRequest:
             f"a start SCN is asked for in mode {ConsumptionMode.SNAPSHOT}",
         )
     # A consumer whose checkpoint has no SCN has nothing yet.
-    return StartRequest(sources, max(checkpoint.bootstrap_since_scn, 0), checkpoint.mark)
+    since_scn = max(checkpoint.bootstrap_since_scn, 0)
+    return StartRequest(sources, since_scn, checkpoint.mark, checkpoint.log_window)
 
 
 def parse_page_request(parameters: Parameters, limits: HttpSettings) -> PageRequest:

@@ -62,7 +62,7 @@ from databus.client.machines.server_set import Servers
 from databus.client.machines.states import BOOTSTRAPPING, CONNECTION, Connection, StateMachine
 from databus.client.subscription import Registered, Subscription, bind, find_ids
 from databus.conf.settings import BackOffSettings, ClientSettings
-from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.checkpoint import Checkpoint, LogWindow
 from databus.schemas.errors import (
     DatabusError,
     IllegalTransitionError,
@@ -336,7 +336,7 @@ class ConnectionMachine:
         if self._continue_at is not None:
             checkpoint = self.position.within(*self._continue_at)
         if self._is_same_log:
-            checkpoint = checkpoint.with_mark(None).with_log_mark(None)
+            checkpoint = checkpoint.with_mark(None).with_log_window(None)
         is_from_latest = self.position.is_latest and not is_continued
         # "Latest" is requested without waiting: the answer then names its position
         # (x-databus-resume), so nothing is missed between two requests. Nor does the next
@@ -381,7 +381,7 @@ class ConnectionMachine:
             return [*self._break_off(NO_PROGRESS), *self._fail(error)]
         except ServerError as error:
             return [*self._break_off(NO_PROGRESS), *self._leave(error)]
-        rolled_back = [*rolled_back, *self._note(headers.mark)]
+        rolled_back = [*rolled_back, *self._note(headers.log_window)]
         if self._half is None:  # else what has been failing in this window may come yet
             self._back_off.reset()
         self._gone.clear()
@@ -394,11 +394,11 @@ class ConnectionMachine:
             return [*rolled_back, Wait(self._polling.next_s())]
         return [*rolled_back, *self._stream()]
 
-    def _note(self, mark: tuple[int, int] | None) -> Instructions:
-        """Take over a mark of the log; pass it on at once if it is the first one."""
-        is_first, before = self.position.checkpoint.log_mark is None, self.position
-        self.position = before.marked(mark)
-        if self.position is before or not is_first or self._confirmed is not None:
+    def _note(self, window: LogWindow | None) -> Instructions:
+        """Take over a newer window of the log, and pass it on: nothing else proves the place."""
+        before = self.position
+        self.position = before.proved_by(window)
+        if self.position is before or self._confirmed is not None:
             return []
         return [MoveOn(self.position)]
 

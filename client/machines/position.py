@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from databus.conf.named_places import NamedPlace, ScnPlace, Word, parse_place
-from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode, LogWindow
 from databus.schemas.scn import MAX_SCN
 
 
@@ -39,14 +39,18 @@ class Position:
         """Return the position after window `scn`."""
         return Position(self.checkpoint.after_window(scn, timestamp_ns, has_rows=has_rows))
 
-    def marked(self, mark: tuple[int, int] | None) -> Position:
-        """Return the position with a newer mark of its relay, if it needs one and this is one."""
+    def proved_by(self, window: LogWindow | None) -> Position:
+        """Return the position with a newer window of its relay's log, if this is one.
+
+        One without the name of a source is of use only as long as there is no mark.
+        """
         checkpoint = self.checkpoint
-        if mark is None or checkpoint.mark is not None:
+        if window is None or (checkpoint.mark is not None and not window[2]):
             return self
-        if not checkpoint.log_scn < mark[0] <= checkpoint.window_scn:
+        known_scn = max(checkpoint.log_scn, checkpoint.mark_scn)
+        if not known_scn < window[0] <= checkpoint.window_scn:
             return self
-        return replace(self, checkpoint=checkpoint.with_log_mark(mark))
+        return replace(self, checkpoint=checkpoint.with_log_window(window))
 
     def within(self, scn: int, offset: int) -> Checkpoint:
         """Return the checkpoint that requests the rest of window `scn`, from event `offset`."""

@@ -18,7 +18,8 @@ class Selection:
     `src_ids` is None for all its sources. `filters` holds only filters that can reject an
     event. DDL events are skipped unless `wants_ddl`, and truncates (row events without a
     payload) unless `wants_truncates`. Windows after `until_scn` are not read. With `readable`, of
-    the statements those pass that are about sources of these names alone.
+    the statements those pass that are about sources of these names alone. `log_src_id`: the source
+    that the checkpoint's log window names, if the relay has it.
     """
 
     physical_source: str
@@ -30,3 +31,4 @@ class Selection:
     wants_truncates: bool = True
     until_scn: int = MAX_SCN
     readable: NamePatterns | None = None
+    log_src_id: int | None = None

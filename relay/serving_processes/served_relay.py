@@ -27,6 +27,7 @@ from databus.relay.serving_processes.messages import SourceState, State
 from databus.relay.serving_processes.shared_page import SharedPage
 from databus.relay.span import Span
 from databus.schemas.errors import DamagedWindowsError, DatabusError
+from databus.schemas.scn import MAX_SCN
 
 
 class PassOnError(DatabusError):
@@ -63,9 +64,9 @@ class ServedSource:
         if not state.is_served:
             raise PassOnError("it is not served")
         if self.settings.log is not None and not selection.from_latest:
-            # The log has older windows than the ring: the oldest one, and that of the mark.
-            mark = asked.mark
-            if asked.is_flexible or (mark is not None and mark[0] < self.reader.min_scn):
+            # The log has older windows than the ring: the oldest one, and those of the marks.
+            marks = [one[0] for one in (asked.mark, asked.log_window) if one is not None]
+            if asked.is_flexible or min(marks, default=MAX_SCN) < self.reader.min_scn:
                 raise PassOnError("the relay log may have it")
         return self.reader
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,35 @@ def test_a_client_is_not_sent_windows_of_another_database(
             assert isinstance(client.error, OtherLogError)
             assert "another log of shop" in str(client.error)
             assert not client.is_healthy
+    assert notes(consumer) == {"one"}
+
+
+def test_a_client_is_not_sent_windows_of_a_backup_that_went_another_way(
+    one: Shop, tmp_path: Path
+) -> None:
+    """Both logs are one up to the newest row that it has, and a part of the rows it passed over."""
+    consumer, kept = Remembering(), {"checkpoint_dir": tmp_path / "kept"}
+    one.connection.execute("CREATE TABLE people (id INTEGER PRIMARY KEY)")
+    captured = {"sources": ["shop.orders", "shop.people"]}
+    backup = tmp_path / "shop.db"
+    with running(RunningRelay(tmp_path / "a", one.settings(**captured))) as relay:
+        read_first(relay, one, consumer, kept)
+        with closing(sqlite3.connect(backup)) as copy:
+            one.connection.backup(copy)
+        with consuming([relay.url], ["shop.orders"], consumer, **kept):
+            one.connection.execute("INSERT INTO people VALUES (1)")
+            wait_until(lambda: is_marked(tmp_path / "kept"), "a checkpoint with a mark")
+    (tmp_path / "restored").mkdir()
+    restored = Shop(backup.rename(tmp_path / "restored" / "shop.db"))
+    with (
+        closing(restored),
+        running(RunningRelay(tmp_path / "b", restored.settings(**captured))) as relay,
+    ):
+        relay.start()
+        one_by_one(restored, relay, *range(5, 15), note="two")
+        with consuming([relay.url], ["shop.orders"], consumer, **kept) as client:
+            wait_until(lambda: client.error is not None, "the refusal")
+            assert isinstance(client.error, OtherLogError)
     assert notes(consumer) == {"one"}
 
 

@@ -45,6 +45,7 @@ from databus.client.spark.jobs.load_source import (
     primary_key,
 )
 from databus.client.spark.targets.changes import SCN, Changes, check_names
+from databus.client.spark.targets.commit_log import PART
 from databus.client.spark.targets.following import shape_note
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.schemas.errors import BootstrapTooOldError, ReadAgainError, SettingsError
@@ -184,6 +185,7 @@ class _Job:
         self._target = target
         self._load_source = load_source
         self._where = where
+        self._is_part = bool(columns or where)
         self._id = job_id
         self._report = report
         self.source = load_source.source
@@ -235,7 +237,9 @@ class _Job:
             self._report(counter.after_chunk(applied.upserts))
         # Also for a table that already follows its source: its columns are now those of `scn`.
         self._target.apply(shape_note(self._load_source.source), scn, self._nothing())
-        self._target.apply(app, cut.chunks, self._end(scn))
+        is_whole_again = self._target.is_part(self.source) and not self._is_part
+        notes = {f"{PART}{self.source}": 0} if is_whole_again else None
+        self._target.apply(app, cut.chunks, replace(self._end(scn), notes=notes))
         self._report(counter.end())
         source, uri = self._load_source.source, self._target.uri
         return Loaded(source, uri, scn, counter.rows, cut.chunks, skipped)
@@ -262,7 +266,8 @@ class _Job:
         # Another load may have been as of the same SCN, with another condition.
         self._target.forget_as_of(self._load_source.source)
         # From here on the rows are this source's: with `again` they may have been another's.
-        own = replace(nothing, source=self._load_source.source)
+        notes = {f"{PART}{self.source}": 1} if self._is_part else None
+        own = replace(nothing, source=self.source, notes=notes)
         self._target.apply(f"{self._id}:scn", scn, own)
 
     # Changes

@@ -45,7 +45,12 @@ from databus.client.spark.monitoring.progress import batch_stats
 from databus.client.spark.options import options_of_load, parse_options
 from databus.client.spark.session import need_own_driver
 from databus.client.spark.source.change_stream import known_schemas, make_measure_client
-from databus.client.spark.targets.target import Target, check_same_source, open_target
+from databus.client.spark.targets.target import (
+    Target,
+    check_same_source,
+    check_whole,
+    open_target,
+)
 from databus.conf.named_places import Word
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import (
@@ -120,6 +125,8 @@ def sync(
     trigger = trigger_of(available_now, every_s)
     try:
         check_same_source(opened, source)
+        if source not in parse_options(given).filters:
+            check_whole(opened, source)
         job = _Job(spark, opened, target, given, checkpoint, trigger, most_restarts, report)
         return job.run(stop or threading.Event())
     finally:

@@ -250,9 +250,11 @@ class _Job:
         if self.folder.has_planned():
             return Word.BEGINNING
         homes = self.homes()
-        scns = [tables.position(source, physical) for source, physical in homes.items()]
+        found = [tables.position(source, physical) for source, physical in homes.items()]
+        scns = [scn for scn in found if scn is not None]
         # A target that was loaded is followed from there; a missing one has position 0.
-        return str(min(scns)) if len({*homes.values()}) == 1 and min(scns) else Word.BEGINNING
+        least = min(scns, default=0)
+        return str(least) if len({*homes.values()}) == 1 and least else Word.BEGINNING
 
     def homes(self) -> dict[str, str]:
         """Return the physical source of each source."""

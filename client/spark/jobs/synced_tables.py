@@ -56,6 +56,7 @@ from databus.client.spark.targets.executors import persisted
 from databus.client.spark.targets.target import (
     Applied,
     Target,
+    check_whole,
     merges_on_executors,
     open_target,
 )
@@ -143,6 +144,8 @@ class SyncedTables:
         self._known_app: str | None = None
         self._homes = homes
         self._targets: dict[str, Target] = {}
+        # Sources with filters of the job, or whose targets are known not to have a part only.
+        self._not_parts = {*options.filters}
         self._mode = mode
         self._on_executors = merges_on_executors(target_of(template, "a.b"))
         # One batch or one look at a time; the threads of a batch change different tables.
@@ -178,21 +181,17 @@ class SyncedTables:
             self._targets[source] = open_target(uri, mode=self._mode)
         return self._targets[source]
 
-    def position(self, source: str, physical: str) -> int:
+    def position(self, source: str, physical: str) -> int | None:
         """Return the SCN up to which a target has everything; 0 if it has none, or not yet.
 
-        Waits for a target that is out of reach. Raises StoppedError.
+        None: the table is set aside. Waits for a target that is out of reach. Raises StoppedError.
         """
 
         def ask() -> int:
-            try:
-                return self.target(source).positions().get(physical, 0)
-            except DatabusError as error:
-                # The table is set aside with its first rows.
-                log.debug("%s: %s", source, error)
-                return 0
+            self._check_whole(source)
+            return self.target(source).positions().get(physical, 0)
 
-        return self._guarded(source, ask) or 0
+        return self._guarded(source, ask)
 
     def apply(self, batch: DataFrame, batch_id: int) -> None:
         """Apply a batch to the targets, and record it. Raises StoppedError; Spark's errors."""
@@ -401,6 +400,12 @@ class SyncedTables:
         note = self._notes.now.tables.get(source)
         if note is not None and note.batch != NO_BATCH:
             check_as_left(note, self._notes.path, source, self.target(source), self._app)
+        self._check_whole(source)
+
+    def _check_whole(self, source: str) -> None:
+        if source not in self._not_parts:
+            check_whole(self.target(source), source)
+            self._not_parts.add(source)
 
     def _note(self, source: str, batch: int) -> None:
         uri = self.target(source).uri

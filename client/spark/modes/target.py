@@ -108,7 +108,9 @@ class ModeTarget(Target):
         check_same_mode(self.uri, commit_log, self.mode)
         if commit_log.has_all(app_id, batch_id, batch.positions):
             return Applied(is_skipped=True, positions=commit_log.positions())
-        found = replace(self._translated(batch, commit_log), made_of=commit_log.entries)
+        found = self._translated(batch, commit_log)
+        notes = {**(batch.notes or {}), **(found.notes or {})}
+        found = replace(found, notes=notes, made_of=commit_log.entries)
         # Also without a row: the batch is to be recorded.
         return self.inner._apply(app_id, batch_id, found)
 

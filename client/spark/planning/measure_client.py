@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from databus.client.responses import read_scn
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.capture_states import STARTING, Stopped
-from databus.client.spark.planning.offsets import AtScn, Group, InSnapshot, Mark
+from databus.client.spark.planning.offsets import NO_PROOF, AtScn, Group, InSnapshot, Proof
 from databus.client.spark.planning.ranges import LogRange
 from databus.client.spark.planning.relay_windows import RelayWindows, find_windows
 from databus.client.spark.planning.requests import (
@@ -161,14 +161,14 @@ class MeasureClient:
     # Windows
 
     def windows(
-        self, one: LogRange, after: int, rows: int | None, mark: Mark | None = None
+        self, one: LogRange, after: int, rows: int | None, proof: Proof = NO_PROOF
     ) -> LogMeasure:
         """Measure `rows` rows of a range after a window, in the ring or else in the log.
 
-        Raises OtherLogError if `mark` is of another log.
+        Raises OtherLogError if `proof` is of another log.
         """
         group = Group(one.physical_source, one.sources)
-        place = AtScn(after, mark=mark)
+        place = AtScn(after, proof=proof)
         try:
             return self.ring_after(group, place, rows, one.to_scn)
         except ScnNotFoundError:
@@ -181,19 +181,19 @@ class MeasureClient:
     ) -> LogMeasure:
         """Measure a ring after a place.
 
-        Raises ScnNotFoundError; OtherLogError if its mark is of another log.
+        Raises ScnNotFoundError; OtherLogError if its proof is of another log.
         """
         return self._noted(group, self._windows.after(group, place, rows, target))
 
-    def mark_at(self, group: Group, scn: int) -> Mark | None:
-        """Return a window with rows up to an SCN, if a relay of this project has one."""
+    def proof_at(self, group: Group, scn: int) -> Proof:
+        """Return the proof of a log up to an SCN, if a relay of this project has it."""
         if not self.tells_evicted:
-            return None
+            return NO_PROOF
         try:
-            # A relay tells a mark only where it has counted windows.
-            return self._windows.after(group, AtScn(max(scn - 1, 0)), 1, scn).mark
+            # A relay tells one only where it has counted windows.
+            return self._windows.after(group, AtScn(max(scn - 1, 0)), 1, scn).proof
         except ScnNotFoundError:
-            return None
+            return NO_PROOF
 
     def ring_from(
         self, group: Group, start: NamedPlace, rows: int | None = None, target: int | None = None
@@ -230,7 +230,7 @@ class MeasureClient:
         return self._catch_up(group, place, newest, rows)
 
     def _catch_up(self, group: Group, place: AtScn, until_scn: int, rows: int | None) -> LogMeasure:
-        checkpoint = catch_up(place.scn, until_scn, mark=place.mark)
+        checkpoint = catch_up(place.scn, until_scn, proof=place.proof)
         answer = self._ask(group.sources, checkpoint, rows)
         found = log_measure(answer.server, answer.json())
         self._counted[frozenset(group.sources)] = found.scn, found.rows
@@ -243,23 +243,23 @@ class MeasureClient:
         answer = self._bootstraps.get("/targetSCN", {Parameter.SOURCE: group.sources[0]})
         return read_scn(answer.server, "/targetSCN", bytes(answer.body))
 
-    def begin_snapshot(self, group: Group, since_scn: int, mark: Mark | None = None) -> InSnapshot:
+    def begin_snapshot(self, group: Group, since_scn: int, proof: Proof = NO_PROOF) -> InSnapshot:
         """Return the start of a snapshot of the rows that changed since an SCN.
 
-        `mark` is that of the place at the SCN. If the server no longer knows what was deleted
+        `proof` is that of the place at the SCN. If the server no longer knows what was deleted
         since, it is a snapshot of all rows, which ends with a mark.
         """
         assert self._bootstraps is not None
         sources = group.sources
         parameters = {
             Parameter.SOURCES: ",".join(sources),
-            Parameter.CHECKPOINT: beginning_after(since_scn, mark).to_json(),
+            Parameter.CHECKPOINT: beginning_after(since_scn, proof).to_json(),
         }
         try:
             answer = self._bootstraps.get("/startSCN", parameters)
         except DatabusError as error:
             if since_scn > 0 and isinstance(error, BootstrapTooYoungError):
-                return self.begin_snapshot(group, 0, mark)
+                return self.begin_snapshot(group, 0, proof)
             raise
         return InSnapshot(
             at_scn=read_scn(answer.server, "/startSCN", bytes(answer.body)),

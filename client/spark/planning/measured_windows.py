@@ -16,6 +16,7 @@ from databus.client.spark.planning.requests import (
     log_measure,
     measure_parameters,
     online_at,
+    proved,
 )
 from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.subscription import chosen_sources
@@ -80,14 +81,14 @@ class MeasuredWindows:
 
         The next SCN may be the first of a ring that has nothing older. This is not tried
         after 0, which is no window: it asks for rows that no log has. Raises
-        ScnNotFoundError; OtherLogError if the place's mark is of another log.
+        ScnNotFoundError; OtherLogError if the place is of another log.
         """
-        scn, mark = place.scn, place.mark
+        scn = place.scn
         try:
-            return self._measure(group, online_at(scn).with_mark(mark), {}, rows, target)
+            return self._measure(group, proved(online_at(scn), place.proof), {}, rows, target)
         except ScnNotFoundError:
             if scn > 0:
-                next_one = online_at(scn + 1, 0).with_mark(mark)
+                next_one = proved(online_at(scn + 1, 0), place.proof)
                 with suppress(ScnNotFoundError):
                     return self._measure(group, next_one, {}, rows, target)
             raise

@@ -7,7 +7,7 @@ is empty, and the first planned end of a physical source records the SCN at whic
 the batch begins (`from`). From then on that SCN is in Spark's own log, and does not
 change between two starts.
 
-    {"physical": {"shop": {"from": 90, "mark": […], "scn": 120, "timeMs": …}}, "sources": …}
+    {"physical": {"shop": {"from": 90, "log": […], "mark": […], "scn": 120, "timeMs": …}}, …}
     {"physical": {"shop": {"snapshot": {…}}}, "sources": ["shop.orders"], "v": 1}
     {"physical": {…}, "sources": …, "stopped": {"shop": "unreachable"}, "v": 1}
     {"joining": {"shop.new": {"snapshot": {…}}}, "physical": {…}, "sources": …, "v": 2}
@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from databus.schemas.checkpoint import LogWindow
 from databus.schemas.errors import CheckpointError
 from databus.schemas.scn import MAX_SCN
 
@@ -30,7 +31,20 @@ VERSION = 1
 JOINING_VERSION = 2
 # The physical source of LinkedIn's relays, which do not name theirs. Settings cannot give it.
 STOCK_RELAY = "*"
-Mark = tuple[int, int]
+
+
+class Proof(NamedTuple):
+    """The windows by which the log of a place is recognised: another log has others at their SCNs.
+
+    `mark`: SCN and timestamp (ns) of a window with rows of the query's own sources, if one is
+    near. `log_window`: the newest window with rows, and one of its sources.
+    """
+
+    mark: tuple[int, int] | None = None
+    log_window: LogWindow | None = None
+
+
+NO_PROOF = Proof()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +53,15 @@ class AtScn:
 
     `from_scn`: the begin of a physical source's first batch; set only in its end.
     `scn` -1: the relay had no window yet, so all windows are still to come.
-    `time_ms`: commit time of that window; 0 if not known. `mark`: SCN and timestamp (ns) of a
-    window with rows up to there: a log that has another one at that SCN is not the one that
-    was read.
+    `time_ms`: commit time of that window; 0 if not known. `proof`: that of the log which was read
+    up to there.
     """
 
     scn: int
     time_ms: int = 0
     from_scn: int | None = None
     # Of the log, not of the place in it.
-    mark: Mark | None = field(default=None, compare=False)
+    proof: Proof = field(default=NO_PROOF, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +208,9 @@ def _places_from_json(values: Mapping[str, Any]) -> Places:
 def _to_json(place: Place) -> dict[str, Any]:
     if isinstance(place, AtScn):
         values: dict[str, Any] = {} if place.from_scn is None else {"from": place.from_scn}
-        values |= {} if place.mark is None else {"mark": list(place.mark)}
+        mark, log_window = place.proof
+        values |= {} if log_window is None else {"log": list(log_window)}
+        values |= {} if mark is None else {"mark": list(mark)}
         return values | {"scn": place.scn, "timeMs": place.time_ms}
     snapshot: dict[str, Any] = {
         "atScn": place.at_scn,
@@ -218,7 +233,7 @@ def _from_json(value: Mapping[str, Any]) -> Place:
             _number(value["scn"]),
             _number(value["timeMs"]),
             None if from_scn is None else _number(from_scn),
-            read_mark(value.get("mark")),
+            read_proof(value.get("mark"), value.get("log")),
         )
     found = value["snapshot"]
     left = found.get("left")
@@ -234,11 +249,18 @@ def _from_json(value: Mapping[str, Any]) -> Place:
     )
 
 
-def read_mark(value: Any) -> Mark | None:
-    """Return a mark of its JSON form, a pair or null; raises TypeError, ValueError."""
-    if value is None:
-        return None
-    scn, timestamp_ns = value
+def read_proof(mark: Any, log_window: Any) -> Proof:
+    """Return a proof of its JSON form: a pair and a triple, or nulls.
+
+    Raises TypeError, ValueError.
+    """
+    return Proof(
+        None if mark is None else _pair(*mark),
+        None if log_window is None else (*_pair(*log_window[:2]), str(log_window[2])),
+    )
+
+
+def _pair(scn: Any, timestamp_ns: Any) -> tuple[int, int]:
     return _number(scn), _number(timestamp_ns)
 
 

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from databus.client.spark.planning.measure_client import MeasureClient
-from databus.client.spark.planning.offsets import AtScn, Group, Mark, Place, after_rows
+from databus.client.spark.planning.offsets import (
+    NO_PROOF,
+    AtScn,
+    Group,
+    Place,
+    Proof,
+    after_rows,
+)
 from databus.client.spark.planning.ranges import (
     LogRange,
     Range,
@@ -48,9 +55,9 @@ class PartitionPlanner:
         planned = ranges_between(group, start, end)
         # Only windows vanish from servers: of a snapshot, a task finds out by itself.
         first = planned[0] if planned else None
-        mark = start.mark if isinstance(start, AtScn) else None
-        if isinstance(first, LogRange) and not (first.is_stock or self._is_held(first, mark)):
-            begun = self._measure_client.begin_snapshot(group, first.from_scn, mark)
+        proof = start.proof if isinstance(start, AtScn) else NO_PROOF
+        if isinstance(first, LogRange) and not (first.is_stock or self._is_held(first, proof)):
+            begun = self._measure_client.begin_snapshot(group, first.from_scn, proof)
             ends = [
                 after_rows(one, self._measure_client.snapshot_after(one, None).row)
                 for one in (replace(begun, source=source) for source in first.sources)
@@ -58,13 +65,13 @@ class PartitionPlanner:
             planned = ranges_of_whole(group.physical_source, ends, first.to_scn)
         return self._for_tasks(planned)
 
-    def _is_held(self, one: LogRange, mark: Mark | None) -> bool:
+    def _is_held(self, one: LogRange, proof: Proof) -> bool:
         """Return whether windows are in a ring or log, or the task must find out.
 
         A log that has not reached them yet will have them. Raises OtherLogError.
         """
         try:
-            self._measure_client.windows(one, one.from_scn, None, mark)
+            self._measure_client.windows(one, one.from_scn, None, proof)
         except DatabusError as error:
             if isinstance(error, BootstrapTooYoungError):
                 return False

@@ -17,12 +17,13 @@ from dataclasses import replace
 
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
+    NO_PROOF,
     AtScn,
     Group,
     InSnapshot,
-    Mark,
     Place,
     Places,
+    Proof,
     check_physical,
 )
 from databus.client.spark.planning.requests import LogMeasure
@@ -134,7 +135,7 @@ class Planner:
         from_scn = found.from_scn
         if from_scn < 0 <= found.scn:  # the ring has evicted nothing: begin at its oldest window
             from_scn = self._measure_client.oldest(group.physical_source) - 1
-        return AtScn(found.scn, found.time_ms, from_scn, found.mark)
+        return AtScn(found.scn, found.time_ms, from_scn, found.proof)
 
     def _further(self, group: Group, place: AtScn, rows: int | None, target: int | None) -> Place:
         if place.scn < 0:
@@ -182,14 +183,14 @@ class Planner:
             except DatabusError as refused:
                 if not isinstance(refused, BootstrapTooYoungError):
                     raise
-        return self._begin_snapshot(group, place.scn, rows, place.mark)
+        return self._begin_snapshot(group, place.scn, rows, place.proof)
 
     def _begin_snapshot(
-        self, group: Group, since_scn: int, rows: int | None, mark: Mark | None = None
+        self, group: Group, since_scn: int, rows: int | None, proof: Proof = NO_PROOF
     ) -> Place:
         self.rungs[group.physical_source] = SNAPSHOT
         # A snapshot without rows counts as read: its end is the next batch.
-        begun = self._measure_client.begin_snapshot(group, since_scn, mark)
+        begun = self._measure_client.begin_snapshot(group, since_scn, proof)
         begun = replace(begun, left=group.sources[1:])
         return self._rows_after(group, begun, rows) or replace(
             begun, source=group.sources[-1], left=(), is_read=True
@@ -226,7 +227,7 @@ class Planner:
                     "new checkpoint",
                 ) from error
             return begun
-        return AtScn(place.at_scn, mark=self._measure_client.mark_at(group, place.at_scn))
+        return AtScn(place.at_scn, proof=self._measure_client.proof_at(group, place.at_scn))
 
     def _rows_after(self, group: Group, place: InSnapshot, rows: int | None) -> InSnapshot | None:
         """Return the place after the snapshot's next rows; None if there are no more."""
@@ -256,4 +257,7 @@ def _left(group: Group, place: InSnapshot) -> tuple[str, ...]:
 def _moved(place: AtScn, found: LogMeasure) -> AtScn:
     if found.scn <= place.scn:
         return place
-    return AtScn(found.scn, found.time_ms, mark=found.mark or place.mark)
+    # A relay may tell none, as one whose ring has evicted the windows with rows.
+    (mark, window), (old_mark, old_window) = found.proof, place.proof
+    newest = max((one for one in (window, old_window) if one is not None), default=None)
+    return AtScn(found.scn, found.time_ms, proof=Proof(mark or old_mark, newest))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from databus.client.machines.bootstrap_steps import STORE_ID_KEY
-from databus.client.spark.planning.offsets import Mark, read_mark
+from databus.client.spark.planning.offsets import NO_PROOF, Proof, read_proof
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ServerError
 from databus.schemas.filters import EventFilter, filters_to_json
@@ -22,8 +22,8 @@ ALL_ROWS = 1 << 40
 class LogMeasure(NamedTuple):
     """Measured rows in windows after `from_scn` up to `scn`.
 
-    `from_scn` is -1 if the ring has evicted nothing yet, `scn` if it is empty. `mark`: SCN and
-    timestamp of a window with rows up to `scn`, by which the log is recognised later.
+    `from_scn` is -1 if the ring has evicted nothing yet, `scn` if it is empty. `proof`: that of
+    the log up to `scn`.
     """
 
     from_scn: int
@@ -33,7 +33,7 @@ class LogMeasure(NamedTuple):
     time_ms: int
     max_scn: int
     max_time_ms: int
-    mark: Mark | None = None
+    proof: Proof = NO_PROOF
 
 
 class SnapshotMeasure(NamedTuple):
@@ -50,19 +50,25 @@ def online_at(scn: int, offset: int = -1) -> Checkpoint:
     return replace(Checkpoint.at(scn), window_offset=offset)
 
 
-def catch_up(scn: int, target_scn: int, store: str = "", mark: Mark | None = None) -> Checkpoint:
+def proved(checkpoint: Checkpoint, proof: Proof) -> Checkpoint:
+    """Return a checkpoint with the windows by which its log is recognised."""
+    return checkpoint.with_mark(proof.mark).with_log_window(proof.log_window)
+
+
+def catch_up(scn: int, target_scn: int, store: str = "", proof: Proof = NO_PROOF) -> Checkpoint:
     """Return the checkpoint after window `scn` of a bootstrap server's log.
 
     `store`: the store that row ids in the request belong to, if it has any.
     """
-    return Checkpoint(
+    checkpoint = Checkpoint(
         ConsumptionMode.CATCHUP,
         window_scn=scn,
         # From here on the server checks row ids, and ALTERs after which rows were read again.
         bootstrap_start_scn=scn,
         bootstrap_target_scn=target_scn,
         extra=_of_store(store),
-    ).with_mark(mark)
+    )
+    return proved(checkpoint, proof)
 
 
 def snapshot(source: str, row: int, at_scn: int, since_scn: int, store: str) -> Checkpoint:
@@ -81,9 +87,9 @@ def _of_store(store: str) -> dict[str, str]:
     return {STORE_ID_KEY: store} if store else {}
 
 
-def beginning_after(since_scn: int, mark: Mark | None = None) -> Checkpoint:
+def beginning_after(since_scn: int, proof: Proof = NO_PROOF) -> Checkpoint:
     """Return the checkpoint with which to ask for a start SCN."""
-    return Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn).with_mark(mark)
+    return proved(Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn), proof)
 
 
 def filters_text(
@@ -120,7 +126,7 @@ def log_measure(server: str, value: Any) -> LogMeasure:
             int(value["timestampNs"]) // 1_000_000,
             int(value["maxScn"]),
             int(value["maxTimestampNs"]) // 1_000_000,
-            read_mark(value.get("mark")),
+            read_proof(value.get("mark"), value.get("logWindow")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _senseless(server, value, error) from error

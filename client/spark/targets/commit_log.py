@@ -10,6 +10,7 @@ entries map names to integers:
     source:<source>         the rows are this source's; the greatest number counts
     mode:<mode>             what the table holds; none: the rows of the source
     reached:<source>        the newest SCN up to which a table of versions has followed
+    part:<source>           1: a load brought only some rows or columns of this source
 
 An app is one checkpoint of one query. Targets of an earlier version have no
 `source:` entries; there the apps `shape:<source>` and `reload:<source>` name it.
@@ -26,8 +27,10 @@ from databus.client.sql.modes import WriteMode
 _SOURCE = "source:"
 _MODE = "mode:"
 REACHED = "reached:"
-_LASTING = (_SOURCE, _MODE)
-_BEFORE = ("batch:shape:", "batch:reload:")
+PART = "part:"
+_RELOAD = "reload:"
+_LASTING = (_SOURCE, _MODE, PART)
+_BEFORE = ("batch:shape:", f"batch:{_RELOAD}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,10 @@ class CommitLog:
         """Return per source the newest SCN up to which a table of versions has followed."""
         return self._under(REACHED)
 
+    def is_part(self, source: str) -> bool:
+        """Return whether a load brought only some rows or columns of a source."""
+        return bool(self.entries.get(f"{PART}{source}"))
+
     def takes_new(self, physical_source: str, scn: int) -> bool:
         """Return whether a row of an SCN may be inserted if the target does not have it.
 
@@ -108,6 +115,8 @@ class CommitLog:
             entries[f"position:{physical}"] = max(known, scn) if is_own else scn
             entries[f"owner:{physical}"] = owner
         numbers = self._under(_SOURCE)
+        if self.is_part(read_again := app_id.removeprefix(_RELOAD)) and read_again != app_id:
+            entries[f"{PART}{read_again}"] = 0
         if source is not None and (not numbers or self.sources() != [source]):
             entries[f"{_SOURCE}{source}"] = max(numbers.values(), default=0) + 1
         return CommitLog(entries)

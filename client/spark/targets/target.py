@@ -133,6 +133,10 @@ class Target(ABC):
         """Return the source whose rows the table holds, if recorded; [] with several sources."""
         return self._read_commit_log().sources()
 
+    def is_part(self, source: str) -> bool:
+        """Return whether a load brought only some rows or columns of a source."""
+        return self._read_commit_log().is_part(source)
+
     def recorded_mode(self) -> WriteMode | None:
         """Return what the table holds; None while that is not decided."""
         commit_log = self._read_commit_log()
@@ -412,6 +416,17 @@ def check_same_source(target: Target, source: str) -> None:
         "databus spark load … --again; for several sources in one table open a new target with "
         "source_column=True"
     )
+
+
+def check_whole(target: Target, source: str) -> None:
+    """Raise SettingsError if a table that is to be followed has only a part of a source."""
+    if target.is_part(source):
+        raise SettingsError(
+            f"target {target.uri!r} has only the rows or columns of {source} that databus spark "
+            "load --where or --columns chose: following it would add others with their next "
+            "change. Load the whole table into it (databus spark load without them), or follow "
+            "the table into another target"
+        )
 
 
 def no_table(uri: str) -> SettingsError:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Container
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.relay.ring.events import decoded_events
@@ -19,11 +20,21 @@ from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import MAX_SCN
 
 
+class RowsWindow(NamedTuple):
+    """A window with rows. `src_id`: the source of its last row that was looked for."""
+
+    scn: int
+    timestamp_ns: int
+    src_id: int
+
+
 def newest_rows_in(path: Path) -> LogMark | None:
     """Return the mark of the newest window with rows in a ring; None without one."""
     with closing(RingReader.open(path)) as reader:
         newest = newest_rows(reader)
-    return None if newest is None else mark_of_window(newest[0], *newest)
+    if newest is None:
+        return None
+    return mark_of_window(newest.scn, newest.scn, newest.timestamp_ns)
 
 
 def newest_rows(
@@ -31,8 +42,8 @@ def newest_rows(
     until_scn: int = MAX_SCN - 1,
     most_blocks: int = sys.maxsize,
     src_ids: Container[int] | None = None,
-) -> tuple[int, int] | None:
-    """Return SCN and timestamp of the newest window with rows up to `until_scn`; None without one.
+) -> RowsWindow | None:
+    """Return the newest window with rows up to `until_scn`; None without one.
 
     No more than `most_blocks` of the ring's index are read. `src_ids`: the rows' sources; None =
     any.
@@ -51,7 +62,7 @@ def newest_rows(
                     break  # the blocks after that have none
                 first_scn = event.scn if first_scn is None else first_scn
                 if not event.is_control and (src_ids is None or event.src_id in src_ids):
-                    newest = event.scn, event.timestamp_ns
+                    newest = RowsWindow(event.scn, event.timestamp_ns, event.src_id)
             if newest is not None:
                 return newest
             behind_scn = behind_scn if first_scn is None else first_scn

@@ -26,7 +26,7 @@ from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
 from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.parameters import MeasureRequest
-from databus.relay.serving.reading.marks import check_mark
+from databus.relay.serving.reading.marks import check_marks
 from databus.relay.serving.reading.stream import COMPILED_STEP_BYTES, STEP_BYTES
 from databus.relay.serving.reading.window_reader import (
     Finder,
@@ -34,7 +34,7 @@ from databus.relay.serving.reading.window_reader import (
     find_first,
     stands_for_begin,
 )
-from databus.relay.span import Span
+from databus.relay.span import NO_LIMITS, Span, Spans
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 from databus.schemas.rendering import SchemaText
@@ -117,16 +117,18 @@ class MeasureJob:
         self,
         reader: CountingReader,
         request: MeasureRequest,
+        spans: Spans = NO_LIMITS,
         span: Span | None = None,
         schema_text: SchemaText | None = None,
     ) -> None:
-        """`span` is that of the selected sources; None without limits.
+        """`spans` are those of the ring's sources, `span` that of the selected ones, as it is seen
+        from the place; None without limits.
 
         `schema_text` finds the schemas of rows, for filters that read their columns.
         """
         self._reader = reader
         self._schema_text = schema_text
-        self._span = Span() if span is None else span
+        self._spans, self._span = spans, Span() if span is None else span
         self._selection = request.selection
         self._limits = request.limits
         self._since_ns = request.since_ns
@@ -224,8 +226,7 @@ class MeasureJob:
             self._span.first.check(self._asked, self._reader.extent().min_scn)
             place = self._span.place(self._asked)
             # Before the lookup: an SCN of another log may exist in this one by chance.
-            mark = self._selection.checkpoint.log_mark
-            check_mark(self._reader, self._span, self._selection.physical_source, mark)
+            check_marks(self._reader, self._spans, self._selection)
             return _Begin(place[0], self._reader.find(*place))
         if self._since_ns is None:
             return self._oldest()

@@ -136,6 +136,7 @@ def _parse_selections(
             wants_ddl=wants_ddl,
             wants_truncates=wants_truncates,
             until_scn=until_scn,
+            log_src_id=catalog.src_ids_of(name).get(checkpoints[name].log_source),
         )
         for name, ids in wanted.items()
     )

@@ -20,7 +20,7 @@ from databus.relay.serving.databus.parameters import (
 )
 from databus.relay.serving.databus.read_limits import check_ids, limited
 from databus.relay.serving.databus.relay_handler import RelayHandler
-from databus.relay.serving.reading.marks import mark_up_to
+from databus.relay.serving.reading.marks import log_window_up_to, names_to_tell, own_mark_up_to
 from databus.schemas.errors import (
     DamagedWindowsError,
     InvalidParameterError,
@@ -60,13 +60,15 @@ class MeasureHandler(RelayHandler):
         answer: dict[str, Any] = _measured_json(measured)
         # An idle query asks often, and has one already.
         if request.wants_mark and measured.scn > measured.from_scn:
-            src_ids = request.selection.src_ids
-            answer["mark"] = mark_up_to(source.reader, measured.scn, src_ids)
+            reader, scn, names = source.reader, measured.scn, names_to_tell(self.relay, selection)
+            answer["mark"] = own_mark_up_to(reader, scn, selection.src_ids)
+            answer["logWindow"] = log_window_up_to(reader, scn, names)
         await self.send_json(answer)
 
     async def _measure(self, source: PhysicalSource, request: MeasureRequest) -> Measured:
         selection, reader = request.selection, source.reader_for(request.selection)
-        span = source.spans_of(reader).of(selection.src_ids)
+        spans = source.spans_of(reader)
+        span = spans.of(selection.src_ids)
         checkpoint = selection.checkpoint
         place = checkpoint.window_scn, checkpoint.window_offset
         if isinstance(reader, CatchUpReader):
@@ -74,7 +76,7 @@ class MeasureHandler(RelayHandler):
         elif not selection.from_latest:
             asked = None if checkpoint.is_flexible else place
             span = span.seen_from(asked, reader.prev_scn)
-        job = MeasureJob(reader, request, span, self.relay.registry.text_of)
+        job = MeasureJob(reader, request, spans, span, self.relay.registry.text_of)
         return await self.in_time(self.in_steps(job.step))
 
     async def _until_read(self, reader: CatchUpReader, place: Position) -> None:

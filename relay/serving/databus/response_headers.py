@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from databus.relay.relay import Relay
 from databus.relay.ring.event_selector import WINDOW_DONE, Position
 from databus.relay.serving.databus.parameters import StreamRequest
-from databus.relay.serving.reading.marks import mark_up_to
+from databus.relay.serving.reading.marks import log_window_up_to, mark_up_to, names_to_tell
 from databus.relay.serving.reading.multi_source_stream import MultiSourceResponse
 from databus.relay.serving.reading.stream import StreamResponse
 from databus.schemas.event.v2 import peek
@@ -32,9 +33,9 @@ def response_headers(response: StreamResponse | MultiSourceResponse) -> dict[str
 def mark_header(
     response: StreamResponse | MultiSourceResponse, request: StreamRequest, relay: Relay
 ) -> dict[str, str]:
-    """Return the mark for a consumer that moves on without rows; those would be marks themselves.
+    """Return mark and log window for a consumer that moves on without rows; those would be marks.
 
-    None is sent for several physical sources, nor with events in another form: the search costs
+    None are sent for several physical sources, nor with events in another form: the search costs
     more than a small answer, and only clients of this project keep it.
     """
     selection, *others = request.selections
@@ -46,7 +47,12 @@ def mark_header(
         return {}
     reader = relay.physical_source(selection.physical_source).reader
     mark = mark_up_to(reader, scn, selection.src_ids)
-    return {} if mark is None else {Header.MARK: f"{mark[0]},{mark[1]}"}
+    headers = {} if mark is None else {Header.MARK: f"{mark[0]},{mark[1]}"}
+    window = log_window_up_to(reader, scn, names_to_tell(relay, selection))
+    if window is None:
+        return headers
+    scn, ts_ns, source = window
+    return headers | {Header.LOG_WINDOW: f"{scn},{ts_ns},{quote(source)}"}
 
 
 def _has_rows(body: bytes) -> bool:

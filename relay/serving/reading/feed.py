@@ -65,7 +65,8 @@ class Feed:
             checkpoint = checkpoint_at(response.resume)
             if not response.body:
                 # It may wait for the log of its place to be read, which is not compared yet.
-                checkpoint = checkpoint.with_log_mark(self.selection.checkpoint.log_mark)
+                before = self.selection.checkpoint
+                checkpoint = checkpoint.with_mark(before.mark).with_log_window(before.log_window)
             self.selection = replace(self.selection, checkpoint=checkpoint, from_latest=False)
         return response
 

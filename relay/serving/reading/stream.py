@@ -30,7 +30,7 @@ from databus.relay.ring.event_selector import (
 )
 from databus.relay.ring.events import EOP_BYTES
 from databus.relay.ring.selection import Selection
-from databus.relay.serving.reading.marks import check_mark
+from databus.relay.serving.reading.marks import check_marks
 from databus.relay.serving.reading.window_reader import WindowReader, find_first
 from databus.relay.span import NO_LIMITS, Span, Spans, TableStop
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
@@ -121,7 +121,6 @@ class StreamJob:
         if not checkpoint.is_flexible:
             self._asked = checkpoint.window_scn, checkpoint.window_offset
         self._is_from_latest = selection.from_latest
-        self._mark = checkpoint.log_mark
 
     @property
     def copies_bytes(self) -> bool:
@@ -319,7 +318,7 @@ class StreamJob:
             self._span.first.check(asked, self._reader.min_scn)
         asked = self._span.place(asked)
         # Before the lookup: an SCN of another log may exist in this one by chance.
-        check_mark(self._reader, self._span, self._selection.physical_source, self._mark)
+        check_marks(self._reader, self._spans, self._selection)
         found = self._reader.find(*asked)
         return None if found is None else (found, asked)
 

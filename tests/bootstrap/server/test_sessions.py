@@ -74,9 +74,11 @@ def start(
     since_scn: int = 0,
     sources: str = PERSON.source,
     mark: tuple[int, int] | None = None,
+    log_window: tuple[int, int, str] | None = None,
 ) -> int:
-    checkpoint = Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn).with_mark(mark)
-    request = parse_start_request({"sources": sources, "checkPoint": checkpoint.to_json()})
+    checkpoint = Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn)
+    proved = checkpoint.with_mark(mark).with_log_window(log_window)
+    request = parse_start_request({"sources": sources, "checkPoint": proved.to_json()})
     return find_start(request, stores(filled), LISTED).scn
 
 
@@ -107,6 +109,19 @@ def test_a_consumer_with_rows_of_another_log_is_not_given_a_start(filled: Filled
     for mark in ((120, 1201), (119, 1190), (121, 1210)):
         with pytest.raises(OtherLogError, match=f"rows of window {mark[0]}, committed at"):
             start(filled, 100, mark=mark)
+
+
+def test_a_window_of_any_source_that_the_store_follows_proves_its_log(
+    filled: FilledStore,
+) -> None:
+    filled.apply(110, put(1, 2, 110))
+    filled.apply(120, put(2, 2, 120))
+    names = PERSON.source, ORDERS.source
+    for window in ((110, 1100, names[0]), (120, 1200, names[1]), (120, 1, "shop.unknown")):
+        assert start(filled, 100, log_window=window)
+    for window in ((120, 1201, names[1]), (119, 1190, names[1]), (111, 1110, names[0])):
+        with pytest.raises(OtherLogError, match=f"rows of window {window[0]}, committed at"):
+            start(filled, 100, log_window=window)
 
 
 def test_a_snapshot_has_the_rows_as_they_stand_at_the_start_scn(filled: FilledStore) -> None:

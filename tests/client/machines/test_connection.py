@@ -606,16 +606,33 @@ def test_from_the_newest_on_the_place_that_the_relay_names_is_kept() -> None:
     assert only(instructions, GetStream).may_be_held
 
 
-def test_a_mark_of_the_log_is_taken_over_and_the_first_one_passed_on_at_once() -> None:
+@pytest.mark.parametrize("source", ["", "shop.orders"])
+def test_a_newer_window_of_the_log_is_taken_over_and_passed_on_at_once(source: str) -> None:
     machine, _ = stream_machine(start=100)
-    instructions = machine.handle(answered(resume=(100, -1), mark=(90, 7)))
-    assert only(instructions, MoveOn).position.checkpoint.log_mark == (90, 7)
-    instructions = machine.handle(answered(resume=(120, -1), mark=(110, 8)))
-    assert machine.position.checkpoint.log_mark == (110, 8)
+    for window in ((90, 7, source), (95, 8, source)):
+        instructions = machine.handle(answered(resume=(100, -1), log_window=window))
+        assert only(instructions, MoveOn).position.checkpoint.log_window == window
+    # A place that only a header names is passed on as soon as it is sure.
+    machine.handle(answered(resume=(120, -1), log_window=(110, 8, source)))
+    instructions = machine.handle(answered(resume=(120, -1)))
+    assert only(instructions, MoveOn).position.checkpoint.log_window == (110, 8, source)
     # Neither an older one, nor one that is ahead of what was read.
-    for mark in ((105, 9), (121, 9), None):
-        machine.handle(answered(resume=(120, -1), mark=mark))
-        assert machine.position.checkpoint.log_mark == (110, 8)
+    for other in ((105, 9, source), (121, 9, source), None):
+        instructions = machine.handle(answered(resume=(120, -1), log_window=other))
+        assert not [one for one in instructions if isinstance(one, MoveOn)]
+        assert machine.position.checkpoint.log_window == (110, 8, source)
+
+
+def test_who_has_rows_takes_over_a_later_window_that_names_its_source() -> None:
+    """Without a name, a relay that does not capture it would be taken for one of another log."""
+    machine, _ = stream_machine(start=100)
+    machine.position = Position(machine.position.checkpoint.with_mark((95, 7)))
+    for window in ((99, 8, ""), (94, 8, "shop.orders")):
+        machine.handle(answered(resume=(100, -1), log_window=window))
+        assert machine.position.checkpoint.log_window is None
+    machine.handle(answered(resume=(100, -1), log_window=(99, 8, "shop.orders")))
+    checkpoint = machine.position.checkpoint
+    assert (checkpoint.mark, checkpoint.log_window) == ((95, 7), (99, 8, "shop.orders"))
 
 
 def test_from_the_newest_of_a_relay_that_never_held_a_window_nothing_is_missed() -> None:

@@ -23,10 +23,11 @@ from databus.client.spark.jobs.load import LoadProgress, load
 from databus.client.spark.jobs.load_query import load_query
 from databus.client.spark.jobs.load_source import BootstrapLoadSource
 from databus.client.spark.jobs.sync import sync
+from databus.client.spark.jobs.sync_tables import sync_tables
 from databus.client.spark.sql.table_references import table_places, with_views
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.target import open_target
-from databus.schemas.errors import ReadAgainError, SettingsError
+from databus.schemas.errors import ConsumerError, ReadAgainError, SettingsError
 from tests.client.spark.changing_source import META_ALONE, batch_of, change
 from tests.client.spark.conftest import JAVA_OPTIONS
 from tests.client.spark.source.table_shop import TableShop, table_shop
@@ -189,6 +190,45 @@ def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(
     load(spark, "shop.orders", target, **given, again=True)
     assert open_target(target).sources() == ["shop.orders"]
     load(spark, "shop.orders", target, **given)
+
+
+@pytest.mark.parametrize(
+    "part", [{"where": "id < 3"}, {"columns": ["id"]}], ids=["rows", "columns"]
+)
+@pytest.mark.parametrize("mode", ["mirror", "scd2"])
+def test_a_part_of_a_table_is_not_followed_before_the_whole_is_loaded(
+    shop: TableShop, spark: SparkSession, tmp_path: Path, part: dict[str, Any], mode: str
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    servers: dict[str, Any] = {"bootstrap_servers": [shop.server]}
+    load(spark, "shop.orders", target, mode=mode, **servers, **part)
+    given: dict[str, Any] = {"relays": [shop.relay.url], **servers, "available_now": True}
+    with pytest.raises(SettingsError, match="has only the rows or columns"):
+        sync(spark, "shop.orders", target, checkpoint=str(tmp_path / "one"), **given)
+    tables: dict[str, Any] = {"target": f"delta:{tmp_path}/{{table}}", **given}
+    with pytest.raises(ConsumerError, match="has only the rows or columns"):
+        sync_tables(spark, ["shop.orders"], checkpoint=str(tmp_path / "many"), **tables)
+    load(spark, "shop.orders", target, mode=mode, **servers)
+    sync(spark, "shop.orders", target, checkpoint=str(tmp_path / "whole"), **given)
+    assert rows_in(target) == rows_of(shop)
+
+
+def test_a_job_reads_a_table_again_that_has_a_part_only(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/{{table}}"
+    servers: dict[str, Any] = {"bootstrap_servers": [shop.server]}
+    given: dict[str, Any] = {
+        "relays": [shop.relay.url],
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "available_now": True,
+    } | servers
+    sync_tables(spark, ["shop.orders"], target, **given)
+    load(spark, "shop.orders", f"delta:{tmp_path}/orders", **servers, where="id < 3")
+    sync_tables(spark, ["shop.orders"], target, **given, reload=["shop.orders"])
+    assert rows_in(f"delta:{tmp_path}/orders") == rows_of(shop)
+    found = sync_tables(spark, ["shop.orders"], target, **given)
+    assert found.aside == {}
 
 
 def test_a_table_is_loaded_from_the_database_itself(

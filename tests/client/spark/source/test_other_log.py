@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from databus.schemas.errors import OtherLogError
 from tests.client.spark.source.queries import Query
 from tests.client.spark.source.table_shop import TableShop, table_shop
+from tests.promises.bootstrapping import has_evicted
 from tests.promises.running import RunningRelay, Shop, running, wait_until
 
 
@@ -34,12 +37,28 @@ def started(shop: Shop, folder: Path, port: int, stack: ExitStack) -> RunningRel
     return relay
 
 
+def started_with_people(shop: Shop, folder: Path, port: int, stack: ExitStack) -> RunningRelay:
+    """Start a relay that captures a second table, too."""
+    shop.connection.execute("CREATE TABLE IF NOT EXISTS people (id INTEGER PRIMARY KEY, name TEXT)")
+    settings = shop.settings(sources=["shop.orders", "shop.people"])
+    relay = stack.enter_context(running(RunningRelay(folder, settings, http={"port": port})))
+    relay.start()
+    return relay
+
+
 def write(shop: Shop, relay: RunningRelay, *ids: int, note: str) -> None:
     """Insert rows, each in a window of its own."""
     for number in ids:
         before = relay.max_scn()
         shop.insert(number, note=note)
         wait_until(lambda b=before: relay.max_scn() > b, "the window")  # type: ignore[misc]
+
+
+def write_person(shop: Shop, relay: RunningRelay, number: int) -> None:
+    """Insert a row of the second table, in a window of its own."""
+    before = relay.max_scn()
+    shop.connection.execute("INSERT INTO people VALUES (?, 'Ann')", (number,))
+    wait_until(lambda: relay.max_scn() > before, "the window")
 
 
 def query_of(*relays: str, stack: ExitStack, **options: str) -> Query:
@@ -99,6 +118,83 @@ def _read_all(shop: TableShop, query: Query) -> None:
     shop.scn()
     rows = [row for batch in query.batches() for row in batch]
     assert {row["id"] for row in rows if row["_databus"]["op"] != "snapshot_end"} == {*range(1, 11)}
+
+
+def test_a_query_is_not_given_windows_of_a_backup_that_went_another_way(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """Up to the newest window with rows of the query's own sources, both logs are one."""
+    with ExitStack() as first:
+        one = shop_at(tmp_path / "one", first)
+        relay = started_with_people(one, tmp_path / "a", 0, first)
+        write(one, relay, *range(5), note="one")
+        backup = tmp_path / "backup.db"
+        with closing(sqlite3.connect(backup)) as copy:
+            one.connection.backup(copy)
+        for number in range(3):
+            write_person(one, relay, number)
+        url = relay.url
+        query = query_of(url, stack=stack)
+        assert sum(map(len, query.batches())) == 5
+    (tmp_path / "two").mkdir()
+    backup.rename(tmp_path / "two" / "shop.db")
+    two = Shop(tmp_path / "two" / "shop.db")
+    stack.callback(two.close)
+    other = started_with_people(two, tmp_path / "b", int(url.rpartition(":")[2]), stack)
+    write(two, other, *range(5, 15), note="two")
+    query.restart()
+    with pytest.raises(OtherLogError, match="another log of shop"):
+        query.plan()
+
+
+def test_a_relay_without_the_tables_that_another_one_captured_goes_on(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    one = shop_at(tmp_path / "one", stack)
+    with ExitStack() as first:
+        relay = started_with_people(one, tmp_path / "a", 0, first)
+        write(one, relay, *range(5), note="one")
+        for number in range(3):
+            write_person(one, relay, number)
+        url = relay.url
+        query = query_of(url, stack=stack)
+        assert sum(map(len, query.batches())) == 5
+    again = started(one, tmp_path / "b", int(url.rpartition(":")[2]), stack)
+    write(one, again, 7, 8, note="one")
+    query.restart()
+    assert sorted(row["id"] for rows in query.batches() for row in rows) == [7, 8]
+
+
+def test_a_query_of_a_quiet_table_goes_on_from_a_bootstrap_servers_log(tmp_path: Path) -> None:
+    """The windows of another table, which alone are near its place, are not taken for its own."""
+    with table_shop(tmp_path, 5, "busy (id INTEGER PRIMARY KEY, note TEXT)") as shop:
+        numbers = itertools.count()
+
+        def write_busily() -> int:
+            before = shop.relay.max_scn()
+            shop.place.run(f"INSERT INTO busy VALUES ({next(numbers)}, '{'x' * 20_000}')")
+            wait_until(lambda: shop.relay.max_scn() > before, "the window")
+            return shop.relay.max_scn()
+
+        shop.place.run("UPDATE orders SET note = 'near' WHERE id = 1")
+        query = Query(
+            sources="shop.orders",
+            relays=shop.relay.url,
+            bootstrapServers=shop.server,
+            start="earliest",
+            mode="changes",
+        )
+        with closing(query):
+            assert [row["note"] for rows in query.batches() for row in rows][-1:] == ["near"]
+            for _ in range(10):
+                place = write_busily()
+            assert not any(query.batches())
+            while not has_evicted(shop.relay, place):
+                write_busily()
+            shop.place.run("UPDATE orders SET note = 'later' WHERE id = 2")
+            shop.scn()
+            query.restart()
+            assert [row["note"] for rows in query.batches() for row in rows] == ["later"]
 
 
 def test_a_restarted_relay_of_the_same_log_goes_on(tmp_path: Path, stack: ExitStack) -> None:

@@ -92,6 +92,7 @@ def test_who_gets_no_rows_is_told_a_window_by_which_to_know_the_log_again(
     ids = relay.relay.catalog.src_ids_of("shop")
     people = relay.stream(sources=str(ids["shop.person"]))
     assert people.headers["x-databus-mark"] == f"{held[0]},{held[1]}"
+    assert people.headers["x-databus-log-window"] == f"{held[0]},{held[1]},shop.orders"
     idle = relay.stream(checkPoint=Checkpoint.at(3).to_json())
     assert (idle.body, idle.headers["x-databus-mark"]) == (b"", f"{held[0]},{held[1]}")
     assert "x-databus-mark" not in relay.stream().headers, "it has the rows"
@@ -590,6 +591,30 @@ def test_measure_says_with_which_window_so_many_rows_end(relay: ServedRelay) -> 
     assert measure(relay, checkPoint=at_2, filters=filters)["rows"] == 1
     assert measure(relay, streamFromLatestScn="true")["fromScn"] == 9
     assert measure(relay, since=6500)["fromScn"] == 6
+
+
+def test_a_window_of_another_source_proves_a_log_to_a_relay_that_captures_it(
+    relay: ServedRelay,
+) -> None:
+    relay.put(transaction(1, insert(1, "Ann")), transaction(2, insert(1, "tea", ORDERS)))
+    relay.put(transaction(3), transaction(4, insert(2, "Bob")), transaction(5))
+    found = measure(relay, checkPoint=Checkpoint.at(1).to_json(), untilScn=3, mark="true")
+    scn, time_ns, source = found["logWindow"]
+    assert (scn, time_ns, source) == (2, 2 * 10**9, "shop.orders")
+    assert found["mark"] == [1, 10**9], "of its own source"
+
+    def status(*window: Any) -> int:
+        checkpoint = Checkpoint.at(3).with_mark((1, 10**9)).with_log_window(window)
+        asked: dict[str, Any] = {"sources": "shop.person", "checkPoint": checkpoint.to_json()}
+        statuses = {relay.get("/measure", **asked).status, relay.stream(**asked).status}
+        assert len(statuses) == 1
+        return statuses.pop()
+
+    assert status(scn, time_ns, source) == 200
+    assert status(scn, time_ns + 1, source) == 409
+    assert status(3, 3 * 10**9 + 1, source) == 409, "a window that this log has without rows"
+    assert status(scn, time_ns + 1, "shop.unknown") == 200, "which this relay cannot tell"
+    assert status(scn, time_ns + 1, "") == 200, "of an earlier version, and there is a mark"
 
 
 def test_measure_gives_a_mark_and_refuses_one_of_another_log(relay: ServedRelay) -> None:

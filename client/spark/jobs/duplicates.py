@@ -1,7 +1,7 @@
 """Remove rows of a mirror that have the key of another row, before a load writes it again.
 
-A merge finds a row by its key: of a key with several rows it changes all of them, or one, and
-makes one row of them never. Such rows come from writers other than databus.
+A merge finds rows by their key: of a key with several rows it removes all, but an update may leave
+several. Such rows come from writers other than databus.
 """
 
 from __future__ import annotations
@@ -44,15 +44,9 @@ def remove_duplicates(
     rows = rows.where(reduce(and_, (column.isNotNull() for column in columns)))
     counted = rows.groupBy(*columns).agg(sf.count("*").alias(_ROWS)).where(f"{_ROWS} > 1")
     found = counted.toArrow()
-    most, removed = max(found[_ROWS].to_pylist(), default=0), 0
+    removed = 0
     for at in range(0, found.num_rows, KEYS_AT_ONCE):
         deletes = found.drop_columns([_ROWS]).slice(at, KEYS_AT_ONCE)
-        # A merge may remove one row of a key at a time: see `merge_plan.decide`.
-        for _ in range(most):
-            put = target.put(
-                deletes=deletes, physical_source=physical_source, scn=scn, source=source
-            )
-            removed += put.deleted
-            if not put.deleted:
-                break
+        put = target.put(deletes=deletes, physical_source=physical_source, scn=scn, source=source)
+        removed += put.deleted
     return removed

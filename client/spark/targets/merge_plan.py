@@ -45,9 +45,10 @@ _ANY = pc.scalar(True)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The effect of each change; every mask has one entry per change."""
+    """The effect of each change; every mask but `by` has one entry per change."""
 
-    at: Mask  # index of the held row with the same key; -1: none
+    at: Mask  # index of the held row with the same key, of several the newest; -1: none
+    by: Mask  # for each held row the index of the change with the same key; -1: none
     replaces: Mask
     removes: Mask
     inserts: Mask
@@ -65,8 +66,12 @@ def decide(held: pa.Table, changes: Changes, *, takes_new: bool = True) -> Decis
         [held.select(changes.keys), rows.select(changes.keys)], changes.keys
     )
     place = np.full(max([-1, *held_codes, *codes]) + 1, -1, dtype=np.int64)
-    # Where each key is held, by the key's code.
-    place[held_codes] = np.arange(len(held_codes))
+    # Where each key is changed, and where it is held, by the key's code.
+    place[codes] = np.arange(len(codes))
+    by = place[held_codes]
+    place[:] = -1
+    in_order = np.argsort(_filled(held[SCN]), kind="stable")
+    place[held_codes[in_order]] = in_order
     at = place[codes]
     is_held = at >= 0
     is_delete = numbers(rows[DELETE]).astype(bool)
@@ -75,6 +80,7 @@ def decide(held: pa.Table, changes: Changes, *, takes_new: bool = True) -> Decis
     is_proof = _taken(held[AS_OF], at) < numbers(rows[AS_OF])
     return Decision(
         at=at,
+        by=by,
         replaces=is_newer & ~is_delete,
         removes=is_newer & is_delete,
         inserts=~is_held & ~is_delete & takes_new,
@@ -96,14 +102,13 @@ def merged(
     as_of[at[touches]] = numbers(rows[AS_OF])[touches]
     is_touched = np.zeros(held.num_rows, dtype=bool)
     is_touched[at[touches]] = True
-    is_replaced = np.zeros(held.num_rows, dtype=bool)
-    is_replaced[at[decision.replaces]] = True
+    is_replaced = _of_held(decision.replaces, decision.by)
     is_gone = np.zeros(held.num_rows, dtype=bool)
     for mark in changes.marks:
         is_gone |= covered_by(held, mark, as_of)
     # A row that this batch proves to exist, or replaces, is not removed by its marks.
     is_gone &= ~(is_touched | is_replaced)
-    is_gone[at[decision.removes]] = True
+    is_gone |= _of_held(decision.removes, decision.by)
     kept = _with_as_of(held, as_of).filter(pa.array(~(is_gone | is_replaced)))
     is_written = decision.replaces | decision.inserts
     places = pa.array(at[is_written], mask=at[is_written] < 0)
@@ -132,6 +137,12 @@ def without_as_of(held: pa.Table, source: str | None) -> pa.Table:
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
     """Return a column without nulls as a numpy array."""
     return np.asarray(column)
+
+
+def _of_held(of_changes: Mask, by: Mask) -> Mask:
+    """Return for each held row what is so of the change with its key; False without one."""
+    found: Mask = np.append(of_changes, False)[by]
+    return found
 
 
 def _schema_for(held: pa.Table, changes: Changes) -> pa.Schema:

@@ -211,12 +211,8 @@ class Repairer:
 
     def _delete_all(self, keys: Sequence[Key], done: Repaired) -> None:
         """Delete all rows of keys; rows newer than the newest SCN that is visible stay."""
-        for _ in range(ATTEMPTS if keys else 0):
-            # A merge may remove one row of a key at a time: see `merge_plan.decide`.
-            deleted = self._put_as_of(self._source.visible_scn(), {}, keys).deleted
-            if not deleted:
-                return
-            done.deleted += deleted
+        if keys:
+            done.deleted += self._put_as_of(self._source.visible_scn(), {}, keys).deleted
 
     def _write(self, keys: Sequence[Key], done: Repaired) -> None:
         put = self._put(keys, lambda rows: rows)

@@ -249,10 +249,10 @@ class OtherLogError(RequestError):
         """Return the error for a window (SCN, timestamp in ns) and the newest held up to there."""
         here = f"window {window_text(*held)}" if held else "no window up to there"
         return cls(
-            f"the checkpoint is of another log of {name}: the consumer was sent rows of window "
-            f"{window_text(*mark)}, and here there is {here}. Nothing was sent. Use the server of "
-            "those rows; or, if the source was begun anew, remove the checkpoint and what was made "
-            "of the rows, and read all again"
+            f"the checkpoint is of another log of {name}: the consumer read one with rows of "
+            f"window {window_text(*mark)}, and here there is {here}. Nothing was sent. Use the "
+            "server of that log; or, if the source was begun anew or restored, remove the "
+            "checkpoint and what was made of the rows, and read all again"
         )
 
 

@@ -22,6 +22,7 @@ from databus.conf.settings import ServerAccessSettings, Settings
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter, parse_filters
+from databus.schemas.scn import MAX_SCN
 
 TOKEN_FILE_VARIABLE = "DATABUS_TOKEN_FILE"
 TLS_CA_VARIABLE = "DATABUS_TLS_CA"
@@ -46,6 +47,15 @@ def _parse_start(value: Any) -> NamedPlace:
         return parse_place(value)
     except SettingsError as error:
         raise ValueError(str(error)) from None
+
+
+def _parse_mark(value: Any) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    scn, _, timestamp_ns = str(value).partition(",")
+    if not all(text.isdecimal() and int(text) <= MAX_SCN for text in (scn, timestamp_ns)):
+        raise ValueError("must be <SCN>,<timestamp in ns>")
+    return int(scn), int(timestamp_ns)
 
 
 def _parse_filters(value: Any) -> dict[str, EventFilter]:
@@ -84,6 +94,12 @@ class SourceOptions(Settings):
         default=Word.BEGINNING,
         description="Where a stream without a checkpoint begins: `beginning` (the whole table, "
         "then its changes), `earliest`, `latest`, an SCN, `time:…`, `gtid:…` or `binlog:…`",
+    )
+    start_mark: Annotated[tuple[int, int] | None, BeforeValidator(_parse_mark)] = Field(
+        default=None,
+        description="With an SCN as `start`: a window with rows of the sources, `<SCN>,<timestamp "
+        "in ns>`, that the log had; a server with another log is refused. `databus spark sync` "
+        "gives the one that is in its target",
     )
     new_sources: Literal["beginning", "here"] | None = Field(
         default=None,

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from databus.client.spark.planning.offsets import AtScn, from_offset
 from databus.schemas.errors import CheckpointError
 
 _Java: TypeAlias = Any  # an object of the JVM
@@ -29,6 +30,20 @@ class CheckpointFolder:
     def has_planned(self) -> bool:
         """Return whether Spark has planned a batch; then a query resumes from the folder."""
         return self._has_numbers("offsets")
+
+    def marks_at(self, batch_id: int) -> dict[str, tuple[int, int]]:
+        """Return by physical source a window (SCN, timestamp in ns) of the log that a batch reads.
+
+        The batch is one of a query of one stream. Raises CheckpointError.
+        """
+        # Spark's format: a version, settings, and an offset for each stream.
+        lines = (self._read(f"offsets/{batch_id}") or "").splitlines()
+        places = from_offset(json.loads(lines[2])).places if len(lines) == 3 else {}
+        return {
+            name: place.proof.mark
+            for name, place in places.items()
+            if isinstance(place, AtScn) and place.proof.mark is not None
+        }
 
     def has_committed(self) -> bool:
         """Return whether Spark has recorded a finished batch."""

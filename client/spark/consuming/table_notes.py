@@ -61,7 +61,7 @@ class TableNotes:
     def __init__(self, folder: CheckpointFolder) -> None:
         """Raises CheckpointError for a note that is not in this format."""
         self.path = folder.path
-        self._folder = folder
+        self.folder = folder
         # A folder that Spark has planned nothing in makes a new query, whatever an old note says.
         found = folder.read_note(NOTE) if folder.has_planned() else None
         self.now = JobNote() if found is None else _read(found, folder.path)
@@ -70,7 +70,7 @@ class TableNotes:
     def write(self) -> None:
         """Make the note durable."""
         if self.now != self._written:
-            self._folder.write_note(NOTE, asdict(self.now))
+            self.folder.write_note(NOTE, asdict(self.now))
             self._written = self.now
 
 

@@ -10,7 +10,7 @@ one.
     proof.check()
 
     def consume(batch, batch_id):
-        with proof.batch():
+        with proof.batch(batch_id):
             apply_changes(batch, batch_id, orders)
 
 A batch is recorded first in the target, then in the note, then in Spark's
@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 
 from databus.client.spark.consuming.checkpoint_folder import CheckpointFolder
 from databus.client.spark.session import need_own_driver
+from databus.client.spark.targets.commit_log import mark_notes
 from databus.client.spark.targets.target import Target
 from databus.schemas.errors import CheckpointError, OtherTargetError
 
@@ -117,10 +118,16 @@ class TargetProof:
             self._write(TargetNote(self._target.uri, last))
 
     @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Check the target, apply a batch in the `with` block, and record it in the note."""
+    def batch(self, batch_id: int | None = None) -> Iterator[None]:
+        """Check the target, apply a batch in the `with` block, and record it in the note.
+
+        With the batch's number the target's commit log gets a window of the log that was read, by
+        which a new checkpoint that begins at the target's position recognises the log.
+        """
         self.check()
-        yield
+        marks = {} if batch_id is None else self._folder.marks_at(batch_id)
+        with self._target.noting(mark_notes(marks)):
+            yield
         # After the target's commit: a crash in between leaves the target ahead, which is allowed.
         last = self._last_batch()
         if self._left is not None and last is not None and last > self._left.batch:

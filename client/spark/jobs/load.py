@@ -45,7 +45,7 @@ from databus.client.spark.jobs.load_source import (
     primary_key,
 )
 from databus.client.spark.targets.changes import SCN, Changes, check_names
-from databus.client.spark.targets.commit_log import PART
+from databus.client.spark.targets.commit_log import PART, mark_notes
 from databus.client.spark.targets.following import shape_note
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.schemas.errors import BootstrapTooOldError, ReadAgainError, SettingsError
@@ -266,7 +266,10 @@ class _Job:
         # Another load may have been as of the same SCN, with another condition.
         self._target.forget_as_of(self._load_source.source)
         # From here on the rows are this source's: with `again` they may have been another's.
-        notes = {f"{PART}{self.source}": 1} if self._is_part else None
+        # The log is proved anew by the batches that follow the load.
+        notes = mark_notes({self._load_source.physical_source: None})
+        if self._is_part:
+            notes[f"{PART}{self.source}"] = 1
         own = replace(nothing, source=self.source, notes=notes)
         self._target.apply(f"{self._id}:scn", scn, own)
 

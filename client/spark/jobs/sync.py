@@ -37,6 +37,7 @@ from databus.client.spark.jobs.sync_tables import (
     CHECK_EVERY,
     LOOK_S,
     MOST_RESTARTS,
+    start_options,
     stream_options,
     trigger_of,
 )
@@ -51,7 +52,6 @@ from databus.client.spark.targets.target import (
     check_whole,
     open_target,
 )
-from databus.conf.named_places import Word
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import (
     BootstrapTooOldError,
@@ -197,7 +197,7 @@ class _Job:
         self._proof = TargetProof(self._spark, folder, self._target, whole=whole)
         self._proof.check()
         stream = self._spark.readStream.format("databus").options(**self._options)
-        changes = stream.option("start", self._begin()).load()
+        changes = stream.options(**self._begin()).load()
         writer = changes.writeStream.foreachBatch(self._apply)
         return writer.option("checkpointLocation", folder).trigger(**self._trigger).start()
 
@@ -278,18 +278,18 @@ class _Job:
         with closing(make_measure_client(parse_options(self._options))) as measure_client:
             return list(measure_client.by_physical)
 
-    def _begin(self) -> str:
+    def _begin(self) -> Mapping[str, str]:
         """Return the start without a checkpoint: the target's position, or `beginning`."""
-        positions = self._target.positions()
+        commit_log = self._target.commit_log()
         # While a load is unfinished its position is 0.
-        if not any(positions.values()):
-            return Word.BEGINNING
+        if not any(commit_log.positions().values()):
+            return start_options(0, None)
         (physical,) = self._physical()
-        return str(positions.get(physical) or Word.BEGINNING)
+        return start_options(commit_log.positions().get(physical, 0), commit_log.mark(physical))
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            with self._busy, self._proof.batch():
+            with self._busy, self._proof.batch(batch_id):
                 applied = apply_changes(batch, batch_id, self._target)
         # Spark passes on only the text of an error, so the error itself is kept here.
         except ReloadNeededError as error:

@@ -46,7 +46,17 @@ CHECK_EVERY = 10  # looks, whether a statement without rows was logged
 MOST_RESTARTS = 10
 # Options of the source that a job's arguments, or its targets, decide.
 _SET = frozenset(
-    {"mode", "sources", "relays", "bootstrapservers", "start", "layout", "newsources", "columns"}
+    {
+        "mode",
+        "sources",
+        "relays",
+        "bootstrapservers",
+        "start",
+        "startmark",
+        "layout",
+        "newsources",
+        "columns",
+    }
 )
 
 
@@ -150,6 +160,17 @@ def stream_options(
     }
 
 
+def start_options(scn: int, mark: tuple[int, int] | None) -> dict[str, str]:
+    """Return the options of a stream that has no checkpoint, and goes on where its targets are.
+
+    `mark`: a window of their log; SCN 0: they are not complete as of any.
+    """
+    if not scn:
+        return {"start": Word.BEGINNING}
+    proof = {} if mark is None else {"startMark": f"{mark[0]},{mark[1]}"}
+    return {"start": str(scn), **proof}
+
+
 def trigger_of(available_now: bool, every_s: float) -> dict[str, Any]:
     """Return the trigger of a job's queries, as the arguments of Spark's `trigger`."""
     return {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
@@ -189,7 +210,6 @@ class _Job:
             given=self._given,
             reloads=reloads,
             stop=self.stop,
-            query_id=self.folder.query_id,
             homes=self.homes,
             mode=mode,
         )
@@ -232,7 +252,7 @@ class _Job:
             restarts.progressed()
 
         stream = self._spark.readStream.format("databus").options(**self._given)
-        writer = stream.option("start", self._begin(tables)).load().writeStream.foreachBatch(apply)
+        writer = stream.options(**self._begin(tables)).load().writeStream.foreachBatch(apply)
         folder = self.folder.path
         return writer.option("checkpointLocation", folder).trigger(**self._trigger).start()
 
@@ -245,16 +265,20 @@ class _Job:
                 self._show(tables)
             checked.result()
 
-    def _begin(self, tables: SyncedTables) -> str:
+    def _begin(self, tables: SyncedTables) -> Mapping[str, str]:
         """Return the start without a checkpoint: where all targets are, or `beginning`."""
         if self.folder.has_planned():
-            return Word.BEGINNING
+            return start_options(0, None)
         homes = self.homes()
-        found = [tables.position(source, physical) for source, physical in homes.items()]
-        scns = [scn for scn in found if scn is not None]
-        # A target that was loaded is followed from there; a missing one has position 0.
-        least = min(scns, default=0)
-        return str(least) if len({*homes.values()}) == 1 and least else Word.BEGINNING
+        found = {source: tables.commit_log(source) for source in homes}
+        logs = [one for one in found.values() if one is not None]  # others are set aside
+        if len({*homes.values()}) > 1:
+            return start_options(0, None)
+        (physical,) = {*homes.values()}
+        # A target that was loaded is followed from there; a missing one has no position.
+        scns = (one.positions().get(physical, 0) for one in logs)
+        marks = (mark for one in logs if (mark := one.mark(physical)) is not None)
+        return start_options(min(scns, default=0), max(marks, default=None))
 
     def homes(self) -> dict[str, str]:
         """Return the physical source of each source."""

@@ -52,6 +52,7 @@ from databus.client.spark.consuming.table_notes import (
 from databus.client.spark.jobs.reload import Reload, Reloader, keeps_all
 from databus.client.spark.jobs.target_template import one_target, target_of
 from databus.client.spark.options import parse_options
+from databus.client.spark.targets.commit_log import CommitLog, mark_notes
 from databus.client.spark.targets.executors import persisted
 from databus.client.spark.targets.target import (
     Applied,
@@ -112,8 +113,8 @@ class TablesState:
 class SyncedTables:
     """Applies the batches of one checkpoint.
 
-    `given`: the options of its stream. `query_id` returns the id of its streaming query, `homes`
-    the physical source of each source. `mode`: what the targets hold, as in `open_target`.
+    `given`: the options of its stream. `homes` returns the physical source of each source.
+    `mode`: what the targets hold, as in `open_target`.
     """
 
     def __init__(
@@ -126,7 +127,6 @@ class SyncedTables:
         given: Mapping[str, str],
         reloads: bool,
         stop: threading.Event,
-        query_id: Callable[[], str | None],
         homes: Callable[[], Mapping[str, str]],
         mode: str | None = None,
     ) -> None:
@@ -140,7 +140,7 @@ class SyncedTables:
         self._as_text = options.columns_as_text
         self._stop = stop
         self._has_ended = threading.Event()
-        self._query_id = query_id
+        self._folder = notes.folder
         self._known_app: str | None = None
         self._homes = homes
         self._targets: dict[str, Target] = {}
@@ -181,15 +181,15 @@ class SyncedTables:
             self._targets[source] = open_target(uri, mode=self._mode)
         return self._targets[source]
 
-    def position(self, source: str, physical: str) -> int | None:
-        """Return the SCN up to which a target has everything; 0 if it has none, or not yet.
+    def commit_log(self, source: str) -> CommitLog | None:
+        """Return the commit log of a target; None if its table is set aside.
 
-        None: the table is set aside. Waits for a target that is out of reach. Raises StoppedError.
+        Waits for a target that is out of reach. Raises StoppedError.
         """
 
-        def ask() -> int:
+        def ask() -> CommitLog:
             self._check_whole(source)
-            return self.target(source).positions().get(physical, 0)
+            return self.target(source).commit_log()
 
         return self._guarded(source, ask)
 
@@ -197,10 +197,10 @@ class SyncedTables:
         """Apply a batch to the targets, and record it. Raises StoppedError; Spark's errors."""
         with self._busy:
             if not self._on_executors:
-                self._apply_parts(*self._collected(batch, batch_id))
+                self._apply_parts(batch_id, *self._collected(batch, batch_id))
                 return
             with persisted(batch.select(EVENT, CHANGE_COLUMN)) as kept:
-                self._apply_parts(*self._on_tasks(kept, batch_id))
+                self._apply_parts(batch_id, *self._on_tasks(kept, batch_id))
 
     def _collected(self, batch: DataFrame, batch_id: int) -> tuple[Parts, dict[str, int]]:
         """Return how the part of each source is applied, collected on the driver; and the SCNs."""
@@ -233,11 +233,12 @@ class SyncedTables:
         scns = batch.groupBy(told["physical_source"]).agg(newest).collect()
         return {source: partial(apply, source) for source in sorted(used)}, dict(map(tuple, scns))
 
-    def _apply_parts(self, parts: Parts, scns: Mapping[str, int]) -> None:
-        passed_over = self.state.passed_over
+    def _apply_parts(self, batch_id: int, parts: Parts, scns: Mapping[str, int]) -> None:
+        passed_over, marks = self.state.passed_over, mark_notes(self._folder.marks_at(batch_id))
         parts = {source: one for source, one in parts.items() if source not in passed_over}
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-            done = [pool.submit(self._apply_one, name, part, scns) for name, part in parts.items()]
+            apply_one = partial(self._apply_one, scns=scns, marks=marks)
+            done = [pool.submit(apply_one, name, part) for name, part in parts.items()]
         for one in done:
             applied = one.result()
             self.state.rows += applied.upserts + applied.deletes
@@ -308,18 +309,21 @@ class SyncedTables:
     def _app(self) -> str | None:
         """The id of the query, under which targets record batches; None before its first start."""
         # Read once: it is in a file, which may be far away, and is needed for each table.
-        self._known_app = self._known_app or self._query_id()
+        self._known_app = self._known_app or self._folder.query_id()
         return self._known_app
 
     # One table
 
-    def _apply_one(self, source: str, part: Part, scns: Mapping[str, int]) -> Applied:
+    def _apply_one(
+        self, source: str, part: Part, scns: Mapping[str, int], marks: Mapping[str, int]
+    ) -> Applied:
         def attempt() -> Applied:
             self._check_as_left(source)
             app = self._app
             assert app is not None, "Spark has named the query before its first batch"
             try:
-                applied = part(self.target(source), app)
+                with self.target(source).noting(marks):
+                    applied = part(self.target(source), app)
             except (ReloadNeededError, IncompatibleSchemaError, *SPARK_ERRORS) as error:
                 why = _reload_needed(error, self.target(source))
                 if why is None or not self._reloads:

@@ -48,10 +48,14 @@ class Planner:
     read, to be shown: from the `relay`, or the `log` or a `snapshot` of a bootstrap server.
     """
 
-    def __init__(self, measure_client: MeasureClient, start: NamedPlace) -> None:
+    def __init__(
+        self, measure_client: MeasureClient, start: NamedPlace, proof: Proof = NO_PROOF
+    ) -> None:
+        """`proof` is that of the log of a `start` which is an SCN."""
         self.rungs: dict[str, str] = {}
         self._measure_client = measure_client
         self.start = start
+        self._proof = proof
 
     def next_places(
         self, places: Places, rows: int | None, targets: Mapping[str, int] | None = None
@@ -115,7 +119,7 @@ class Planner:
                 "earliest or beginning"
             ) from error
         if isinstance(start, ScnPlace) or start is Word.BEGINNING:
-            place = AtScn(start.scn if isinstance(start, ScnPlace) else 0)
+            place = AtScn(0) if start is Word.BEGINNING else AtScn(start.scn, proof=self._proof)
             if target is not None and place.scn > target:
                 return None
             further = self._further(group, place, rows, target)

@@ -34,6 +34,7 @@ from databus.client.spark.planning.measure_client import LOOK_S, MeasureClient
 from databus.client.spark.planning.offsets import (
     AtScn,
     Place,
+    Proof,
     QueryOffset,
     check_physical,
     from_offset,
@@ -70,7 +71,7 @@ class ChangeStream:
         self._measure_client = make_measure_client(self._options)
         self._planner = JoiningPlanner(
             self._measure_client,
-            Planner(self._measure_client, self._options.start),
+            Planner(self._measure_client, self._options.start, Proof(self._options.start_mark)),
             self._options,
         )
         self._ranges = PartitionPlanner(self._measure_client, self._options.shards)

@@ -10,6 +10,8 @@ entries map names to integers:
     source:<source>         the rows are this source's; the greatest number counts
     mode:<mode>             what the table holds; none: the rows of the source
     reached:<source>        the newest SCN up to which a table of versions has followed
+    mark:<physical>         the SCN of a window with rows that this log of the source had
+    marked:<physical>       the timestamp of that window, in ns; 0: none is known
     part:<source>           1: a load brought only some rows or columns of this source
 
 An app is one checkpoint of one query. Targets of an earlier version have no
@@ -28,6 +30,7 @@ _SOURCE = "source:"
 _MODE = "mode:"
 REACHED = "reached:"
 PART = "part:"
+_MARK, _MARKED = "mark:", "marked:"
 _RELOAD = "reload:"
 _LASTING = (_SOURCE, _MODE, PART)
 _BEFORE = ("batch:shape:", f"batch:{_RELOAD}")
@@ -63,6 +66,12 @@ class CommitLog:
     def positions(self) -> dict[str, int]:
         """Return the SCN per physical source up to which everything is applied."""
         return self._under("position:")
+
+    def mark(self, physical_source: str) -> tuple[int, int] | None:
+        """Return a window (SCN, timestamp in ns) of the log whose changes are applied."""
+        entries = self.entries
+        timestamp_ns = entries.get(f"{_MARKED}{physical_source}", 0)
+        return (entries[f"{_MARK}{physical_source}"], timestamp_ns) if timestamp_ns else None
 
     def sources(self) -> list[str]:
         """Return the source of the rows; several if the log does not say which of them."""
@@ -145,6 +154,14 @@ class CommitLog:
 def mode_note(mode: WriteMode) -> dict[str, int]:
     """Return the entry that tells what the table holds."""
     return {} if mode is WriteMode.MIRROR else {f"{_MODE}{mode}": 1}
+
+
+def mark_notes(marks: Mapping[str, tuple[int, int] | None]) -> dict[str, int]:
+    """Return the entries for a window of each physical source's log; None for no window."""
+    found: dict[str, int] = {}
+    for name, mark in marks.items():
+        found[f"{_MARK}{name}"], found[f"{_MARKED}{name}"] = mark or (0, 0)
+    return found
 
 
 def _hash_of(app_id: str) -> int:

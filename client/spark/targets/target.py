@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -111,6 +112,7 @@ class Target(ABC):
         self.uri = uri
         self.source_column = source_column
         self._given_keys = whole_key(keys, source_column)
+        self._notes: Mapping[str, int] = {}
 
     @property
     @abstractmethod
@@ -184,7 +186,18 @@ class Target(ABC):
         """
         if changes.is_nothing():
             return Applied(positions=self.positions())
+        if self._notes:
+            changes = replace(changes, notes={**(changes.notes or {}), **self._notes})
         return self._apply(app_id, batch_id, changes)
+
+    @contextmanager
+    def noting(self, notes: Mapping[str, int]) -> Iterator[None]:
+        """Put entries into the commit log with whatever is applied in the `with` block."""
+        self._notes = notes
+        try:
+            yield
+        finally:
+            self._notes = {}
 
     @abstractmethod
     def _apply(self, app_id: str, batch_id: int, changes: Any) -> Applied:

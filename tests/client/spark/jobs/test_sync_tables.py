@@ -457,7 +457,6 @@ def test_two_sources_with_one_target_are_refused_also_where_its_uri_has_a_passwo
             given=given,
             reloads=True,
             stop=threading.Event(),
-            query_id=lambda: None,
             homes=dict,
         )
         with closing(tables):

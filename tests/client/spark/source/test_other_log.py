@@ -197,6 +197,28 @@ def test_a_query_of_a_quiet_table_goes_on_from_a_bootstrap_servers_log(tmp_path:
             assert [row["note"] for rows in query.batches() for row in rows] == ["later"]
 
 
+def test_a_query_that_begins_at_an_scn_reads_the_log_that_has_its_mark(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    one = shop_at(tmp_path / "one", stack)
+    relay = started(one, tmp_path / "a", 0, stack)
+    write(one, relay, *range(5), note="one")
+    query = query_of(relay.url, stack=stack)
+    assert sum(map(len, query.batches())) == 5
+    place = query.start["physical"]["shop"]
+    scn, time_ns = place["mark"]
+    write(one, relay, 5, note="later")
+    for mark, is_same in ((f"{scn},{time_ns}", True), (f"{scn},{time_ns + 1}", False)):
+        again = query_of(relay.url, stack=stack)
+        again.options |= {"start": str(place["scn"]), "startMark": mark}
+        again.restart()
+        if is_same:
+            assert [row["note"] for rows in again.batches() for row in rows] == ["later"]
+            continue
+        with pytest.raises(OtherLogError, match="another log of shop"):
+            again.plan()
+
+
 def test_a_restarted_relay_of_the_same_log_goes_on(tmp_path: Path, stack: ExitStack) -> None:
     one = shop_at(tmp_path / "one", stack)
     with ExitStack() as first:

@@ -1,0 +1,26 @@
+"""What a target's commit log says of the log that its rows are of."""
+
+from __future__ import annotations
+
+from databus.client.spark.targets.commit_log import PART, CommitLog, mark_notes
+
+
+def test_the_newest_mark_of_each_source_counts_and_may_be_taken_away() -> None:
+    log = CommitLog()
+    assert log.mark("shop") is None
+    for batch, marks in enumerate([{"shop": (7, 70), "lager": (3, 30)}, {"shop": (9, 90)}, {}]):
+        log = log.after("app", batch, {"shop": batch}, notes=mark_notes(marks))
+    assert (log.mark("shop"), log.mark("lager"), log.mark("other")) == ((9, 90), (3, 30), None)
+    log = log.after("load", 0, {"shop": 0}, notes=mark_notes({"shop": None}))
+    assert (log.mark("shop"), log.mark("lager")) == (None, (3, 30))
+
+
+def test_a_part_is_one_until_the_source_is_read_whole() -> None:
+    part = CommitLog().after("load", 0, {}, notes={f"{PART}shop.orders": 1})
+    assert part.is_part("shop.orders")
+    assert not part.is_part("shop.people")
+    assert part.without_batches().is_part("shop.orders"), "whatever the table was set back to"
+    for app in ("reload:shop.people", "some batches"):
+        assert part.after(app, 1, {}).is_part("shop.orders")
+    assert not part.after("reload:shop.orders", 1, {}).is_part("shop.orders")
+    assert not part.after("load", 1, {}, notes={f"{PART}shop.orders": 0}).is_part("shop.orders")

@@ -112,6 +112,8 @@ class ConnectionMachine:
         self._gone: dict[str, ScnNotFoundError] = {}
         self._refused: set[str] = set()
         self._is_same_log = False  # the server has checked the checkpoint's mark
+        self._asks_proof = False  # the last request, which is not held
+        self._asked_proof_scn = -1
         self._src_ids: Mapping[str, int] = {}
         self._registered = Registered({}, ())
         self._is_everything = False  # all rows of the relay's sources are read
@@ -342,6 +344,11 @@ class ConnectionMachine:
         # (x-databus-resume), so nothing is missed between two requests. Nor does the next
         # request wait, so that the position is confirmed soon.
         came_from_latest = self._confirmed is not None and self._confirmed.is_latest
+        # Nor does one that is to name a window of the log: it is asked for once at each place.
+        lacks_proof = self._is_same_log and not is_continued and not self.position.is_proved
+        self._asks_proof = lacks_proof and self.position.scn != self._asked_proof_scn
+        if self._asks_proof:
+            self._asked_proof_scn = self.position.scn
         return [
             GetStream(
                 self._server(),
@@ -351,7 +358,7 @@ class ConnectionMachine:
                 self._size.size_bytes,
                 self._subscription.filters_json(self._src_ids),
                 is_from_latest,
-                not (is_from_latest or came_from_latest),
+                not (is_from_latest or came_from_latest or self._asks_proof),
             )
         ]
 
@@ -388,9 +395,8 @@ class ConnectionMachine:
         self._refused.clear()
         if message.body_bytes:
             self._polling.reset()
-        # It came in less than half of `wait`: the relay does not hold requests, so poll with
-        # pauses.
-        elif message.elapsed_s * 2000 < max(self._settings.wait_ms, 1):
+        # It came in less than half of `wait`: the relay holds no requests, so poll with pauses.
+        elif not self._asks_proof and message.elapsed_s * 2000 < max(self._settings.wait_ms, 1):
             return [*rolled_back, Wait(self._polling.next_s())]
         return [*rolled_back, *self._stream()]
 

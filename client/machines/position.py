@@ -52,6 +52,13 @@ class Position:
             return self
         return replace(self, checkpoint=checkpoint.with_log_window(window))
 
+    @property
+    def is_proved(self) -> bool:
+        """Whether it ends with a window by which its log is known again."""
+        checkpoint = self.checkpoint
+        proved_scn = max(checkpoint.log_scn, checkpoint.mark_scn)
+        return self.is_latest or proved_scn >= checkpoint.window_scn
+
     def within(self, scn: int, offset: int) -> Checkpoint:
         """Return the checkpoint that requests the rest of window `scn`, from event `offset`."""
         return replace(self.checkpoint, window_scn=scn, window_offset=offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -74,6 +75,12 @@ def is_marked(folder: Path) -> bool:
     return any("databus_log_scn" in path.read_text() for path in folder.glob("*.json"))
 
 
+def log_scn_in(folder: Path) -> int:
+    """Return the SCN of the window that a kept checkpoint has of its relay."""
+    (path,) = folder.glob("*.json")
+    return int(json.loads(path.read_text())["checkpoint"].get("databus_log_scn", -1))
+
+
 def read_first(
     relay: RunningRelay, shop: Shop, consumer: Remembering, kept: dict[str, Path]
 ) -> None:
@@ -114,9 +121,13 @@ def test_a_client_is_not_sent_windows_of_a_backup_that_went_another_way(
         read_first(relay, one, consumer, kept)
         with closing(sqlite3.connect(backup)) as copy:
             one.connection.backup(copy)
-        with consuming([relay.url], ["shop.orders"], consumer, **kept):
-            one.connection.execute("INSERT INTO people VALUES (1)")
-            wait_until(lambda: is_marked(tmp_path / "kept"), "a checkpoint with a mark")
+        # A request that is held does not keep the checkpoint without a proof of its place.
+        with consuming([relay.url], ["shop.orders"], consumer, **kept, wait_ms=60_000):
+            for number in range(10):
+                before = relay.max_scn()
+                one.connection.execute("INSERT INTO people VALUES (?)", (number,))
+                wait_until(lambda b=before: relay.max_scn() > b, "the window")  # type: ignore[misc]
+            wait_until(lambda: log_scn_in(tmp_path / "kept") == relay.max_scn(), "its last window")
     (tmp_path / "restored").mkdir()
     restored = Shop(backup.rename(tmp_path / "restored" / "shop.db"))
     with (

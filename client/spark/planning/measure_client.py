@@ -35,6 +35,7 @@ from databus.schemas.errors import (
     BootstrapTooYoungError,
     DatabusError,
     ScnNotFoundError,
+    TableStoppedError,
     UnknownSourceError,
 )
 from databus.schemas.protocol import Header, Parameter
@@ -129,10 +130,18 @@ class MeasureClient:
 
     def newest_scns(self) -> dict[str, int]:
         """Return the newest SCN of each physical source."""
-        return {
-            group.physical_source: self.ring_from(group, Word.LATEST).max_scn
-            for group in self.groups
-        }
+        return {group.physical_source: self._newest_of(group) for group in self.groups}
+
+    def _newest_of(self, group: Group) -> int:
+        """Return the newest SCN for sources; one that is stopped alone does not hold the others."""
+        while True:
+            try:
+                return self.ring_from(group, Word.LATEST).max_scn
+            except TableStoppedError as error:
+                left = tuple(source for source in group.sources if source != error.source)
+                if len(left) in (0, len(group.sources)):
+                    raise
+                group = group._replace(sources=left)
 
     def stopped(self, *, at_once: bool = False) -> Mapping[str, Stopped]:
         """Return the physical sources that are not captured now: their newest SCN is unknown."""

@@ -95,7 +95,7 @@ class SchemaFollower:
         steps = [] if held is None or noted is None else self._steps(noted, until)
         for step in steps:
             # Before anything is changed: the table stays as it is until its rows are read again.
-            if step.needs_reload:
+            if _why_reload(step, target, is_given=bool(keys)):
                 raise reload_needed(self._source, target, step)
         self._led_to = until
         self._fitted = held if self._newest is None else None
@@ -270,7 +270,7 @@ def check_reload(
     versions = Versions(texts)
     text = versions.at(noted)
     for step in [] if text is None else versions.since(text, noted, MAX_SCN):
-        if step.needs_reload:
+        if _why_reload(step, target):
             raise reload_needed(source, target, step)
 
 
@@ -311,12 +311,27 @@ def lead_idle(
     target.apply(note, scn, replace(changes, positions={physical: position}))
 
 
+def _why_reload(step: Step, target: Target, *, is_given: bool = False) -> str:
+    """Return why rows must be read again after a step; empty if they need not.
+
+    A table that was created anew with another key is emptied by the step, but the target's rows
+    have the key of before. `is_given`: the key is not that of the source.
+    """
+    if step.why_reload or not step.is_emptied or is_given or not target.mode.has_keys:
+        return step.why_reload
+    before, after = key_in(step.before), key_in(step.after)
+    if {name.casefold() for name in before} == {name.casefold() for name in after}:
+        return ""
+    told = [f"({', '.join(key)})" if key else "none" for key in (before, after)]
+    return f"it was created anew with another key: {told[0]} → {told[1]}"
+
+
 def reload_needed(source: str, target: Target, step: Step) -> SchemaError:
     """Return the error for a schema change after which all rows must be read again.
 
     It is no ReloadNeededError for a target that keeps what was, which is not to be read again.
     """
-    uri = target.uri
+    uri, why = target.uri, _why_reload(step, target)
     types = [
         f"column {fate.column}: {fate.type_before or 'nothing'} → {fate.type_now}"
         for fate in step.fates
@@ -328,12 +343,12 @@ def reload_needed(source: str, target: Target, step: Step) -> SchemaError:
             source,
             columns or "*",
             f"what {uri} holds from before scn {step.scn} cannot be converted "
-            f"({'; '.join([*types, step.why_reload])}), and of a target of mode {target.mode} it "
+            f"({'; '.join([*types, why])}), and of a target of mode {target.mode} it "
             "cannot be read again: go on with a new target and a new checkpoint",
         )
     return ReloadNeededError(
         f"{source}: the rows of {uri} from before scn {step.scn} must be read again: "
-        f"{'; '.join([*types, step.why_reload])}. "
+        f"{'; '.join([*types, why])}. "
         "databus spark sync does it by itself where it has --bootstrap; else: "
         f"databus spark load {source} {uri} --again --bootstrap URL",
         step.scn,

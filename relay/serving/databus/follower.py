@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from databus.relay.serving.reading.marks import ends_with_rows
 from databus.relay.serving.reading.request_tracker import RequestTracker
 from databus.relay.serving.reading.stream import StreamJob, StreamResponse
 from databus.schemas.errors import DatabusError
@@ -27,6 +28,8 @@ class Follower:
     ) -> None:
         """`send` sends a part without waiting, or returns False and sends nothing."""
         self.left_bytes = left_bytes
+        # Whether what was sent ends without rows: the client cannot know the log again by it.
+        self.is_unproved = False
         self._job = job
         self._tail = tail
         self._tracker = tracker
@@ -35,6 +38,7 @@ class Follower:
     def serves(self, response: StreamResponse) -> None:
         """Record windows that are sent; `goes_on` must follow."""
         self.left_bytes -= len(response.body)
+        self.is_unproved = not ends_with_rows(response.body)
         self._tracker.serves(len(response.body))
 
     def goes_on(self, response: StreamResponse) -> None:
@@ -51,6 +55,7 @@ class Follower:
         """Send what has come; return False if there is something left to do."""
         if self.is_at_end:
             return True
+        was_unproved = self.is_unproved
         try:
             self._job.start(self.left_bytes)
             response = self._job.step()
@@ -60,4 +65,5 @@ class Follower:
             return False
         self.serves(response)
         self.goes_on(response)
-        return self.is_at_end
+        # The task ends the response soon if it has become unproved.
+        return self.is_at_end and self.is_unproved <= was_unproved

@@ -52,6 +52,8 @@ from databus.schemas.parameters import parse_protocol_version
 from databus.schemas.protocol import Header, Parameter
 
 LEAST_COMPRESSED_BYTES = 512  # of an answer that does not go on
+# How long a response goes on with windows without rows: only the next one proves the log there.
+PROVED_AFTER_S = 0.25
 PARTITION = "0"
 CONTROLS = ("pause", "unpause", "start", "shutdown")  # admin actions on capture
 SERVICES = ("saveMetaState", "runGC")  # admin actions on the relay
@@ -200,8 +202,10 @@ class StreamHandler(RelayHandler):
     async def _follow(self, request: StreamRequest, first: StreamResponse, end: float) -> None:
         """Send windows as they come, until `wait` is over or `size` is reached.
 
-        What is no whole window, and every error, is left to the client's next request.
+        What is no whole window, and every error, is left to the client's next request; so is what
+        proves the log to it, soon, when the windows have no rows of the selection.
         """
+        prove_at = time.monotonic() + PROVED_AFTER_S
         (job,) = make_jobs(request, self.relay, from_ring=True)
         source = self.relay.physical_source(job.selection.physical_source)
         tail, size_bytes, response = lambda: source.reader.tail, request.form.size_bytes, first
@@ -229,8 +233,10 @@ class StreamHandler(RelayHandler):
                     await self.send_part(body, request.form.content_type)
                     follower.goes_on(response)
                 if follower.is_at_end:
-                    await self._reading.hold(news, end - time.monotonic())
-                if self._is_disconnected or self.relay.is_closing or time.monotonic() >= end:
+                    until = min(end, prove_at) if follower.is_unproved else end
+                    await self._reading.hold(news, until - time.monotonic())
+                until = min(end, prove_at) if follower.is_unproved else end
+                if self._is_disconnected or self.relay.is_closing or time.monotonic() >= until:
                     break
                 if self._reading.listed([job]) != listed:
                     break  # it is for the sources of then

@@ -9,10 +9,14 @@ from urllib.parse import quote
 from databus.relay.relay import Relay
 from databus.relay.ring.event_selector import WINDOW_DONE, Position
 from databus.relay.serving.databus.parameters import StreamRequest
-from databus.relay.serving.reading.marks import log_window_up_to, mark_up_to, names_to_tell
+from databus.relay.serving.reading.marks import (
+    ends_with_rows,
+    log_window_up_to,
+    mark_up_to,
+    names_to_tell,
+)
 from databus.relay.serving.reading.multi_source_stream import MultiSourceResponse
 from databus.relay.serving.reading.stream import StreamResponse
-from databus.schemas.event.v2 import peek
 from databus.schemas.protocol import Header
 
 
@@ -33,7 +37,7 @@ def response_headers(response: StreamResponse | MultiSourceResponse) -> dict[str
 def mark_header(
     response: StreamResponse | MultiSourceResponse, request: StreamRequest, relay: Relay
 ) -> dict[str, str]:
-    """Return mark and log window for a consumer that moves on without rows; those would be marks.
+    """Return mark and log window for a consumer whose last window has no rows: those are a mark.
 
     None are sent for several physical sources, nor with events in another form: the search costs
     more than a small answer, and only clients of this project keep it.
@@ -43,7 +47,7 @@ def mark_header(
         return {}
     scn, offset = response.resume or (-1, 0)
     is_whole = scn >= 0 and offset == WINDOW_DONE and response.stored is None
-    if not is_whole or not request.form.is_version_2_binary or _has_rows(response.body):
+    if not is_whole or not request.form.is_version_2_binary or ends_with_rows(response.body):
         return {}
     reader = relay.physical_source(selection.physical_source).reader
     mark = mark_up_to(reader, scn, selection.src_ids)
@@ -53,16 +57,6 @@ def mark_header(
         return headers
     scn, ts_ns, source = window
     return headers | {Header.LOG_WINDOW: f"{scn},{ts_ns},{quote(source)}"}
-
-
-def _has_rows(body: bytes) -> bool:
-    at = 0
-    while at < len(body):
-        event = peek(body, at)
-        if event.src_id >= 0:
-            return True
-        at += event.length
-    return False
 
 
 def _resume_text(resume: Position | Mapping[str, Position]) -> str:

@@ -17,9 +17,11 @@ from databus.relay.serving.reading.window_reader import HeldWindows
 from databus.relay.span import Span, Spans
 from databus.schemas.checkpoint import LogWindow
 from databus.schemas.errors import OtherLogError, RingError
+from databus.schemas.event.v2 import peek
 
 _NEAR_BLOCKS = 4  # of the ring, 32 KiB each
 _MOST_BLOCKS = 64
+_LOOKED_AT_BYTES = 1 << 16
 
 
 def check_marks(windows: HeldWindows, spans: Spans, selection: Selection) -> None:
@@ -82,6 +84,24 @@ def _newest(
         return newest_rows(reader, scn, most_blocks, src_ids)
     except RingError:  # damaged: who reads there is told
         return None
+
+
+def ends_with_rows(body: bytes) -> bool:
+    """Return whether the last of some whole windows has rows, by which a consumer knows the log.
+
+    Not looked at in a large body that begins with rows: what follows it tells.
+    """
+    at, has_rows, ended_with_rows = 0, False, False
+    while at < len(body):
+        event = peek(body, at)
+        if event.src_id >= 0:
+            if len(body) > _LOOKED_AT_BYTES:
+                return True
+            has_rows = True
+        elif event.is_eop:
+            ended_with_rows, has_rows = has_rows, False
+        at += event.length
+    return ended_with_rows
 
 
 def names_to_tell(relay: Relay, selection: Selection) -> Mapping[int, str]:

@@ -478,6 +478,10 @@ def test_pauses_between_polls_grow_until_something_comes() -> None:
             machine.handle(Waited())
         return found
 
+    machine.handle(nothing)
+    # A window that proves the log there is asked for once, and no pause follows.
+    assert not only(machine.handle(Waited()), GetStream).may_be_held
+    assert only(machine.handle(nothing), GetStream).may_be_held
     before = pauses()
     assert before[0] < before[1] < before[2]
     machine.handle(answered(7))
@@ -621,6 +625,19 @@ def test_a_newer_window_of_the_log_is_taken_over_and_passed_on_at_once(source: s
         instructions = machine.handle(answered(resume=(120, -1), log_window=other))
         assert not [one for one in instructions if isinstance(one, MoveOn)]
         assert machine.position.checkpoint.log_window == (110, 8, source)
+
+
+def test_a_place_without_a_proof_is_asked_for_one_once_without_waiting() -> None:
+    machine, _ = stream_machine(start=100)
+    window = (95, 7, "shop.orders")
+    for scn, proof in ((100, window), (130, (130, 8, "shop.orders")), (140, None)):
+        first = only(machine.handle(answered(scn)), GetStream)
+        assert not first.may_be_held, "nothing tells yet what the log has there"
+        again = machine.handle(answered(log_window=proof))
+        assert only(again, GetStream).may_be_held, "it was told, or the relay has none nearer"
+    has_rows = Progress(Position(Checkpoint.at(150, 9).with_mark((150, 9))), None)
+    after = machine.handle(StreamAnswered(9, 99.0, StreamHeaders(), has_rows))
+    assert only(after, GetStream).may_be_held, "its rows prove it"
 
 
 def test_who_has_rows_takes_over_a_later_window_that_names_its_source() -> None:

@@ -487,8 +487,7 @@ class ConsumerError(DatabusError):
     """A callback failed for good; `scn` is the window it failed in."""
 
     def __init__(self, scn: int, problem: str) -> None:
-        where = f"in window {scn}" if scn > 0 else "before its first window"
-        super().__init__(f"consumer failed {where}: {problem}")
+        super().__init__(f"consumer failed in window {scn}: {problem}" if scn > 0 else problem)
         self.scn, self.problem = scn, problem
 
 

@@ -81,7 +81,9 @@ _WRONG_REQUESTS = (AnalysisException, IllegalArgumentException)
 _TWO_QUERIES = "CONCURRENT_STREAM_LOG_UPDATE"
 _OTHER_QUERY = (
     "another query uses this checkpoint folder at the same time, and has planned the batch that "
-    "this one was planning: let one of the two run, or give each a folder and a target of its own"
+    "this one was planning: let one of the two run, or give each a folder and a target of its own. "
+    "If no other runs, the folder lacks the newest file of offsets, and still has that of commits: "
+    "remove the latter, too"
 )
 _SPARK_ENDED = (
     "Spark's own process (the JVM of the driver) has ended, by a kill or for lack of memory: start "

@@ -48,6 +48,7 @@ from databus.client.spark.targets.changes import SCN, Changes, check_names
 from databus.client.spark.targets.commit_log import PART, mark_notes
 from databus.client.spark.targets.following import shape_note
 from databus.client.spark.targets.target import Target, check_same_source, open_target
+from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import BootstrapTooOldError, ReadAgainError, SettingsError
 
 log = logging.getLogger(__name__)
@@ -196,6 +197,12 @@ class _Job:
         if lacking:
             raise SettingsError(
                 f"{load_source.source}: the key columns {', '.join(lacking)} are missing in columns"
+            )
+        if self._is_part and target.mode in (WriteMode.SCD2, WriteMode.APPEND_HISTORY):
+            raise SettingsError(
+                f"{load_source.source}: a target of mode {target.mode} takes the whole table: a "
+                "part that it has as of an SCN cannot be told from the whole later. Load it "
+                "without --where and --columns, or into a target of mode mirror or soft_delete"
             )
         # With a condition all columns are read: only Spark knows which ones it uses.
         read = load_source.columns.names if where else self._columns.names

@@ -437,8 +437,9 @@ def check_whole(target: Target, source: str) -> None:
         raise SettingsError(
             f"target {target.uri!r} has only the rows or columns of {source} that databus spark "
             "load --where or --columns chose: following it would add others with their next "
-            "change. Load the whole table into it (databus spark load without them), or follow "
-            "the table into another target"
+            "change. Load the whole table into it (databus spark load without them; a job of many "
+            f"tables: the same command with --reload {source}), or follow the table into another "
+            "target"
         )
 
 

@@ -195,7 +195,7 @@ def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(
 @pytest.mark.parametrize(
     "part", [{"where": "id < 3"}, {"columns": ["id"]}], ids=["rows", "columns"]
 )
-@pytest.mark.parametrize("mode", ["mirror", "scd2"])
+@pytest.mark.parametrize("mode", ["mirror", "soft_delete"])
 def test_a_part_of_a_table_is_not_followed_before_the_whole_is_loaded(
     shop: TableShop, spark: SparkSession, tmp_path: Path, part: dict[str, Any], mode: str
 ) -> None:
@@ -211,6 +211,19 @@ def test_a_part_of_a_table_is_not_followed_before_the_whole_is_loaded(
     load(spark, "shop.orders", target, mode=mode, **servers)
     sync(spark, "shop.orders", target, checkpoint=str(tmp_path / "whole"), **given)
     assert rows_in(target) == rows_of(shop)
+
+
+@pytest.mark.parametrize("mode", ["scd2", "append_history"])
+@pytest.mark.parametrize(
+    "part", [{"where": "id < 3"}, {"columns": ["id"]}], ids=["rows", "columns"]
+)
+def test_a_history_takes_no_part_of_a_table(
+    shop: TableShop, spark: SparkSession, tmp_path: Path, part: dict[str, Any], mode: str
+) -> None:
+    servers: dict[str, Any] = {"bootstrap_servers": [shop.server], "mode": mode}
+    with pytest.raises(SettingsError, match=f"of mode {mode} takes the whole table"):
+        load(spark, "shop.orders", f"delta:{tmp_path}/orders", **servers, **part)
+    assert not (tmp_path / "orders").exists()
 
 
 def test_a_job_reads_a_table_again_that_has_a_part_only(

@@ -211,6 +211,24 @@ def test_a_table_without_a_row_since_the_alter_gets_its_columns(
     assert (reports[-1].aside, reports[-1].restarts, reports[-1].reloads) == ({}, 0, 0)
 
 
+def test_a_table_that_is_created_anew_with_another_key_is_read_again(lake: Lake) -> None:
+    """Rows of the new table that are equal in the old key are not one row."""
+    with lake.following() as reports:
+        lake.wait_for("t0", "t1", "t2", reports=reports)
+        lake.database.run(
+            "DROP TABLE t0",
+            "CREATE TABLE t0 (id INT, k2 INT, PRIMARY KEY (id, k2))",
+            "INSERT INTO t0 VALUES (1, 1), (1, 2)",
+            "CREATE OR REPLACE TABLE t1 (code VARCHAR(9) PRIMARY KEY, n INT)",
+            "INSERT INTO t1 VALUES ('a', 1), ('b', 2)",
+        )
+        lake.wait_for("t0", "t1", reports=reports)
+        lake.database.run("INSERT INTO t0 VALUES (1, 3), (2, 1)", "DELETE FROM t0 WHERE k2 = 2")
+        lake.database.run("UPDATE t1 SET code = 'c' WHERE code = 'a'")
+        lake.wait_for("t0", "t1", reports=reports)
+    assert (reports[-1].aside, reports[-1].restarts, reports[-1].reloads) == ({}, 0, 2)
+
+
 def test_a_lost_block_that_is_read_again_in_newer_columns_loses_no_value(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,13 +75,13 @@ class FakeRelay:
         assert path == "/measure"
         checkpoint = Checkpoint.from_json(parameters["checkPoint"])
         begin = self.floor if checkpoint.is_flexible else checkpoint.window_scn
+        if "streamFromLatestScn" in parameters:
+            begin = self.newest
         for source in parameters["sources"].split(","):
             if source in self.stopped and begin >= self.stopped[source]:
                 stopped = refusal(TableStoppedError, f"{source} is stopped alone")
                 stopped.source = source  # type: ignore[attr-defined]
                 raise stopped
-        if "streamFromLatestScn" in parameters:
-            begin = self.newest
         if int(parameters.get("untilScn", begin)) < checkpoint.window_scn:
             raise refusal(InvalidParameterError, "untilScn")
         if begin < self.floor:

@@ -284,6 +284,16 @@ def test_a_table_that_is_stopped_alone_is_left_out_and_joins_again_when_that_is_
     assert [one for one in read if isinstance(one, SnapshotEnd)], "it was read whole"
 
 
+def test_a_table_that_is_stopped_alone_does_not_hide_the_newest_scn_from_others() -> None:
+    shop = Shop()
+    shop.add(NEW)
+    shop.relay.stopped, shop.relay.newest = {NEW: 100}, 130
+    assert shop.client.newest_scns() == {"shop": 130}
+    shop.relay.stopped = {NEW: 100, OLD: 100}
+    with pytest.raises(TableStoppedError):
+        shop.client.newest_scns()
+
+
 def test_a_table_that_the_bootstrap_server_gives_up_within_a_snapshot_is_left_out() -> None:
     shop = Shop()
     shop.add(NEW)

@@ -7,6 +7,7 @@ everything as it was: an error, a full socket, a window that is larger than what
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from databus.relay.serving.reading.marks import ends_with_rows
@@ -25,8 +26,12 @@ class Follower:
         tracker: RequestTracker,
         left_bytes: int,
         send: Callable[[bytes], bool],
+        until: tuple[float, float],
     ) -> None:
-        """`send` sends a part without waiting, or returns False and sends nothing."""
+        """`send` sends a part without waiting, or returns False and sends nothing.
+
+        `until`: when the response ends, and when it ends if it is unproved, by the monotonic clock.
+        """
         self.left_bytes = left_bytes
         # Whether what was sent ends without rows: the client cannot know the log again by it.
         self.is_unproved = False
@@ -34,6 +39,7 @@ class Follower:
         self._tail = tail
         self._tracker = tracker
         self._send = send
+        self._until = until
 
     def serves(self, response: StreamResponse) -> None:
         """Record windows that are sent; `goes_on` must follow."""
@@ -45,6 +51,12 @@ class Follower:
         """Continue behind windows that were sent."""
         self._job.go_on(response)
         self._tracker.goes_on(self._job)
+
+    @property
+    def left_s(self) -> float:
+        """How long the response goes on."""
+        end, prove_at = self._until
+        return (min(end, prove_at) if self.is_unproved else end) - time.monotonic()
 
     @property
     def is_at_end(self) -> bool:
@@ -66,4 +78,5 @@ class Follower:
         self.serves(response)
         self.goes_on(response)
         # The task ends the response soon if it has become unproved.
-        return self.is_at_end and self.is_unproved <= was_unproved
+        became_unproved = self.is_unproved and not was_unproved
+        return not became_unproved and self.is_at_end

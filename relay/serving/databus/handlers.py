@@ -205,14 +205,14 @@ class StreamHandler(RelayHandler):
         What is no whole window, and every error, is left to the client's next request; so is what
         proves the log to it, soon, when the windows have no rows of the selection.
         """
-        prove_at = time.monotonic() + PROVED_AFTER_S
         (job,) = make_jobs(request, self.relay, from_ring=True)
         source = self.relay.physical_source(job.selection.physical_source)
         tail, size_bytes, response = lambda: source.reader.tail, request.form.size_bytes, first
         encoder = BodyEncoder() if self._is_compressed(request) else None
         encode = None if encoder is None else encoder.encode
         send_at_once = partial(self.send_part_at_once, encode=encode)
-        follower = Follower(job, tail, self._tracker, size_bytes, send_at_once)
+        until = end, time.monotonic() + PROVED_AFTER_S
+        follower = Follower(job, tail, self._tracker, size_bytes, send_at_once, until)
         if encoder is not None:
             self.set_header("Content-Encoding", "zstd")
 
@@ -233,10 +233,8 @@ class StreamHandler(RelayHandler):
                     await self.send_part(body, request.form.content_type)
                     follower.goes_on(response)
                 if follower.is_at_end:
-                    until = min(end, prove_at) if follower.is_unproved else end
-                    await self._reading.hold(news, until - time.monotonic())
-                until = min(end, prove_at) if follower.is_unproved else end
-                if self._is_disconnected or self.relay.is_closing or time.monotonic() >= until:
+                    await self._reading.hold(news, follower.left_s)
+                if self._is_disconnected or self.relay.is_closing or follower.left_s <= 0:
                     break
                 if self._reading.listed([job]) != listed:
                     break  # it is for the sources of then

@@ -62,7 +62,8 @@ class MeasureHandler(RelayHandler):
         if request.wants_mark and measured.scn > measured.from_scn:
             reader, scn, names = source.reader, measured.scn, names_to_tell(self.relay, selection)
             answer["mark"] = own_mark_up_to(reader, scn, selection.src_ids)
-            answer["logWindow"] = log_window_up_to(reader, scn, names)
+            are_all = selection.readable is None
+            answer["logWindow"] = log_window_up_to(reader, scn, names, are_all=are_all)
         await self.send_json(answer)
 
     async def _measure(self, source: PhysicalSource, request: MeasureRequest) -> Measured:

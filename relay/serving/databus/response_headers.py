@@ -52,7 +52,8 @@ def mark_header(
     reader = relay.physical_source(selection.physical_source).reader
     mark = mark_up_to(reader, scn, selection.src_ids)
     headers = {} if mark is None else {Header.MARK: f"{mark[0]},{mark[1]}"}
-    window = log_window_up_to(reader, scn, names_to_tell(relay, selection))
+    names, are_all = names_to_tell(relay, selection), selection.readable is None
+    window = log_window_up_to(reader, scn, names, are_all=are_all)
     if window is None:
         return headers
     scn, ts_ns, source = window

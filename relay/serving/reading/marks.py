@@ -56,21 +56,30 @@ def mark_up_to(
 
     It is of these sources if one is near, or else of any.
     """
-    own = None if src_ids is None else own_mark_up_to(reader, scn, src_ids, _NEAR_BLOCKS)
+    own = None if src_ids is None else own_mark_up_to(reader, scn, src_ids)
     return own or own_mark_up_to(reader, scn, None)
 
 
 def own_mark_up_to(
-    reader: RingReader, scn: int, src_ids: Container[int] | None, most_blocks: int = _MOST_BLOCKS
+    reader: RingReader, scn: int, src_ids: Container[int] | None
 ) -> tuple[int, int] | None:
-    """Return SCN and timestamp of the newest window up to `scn` with rows of these sources."""
+    """Return SCN and timestamp of the newest window up to `scn` with rows of these sources.
+
+    None: the ring has none near. Of a quiet source it may be far, and is not looked for.
+    """
+    most_blocks = _MOST_BLOCKS if src_ids is None else _NEAR_BLOCKS
     found = _newest(reader, scn, src_ids, most_blocks)
     return None if found is None else (found.scn, found.timestamp_ns)
 
 
-def log_window_up_to(reader: RingReader, scn: int, names: Mapping[int, str]) -> LogWindow | None:
-    """Return the newest window up to `scn` with rows of the named sources, if the ring has one."""
-    found = _newest(reader, scn, names)
+def log_window_up_to(
+    reader: RingReader, scn: int, names: Mapping[int, str], *, are_all: bool = True
+) -> LogWindow | None:
+    """Return the newest window up to `scn` with rows of the named sources, if the ring has one.
+
+    `are_all`: they are all that the relay captures, so that it is not far.
+    """
+    found = _newest(reader, scn, names, _MOST_BLOCKS if are_all else _NEAR_BLOCKS)
     return None if found is None else (found.scn, found.timestamp_ns, names[found.src_id])
 
 
@@ -78,7 +87,7 @@ def _newest(
     reader: RingReader,
     scn: int,
     src_ids: Container[int] | None,
-    most_blocks: int = _MOST_BLOCKS,
+    most_blocks: int,
 ) -> RowsWindow | None:
     try:
         return newest_rows(reader, scn, most_blocks, src_ids)

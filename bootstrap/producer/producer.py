@@ -44,7 +44,7 @@ from databus.daemon.client_report import PRODUCER_NAME
 from databus.daemon.faults import trace_of
 from databus.daemon.log_setup import about
 from databus.schemas.avro_rows import captured_table
-from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.checkpoint import Checkpoint, LogWindow
 from databus.schemas.errors import (
     ConsumerError,
     DatabusError,
@@ -88,6 +88,7 @@ class WindowWriter(Consumer):
         self._events: list[tuple[int, StoredEvent]] = []
         self._timestamp_ns = 0
         self._has_log = False  # whether the start of the log is recorded
+        self._log_scn = NOTHING_YET  # of the newest window of the relay's log that is kept
         self._goal = MAX_SCN, _do_nothing
         self.position = store.position()
         self.windows = 0
@@ -133,14 +134,23 @@ class WindowWriter(Consumer):
         self._has_log = position.scn != NOTHING_YET
         if position.scn == NOTHING_YET:
             return None
+        window = self._store.log_window()
+        self._log_scn = NOTHING_YET if window is None else window[0]
         checkpoint = Checkpoint.at(position.scn, position.timestamp_ns)
-        # With the mark a relay of another log refuses the position.
-        return checkpoint.with_mark(self._store.mark())
+        # With mark and log window a relay of another log refuses the position.
+        return checkpoint.with_mark(self._store.mark()).with_log_window(window)
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:  # noqa: ARG002
-        """Advance the position over windows without events."""
+        """Advance the position over windows without events, and keep what proves it."""
+        window = checkpoint.log_window
+        if window is not None and window[0] <= self._log_scn:
+            window = None
         if checkpoint.window_scn > self.position.scn:
-            self._apply(checkpoint.window_scn, checkpoint.ts_ns, ())
+            self._apply(checkpoint.window_scn, checkpoint.ts_ns, (), window)
+        elif window is not None:
+            self._store.prove(window)
+        if window is not None:
+            self._log_scn = window[0]
 
     def _begin_log(self, scn: int) -> None:
         if not self._has_log:
@@ -150,10 +160,14 @@ class WindowWriter(Consumer):
             self._has_log = True
 
     def _apply(
-        self, scn: int, timestamp_ns: int, events: Sequence[tuple[int, StoredEvent]]
+        self,
+        scn: int,
+        timestamp_ns: int,
+        events: Sequence[tuple[int, StoredEvent]],
+        log_window: LogWindow | None = None,
     ) -> None:
         self._begin_log(scn)
-        if self._store.apply_window(scn, timestamp_ns, events):
+        if self._store.apply_window(scn, timestamp_ns, events, log_window):
             self.windows += 1
             self.event_count += len(events)
             self.position = Position(scn, timestamp_ns)

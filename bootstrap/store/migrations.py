@@ -218,6 +218,14 @@ delete from packs;
 delete from pack_columns;
 """
 
+# The newest window with rows of any source that the relay had, up to the position; -1 = none is
+# known. By it a relay of another log refuses the position; the checksum covers it.
+_NINTH = """
+alter table store add column log_scn integer not null default -1;
+alter table store add column log_timestamp_ns integer not null default -1;
+alter table store add column log_source text not null default '';
+"""
+
 Migration = str | Callable[[Database], None]
 MIGRATIONS: Final[Sequence[Migration]] = (
     _FIRST,
@@ -228,6 +236,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _SIXTH,
     _SEVENTH,
     _EIGHTH,
+    _NINTH,
 )
 _WITH_TERM: Final = MIGRATIONS.index(_SIXTH) + 1
 

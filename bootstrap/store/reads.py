@@ -35,6 +35,7 @@ from databus.bootstrap.store.values import (
     StoreRow,
     StoreSizes,
 )
+from databus.schemas.checkpoint import LogWindow
 from databus.schemas.errors import UnknownSourceError
 from databus.schemas.scn import MAX_SCN
 from databus.schemas.table_change import change_scn
@@ -98,6 +99,11 @@ class StoreReading:
         """Return SCN and timestamp of the newest window with rows: they identify this log."""
         followed = [s.src_id for s in self.sources() if s.status is not SourceStatus.INACTIVE]
         return self.window_at(followed, MAX_SCN)
+
+    def log_window(self) -> LogWindow | None:
+        """Return the newest window with rows of any source that the relay had, if one is kept."""
+        with self.file.explained("reading the window of the relay's log"):
+            return source_table.log_window_of(self._connection, self.path)
 
     def sources(self) -> list[SourceState]:
         """Return every source that was ever added, by name."""

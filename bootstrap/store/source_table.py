@@ -1,4 +1,4 @@
-"""The tables `store` and `sources`: the producer's position and term, and each source's state.
+"""The tables `store` and `sources`: the producer's position, its proof and term; sources' states.
 
 This is the SQL of `Store`, which documents when and why it runs.
 
@@ -12,16 +12,22 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
-from databus.bootstrap.store.values import Position, SourceState, SourceStatus
+from databus.bootstrap.store.values import NOTHING_YET, Position, SourceState, SourceStatus
+from databus.schemas.checkpoint import LogWindow
 from databus.schemas.errors import StoreDamagedError
 from databus.schemas.scn import MAX_SCN
 
-_POSITION = "select id, scn, timestamp_ns, term, crc from store"
-_MOVE = "update store set scn = ?, timestamp_ns = ?, term = ?, crc = ?"
-_IDENTITY = "select id, term from store"
+_READ = """
+select id, scn, timestamp_ns, term, log_scn, log_timestamp_ns, log_source, crc from store
+"""
+_WRITE = """
+update store set scn = ?, timestamp_ns = ?, term = ?,
+    log_scn = ?, log_timestamp_ns = ?, log_source = ?, crc = ?
+"""
+_TERM = "select term from store"
 STATE_FIELDS = tuple(field.name for field in fields(SourceState))
 STATES = f"select {', '.join(STATE_FIELDS)}, crc from sources"
 _STAMP = "update sources set crc = ? where name = ?"
@@ -108,38 +114,70 @@ NOTE_PARTIAL = "update sources set partial_scn = ? where src_id = ?"
 SET_PROBLEM = "update sources set problem = ? where name = ?"
 
 
+class _StoreRow(NamedTuple):
+    """The row of `store`, in the order of its checksum."""
+
+    id: str
+    scn: int
+    timestamp_ns: int
+    term: int
+    log_scn: int
+    log_timestamp_ns: int
+    log_source: str
+
+
 def position_of(connection: sqlite3.Connection, path: object) -> Position:
     """Return the producer's position; raises StoreDamagedError when its checksum is wrong."""
-    *values, crc = connection.execute(_POSITION).fetchone()
-    if crc != _checksum(values):
-        raise damaged(path, "the producer's position is not what was written")
-    return Position(*values[1:3])
+    row = _verified(connection, path)
+    return Position(row.scn, row.timestamp_ns)
 
 
 def move(connection: sqlite3.Connection, scn: int, timestamp_ns: int) -> None:
-    """Write the producer's position."""
-    store_id, term = connection.execute(_IDENTITY).fetchone()
-    _write(connection, store_id, scn, timestamp_ns, term)
+    """Write the producer's position. A log window after it goes: the log begins anew."""
+    row = _read(connection)[0]._replace(scn=scn, timestamp_ns=timestamp_ns)
+    if row.log_scn > scn:
+        row = row._replace(log_scn=NOTHING_YET, log_timestamp_ns=NOTHING_YET, log_source="")
+    _write(connection, row)
+
+
+def log_window_of(connection: sqlite3.Connection, path: object) -> LogWindow | None:
+    """Return the newest log window; raises StoreDamagedError when its checksum is wrong."""
+    row = _verified(connection, path)
+    return row[4:] if row.log_scn > NOTHING_YET else None
+
+
+def prove(connection: sqlite3.Connection, path: object, window: LogWindow) -> None:
+    """Write a log window, unless a newer one is known or the position is before it."""
+    row = _verified(connection, path)
+    if row.log_scn < window[0] <= row.scn:
+        _write(connection, _StoreRow(*row[:4], *window))
 
 
 def term_of(connection: sqlite3.Connection) -> int:
     """Return the newest term that has begun; 0 = the store was never written under a lease."""
-    _, term = connection.execute(_IDENTITY).fetchone()
+    (term,) = connection.execute(_TERM).fetchone()
     return int(term)
 
 
 def begin_term(connection: sqlite3.Connection, path: object, term: int) -> None:
     """Write the term under which the store is written from now on."""
-    scn, timestamp_ns = position_of(connection, path)
-    store_id, _ = connection.execute(_IDENTITY).fetchone()
-    _write(connection, store_id, scn, timestamp_ns, term)
+    _write(connection, _verified(connection, path)._replace(term=term))
 
 
-def _write(
-    connection: sqlite3.Connection, store_id: str, scn: int, timestamp_ns: int, term: int
-) -> None:
-    crc = _checksum((store_id, scn, timestamp_ns, term))
-    connection.execute(_MOVE, (scn, timestamp_ns, term, crc))
+def _verified(connection: sqlite3.Connection, path: object) -> _StoreRow:
+    row, crc = _read(connection)
+    if crc != _checksum(row):
+        raise damaged(path, "the producer's position is not what was written")
+    return row
+
+
+def _read(connection: sqlite3.Connection) -> tuple[_StoreRow, int]:
+    *values, crc = connection.execute(_READ).fetchone()
+    return _StoreRow(*values), crc
+
+
+def _write(connection: sqlite3.Connection, row: _StoreRow) -> None:
+    connection.execute(_WRITE, (*row[1:], _checksum(row)))
 
 
 def stamp(connection: sqlite3.Connection) -> None:
@@ -160,8 +198,7 @@ def stamp_one(connection: sqlite3.Connection, name: str) -> None:
 
 def stamp_all(connection: sqlite3.Connection) -> None:
     """Give every row its first checksum."""
-    _, scn, timestamp_ns, *_ = connection.execute(_POSITION).fetchone()
-    move(connection, scn, timestamp_ns)
+    _write(connection, _read(connection)[0])
     stamp(connection)
 
 

@@ -55,6 +55,7 @@ from databus.bootstrap.store.values import (
 )
 from databus.registry.former_schemas import rewritten
 from databus.schemas.avro_rows import schema_id
+from databus.schemas.checkpoint import LogWindow
 from databus.schemas.errors import BootstrapError
 from databus.schemas.table_change import change_scn
 
@@ -220,12 +221,16 @@ class Store(StoreReading):
     # Writes of the producer
 
     def apply_window(
-        self, scn: int, timestamp_ns: int, events: Sequence[tuple[int, StoredEvent]]
+        self,
+        scn: int,
+        timestamp_ns: int,
+        events: Sequence[tuple[int, StoredEvent]],
+        log_window: LogWindow | None = None,
     ) -> bool:
         """Apply a window, given as (src_id, event) in order; return False if it was applied.
 
-        Log, rows and position are one transaction. Raises BootstrapError for an event of
-        a source that is not in the store.
+        Log, rows, position and `log_window`, as for `prove`, are one transaction. Raises
+        BootstrapError for an event of a source that is not in the store.
         """
         with self.file.writing("applying a window", scn=scn, stamps=False):
             # After a restart the relay may send a window again that is stored already.
@@ -239,7 +244,18 @@ class Store(StoreReading):
                 self._apply(scn, src_id, indexed)
             self._pass_changes(last_scn, scn)
             source_table.move(self._connection, scn, timestamp_ns)
+            if log_window is not None:
+                source_table.prove(self._connection, self.path, log_window)
         return True
+
+    def prove(self, log_window: LogWindow) -> None:
+        """Keep a window of any source that the relay had, up to the position, if it is newer.
+
+        By it a relay of another log refuses the position, also where it has passed over windows
+        without rows of the sources that are kept. It goes with the log (`fall_off`).
+        """
+        with self.file.writing("proving the log", scn=log_window[0], stamps=False):
+            source_table.prove(self._connection, self.path, log_window)
 
     def _apply(self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]) -> None:
         if any(event.is_partial for _, event in indexed):

@@ -112,10 +112,17 @@ class FilledStore:
 
 
 def unpack(database: sqlite3.Connection) -> None:
-    """Drop the tables of packs, which older versions do not have."""
+    """Drop the tables of packs, which older versions do not have, and what is newer."""
+    unprove(database)
     database.execute("drop trigger no_packs")
     for table in ("packing", "packs", "pack_columns"):
         database.execute(f"drop table {table}")
+
+
+def unprove(database: sqlite3.Connection) -> None:
+    """Drop the columns of the log window, which older versions do not have."""
+    for column in ("log_scn", "log_timestamp_ns", "log_source"):
+        database.execute(f"alter table store drop column {column}")
 
 
 def put(src_id: int, key: int | bytes, scn: int, name: str = "new") -> Change:

@@ -25,6 +25,7 @@ from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import encode
 from databus.schemas.filters import parse_filters
+from databus.schemas.protocol import Header
 from tests.client.shop import CUSTOMERS, ORDERS, SRC_IDS, registered
 
 Act = Callable[["StreamHandler"], None]
@@ -61,6 +62,7 @@ class FakeRelay:
         self.state = ""  # of the client, in them
         self.says_where_to_resume = says_where_to_resume
         self.holds_requests = holds_requests
+        self.log_window = ""  # of its answers: SCN, timestamp and source; "" = it names none
         self.url = ""
         self.news: asyncio.Event
         self.stopping: asyncio.Event
@@ -218,6 +220,8 @@ class StreamHandler(RequestHandler):
     def _finish(self, resume: tuple[int, int]) -> None:
         if self.relay.says_where_to_resume and resume[0] >= 0:
             self.set_header("x-databus-resume", f"{resume[0]},{resume[1]}")
+        if self.relay.log_window:
+            self.set_header(Header.LOG_WINDOW, self.relay.log_window)
 
     def drop(self) -> None:
         """Close the connection here and now."""

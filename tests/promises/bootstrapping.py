@@ -104,11 +104,17 @@ class MysqlPlace:
 
 
 class RunningPair:
-    """Producer, seeder and servers of one store, each a process; `options` are settings."""
+    """Producer, seeder and servers of one store, each a process; `options` are settings.
 
-    def __init__(self, folder: Path, relay: RunningRelay, **options: Any) -> None:
+    It keeps the relay's sources, or only `sources`.
+    """
+
+    def __init__(
+        self, folder: Path, relay: RunningRelay, sources: Sequence[str] = (), **options: Any
+    ) -> None:
         self._folder = folder
         self._relay = relay
+        self._only = {"sources": list(sources)} if sources else {}
         self._path = folder / "pair" / f"{relay.physical[0]['name']}.db"
         self._options = {"data_dir": str(folder / "pair"), "relays": [relay.url]} | options
         self.producer = self._child("producer", "run", "--no-serve", "--no-seed")
@@ -122,6 +128,11 @@ class RunningPair:
         """Return the SCN of the last window that the producer applied."""
         with self._store() as store:
             return store.position().scn if store else -1
+
+    def log_scn(self) -> int:
+        """Return the SCN of the window of its relay's log that the store has; -1 = of none."""
+        with self._store() as store:
+            return ((store and store.log_window()) or (-1,))[0]
 
     @contextmanager
     def _store(self) -> Iterator[Store | None]:
@@ -187,7 +198,8 @@ class RunningPair:
 
     def _child(self, name: str, *words: str, port: int = 0) -> Child:
         file = self._folder / f"{name}.toml"
-        text = to_toml(self._options, {"port": port or free_port()}, self._relay.physical)
+        physical = [{**one, **self._only} for one in self._relay.physical]
+        text = to_toml(self._options, {"port": port or free_port()}, physical)
         file.write_text(text, encoding="utf-8")
         command = python_module("databus.cli.main", "bootstrap", *words, "-c", file)
         return Child(name, command, self._folder)

@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -70,6 +70,25 @@ def one_by_one(shop: Shop, relay: RunningRelay, *ids: int, note: str) -> None:
         wait_until(lambda b=before: relay.max_scn() > b, "the window")  # type: ignore[misc]
 
 
+WITH_PEOPLE = {"sources": ["shop.orders", "shop.people"]}
+
+
+def people_one_by_one(shop: Shop, relay: RunningRelay, ids: Iterable[int]) -> None:
+    """Insert people, each in a window of its own."""
+    for number in ids:
+        before = relay.max_scn()
+        shop.connection.execute("INSERT INTO people VALUES (?)", (number,))
+        wait_until(lambda b=before: relay.max_scn() > b, "the window")  # type: ignore[misc]
+
+
+def backed_up(shop: Shop, folder: Path) -> Path:
+    """Return a backup of a shop's file as it is now, in a folder of its own."""
+    (folder / "restored").mkdir()
+    with closing(sqlite3.connect(folder / "restored" / "shop.db")) as copy:
+        shop.connection.backup(copy)
+    return folder / "restored" / "shop.db"
+
+
 def is_marked(folder: Path) -> bool:
     """Return whether a checkpoint is kept there with a window that its relay had."""
     return any("databus_log_scn" in path.read_text() for path in folder.glob("*.json"))
@@ -115,24 +134,16 @@ def test_a_client_is_not_sent_windows_of_a_backup_that_went_another_way(
     """Both logs are one up to the newest row that it has, and a part of the rows it passed over."""
     consumer, kept = Remembering(), {"checkpoint_dir": tmp_path / "kept"}
     one.connection.execute("CREATE TABLE people (id INTEGER PRIMARY KEY)")
-    captured = {"sources": ["shop.orders", "shop.people"]}
-    backup = tmp_path / "shop.db"
-    with running(RunningRelay(tmp_path / "a", one.settings(**captured))) as relay:
+    with running(RunningRelay(tmp_path / "a", one.settings(**WITH_PEOPLE))) as relay:
         read_first(relay, one, consumer, kept)
-        with closing(sqlite3.connect(backup)) as copy:
-            one.connection.backup(copy)
+        backup = backed_up(one, tmp_path)
         # A request that is held does not keep the checkpoint without a proof of its place.
         with consuming([relay.url], ["shop.orders"], consumer, **kept, wait_ms=60_000):
-            for number in range(10):
-                before = relay.max_scn()
-                one.connection.execute("INSERT INTO people VALUES (?)", (number,))
-                wait_until(lambda b=before: relay.max_scn() > b, "the window")  # type: ignore[misc]
+            people_one_by_one(one, relay, range(10))
             wait_until(lambda: log_scn_in(tmp_path / "kept") == relay.max_scn(), "its last window")
-    (tmp_path / "restored").mkdir()
-    restored = Shop(backup.rename(tmp_path / "restored" / "shop.db"))
     with (
-        closing(restored),
-        running(RunningRelay(tmp_path / "b", restored.settings(**captured))) as relay,
+        closing(Shop(backup)) as restored,
+        running(RunningRelay(tmp_path / "b", restored.settings(**WITH_PEOPLE))) as relay,
     ):
         relay.start()
         one_by_one(restored, relay, *range(5, 15), note="two")
@@ -253,6 +264,39 @@ def test_a_pair_whose_source_was_begun_anew_says_so_and_mixes_nothing(
         stack.callback(anew.child.stop)
         anew.start()
         one_by_one(two, anew, *range(15), note="two")
+        wait_until(lambda: "another log" in pair.producer.log_tail(), "the refusal")
+        assert pair.position() == position
+
+
+def test_a_pair_is_not_sent_windows_of_a_backup_that_went_another_way(
+    one: Shop, tmp_path: Path
+) -> None:
+    """Both logs are one up to the newest row of its store, and a part of what it passed over."""
+    one.connection.execute("CREATE TABLE people (id INTEGER PRIMARY KEY)")
+    relay = RunningRelay(tmp_path / "a", one.settings(**WITH_PEOPLE))
+    pair = RunningPair(tmp_path, relay, ["shop.orders"])
+    with ExitStack() as stack:
+        stack.callback(relay.child.stop)
+        relay.start()
+        stack.callback(pair.producer.stop)
+        one_by_one(one, relay, *range(5), note="one")
+        pair.start()
+        pair.wait_for_producer()
+        backup = backed_up(one, tmp_path)
+        people_one_by_one(one, relay, range(10))
+        pair.wait(lambda: pair.log_scn() == relay.max_scn(), "its last window")
+        pair.producer.stop()  # what proves its place is in the store
+        position = pair.position()
+        relay.child.stop()
+        restored = stack.enter_context(closing(Shop(backup)))
+        anew = RunningRelay(
+            tmp_path / "b", restored.settings(**WITH_PEOPLE), http={"port": relay.port}
+        )
+        stack.callback(anew.child.stop)
+        anew.start()
+        one_by_one(restored, anew, 5, note="lost?")
+        people_one_by_one(restored, anew, range(15))
+        pair.start()
         wait_until(lambda: "another log" in pair.producer.log_tail(), "the refusal")
         assert pair.position() == position
 

@@ -28,6 +28,7 @@ from databus.client.machines.states import Lifecycle
 from databus.client.subscription import RegisteredSchema
 from databus.demo.processes import Child, python_module
 from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event.control import ddl_event
 from databus.schemas.event.event import Event
@@ -211,6 +212,52 @@ def test_it_goes_on_where_it_ended(path: Path, relay: FakeRelay) -> None:
         at(store, 29)
         assert len(log_of(store)) == 25
         assert store.source("shop.orders").log_floor_scn == 4
+
+
+def test_it_proves_its_place_when_it_goes_on(path: Path, relay: FakeRelay) -> None:
+    """By a window of a table that the store does not keep, if there is none of its own."""
+    relay.windows = [[order(5)], *([customer(scn)] for scn in (6, 7, 8))]
+    relay.log_window = "8,1008,shop.customers"
+    with producing(path, relay.url, sources=BOTH[:1]), opened(path) as store:
+        wait_until(lambda: store.log_window() == (8, 1008, "shop.customers"))
+        assert (store.position().scn, store.mark()) == (8, (5, 1005))
+    asked = len(relay.streams())
+    with producing(path, relay.url, sources=BOTH[:1]):
+        wait_until(lambda: len(relay.streams()) > asked)
+        checkpoint = Checkpoint.from_json(relay.streams()[asked]["checkPoint"])
+    assert checkpoint.log_window == (8, 1008, "shop.customers")
+    assert checkpoint.mark == (5, 1005)
+
+
+def test_only_a_newer_window_of_the_log_is_written(path: Path) -> None:
+    with opened(path) as store:
+        store.add_sources(SRC_IDS)
+        writer = WindowWriter(store)
+        at_6 = Checkpoint.at(6, 1006)
+        writer.save("", BOTH, at_6.with_log_window((6, 1006, "shop.other")))
+        assert (store.position(), store.log_window()) == ((6, 1006), (6, 1006, "shop.other"))
+        with patch.object(Store, "prove", side_effect=AssertionError("a write for nothing")):
+            writer.save("", BOTH, at_6.with_log_window((6, 1006, "shop.other")))
+            writer.save("", BOTH, at_6.with_log_window((5, 1005, "shop.other")))
+            writer.save("", BOTH, Checkpoint.at(7, 1007))
+            again = WindowWriter(store)
+            loaded = again.load("", BOTH)
+            assert loaded is not None
+            assert (loaded.window_scn, loaded.log_window) == (7, (6, 1006, "shop.other"))
+            again.save("", BOTH, loaded)
+        again.save("", BOTH, loaded.with_log_window((7, 1007, "shop.more")))
+        assert store.log_window() == (7, 1007, "shop.more")
+
+
+def test_a_log_that_begins_anew_is_not_held_to_the_one_before(path: Path, relay: FakeRelay) -> None:
+    relay.windows = [[customer(scn)] for scn in (6, 7, 8)]
+    relay.log_window = "8,1008,shop.customers"
+    with producing(path, relay.url, sources=BOTH[:1]), opened(path) as store:
+        wait_until(lambda: store.log_window() == (8, 1008, "shop.customers"))
+    relay.windows, relay.oldest_gone, relay.log_window = orders([50, 51]), 49, ""
+    with producing(path, relay.url, sources=BOTH[:1]), opened(path) as store:
+        at(store, 51)
+        assert store.log_window() is None
 
 
 def test_a_seeded_source_is_served_when_the_log_is_as_far(path: Path, relay: FakeRelay) -> None:
@@ -420,7 +467,7 @@ def test_a_window_that_is_rolled_back_or_applied_leaves_nothing_to_the_next(path
         writer = WindowWriter(store)
         applied: list[int] = []
 
-        def apply(_self: Store, scn: int, _ns: int, events: Any) -> bool:
+        def apply(_self: Store, scn: int, _ns: int, events: Any, _window: Any) -> bool:
             applied.append(len(events))
             return True
 

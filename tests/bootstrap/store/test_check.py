@@ -104,6 +104,7 @@ def test_no_flipped_bit_changes_a_store_unnoticed(path: Path) -> None:
     ("statement", "what"),
     [
         ("update store set scn = 104", "the producer's position"),
+        ("update store set log_scn = 104", "the producer's position"),
         ("update sources set floor_scn = 1 where src_id = 2", "state of source shop.orders"),
         ("update sources set log_bytes = log_bytes + 1 where src_id = 1", "not all there"),
         ("update snapshot_1 set number = 77 where id = 3", "row 3 of snapshot_1"),

@@ -18,7 +18,7 @@ from databus.bootstrap.store.check import check_store
 from databus.bootstrap.store.store import Store
 from databus.schemas.errors import BootstrapError, StoreDamagedError
 from databus.schemas.event.v2 import decode
-from tests.bootstrap.filled import PERSON, FilledStore, make_filled, put, unpack
+from tests.bootstrap.filled import PERSON, FilledStore, make_filled, put, unpack, unprove
 from tests.bootstrap.packs.reading import FEW, MOST_BYTES, read_table
 from tests.registry.former_texts import former_text
 from tests.schemas.event.former import former_v2
@@ -170,6 +170,7 @@ def test_packs_of_an_earlier_version_are_made_anew(tmp_path: Path) -> None:
         execute = made.store.file.connection.execute
         assert execute("select count(*) from packs").fetchone() == (4,)
     with closing(sqlite3.connect(made.path)) as database, database:
+        unprove(database)
         database.execute("update packs set head = 'another format'")
         database.execute("pragma user_version = 7")
     with closing(Store.open(made.path)) as store:

@@ -92,6 +92,7 @@ def retain(store: Store) -> None:
 WRITES: dict[str, Callable[[Store], object]] = {
     "window": lambda store: store.apply_window(200, 1, [put(1, 1, 200)]),
     "position": lambda store: store.apply_window(200, 1, []),
+    "proof": lambda store: store.prove((101, 1, PERSON.source)),
     "sources": lambda store: store.add_sources({PERSON.source: 1, ORDER: 2, "shop.more": 4}),
     "schemas": lambda store: store.add_schemas(1, [(2, TEXTS[2])]),
     "log": lambda store: store.begin_log(300),

@@ -48,12 +48,10 @@ def read_scn(server: str, path: str, body: bytes) -> int:
 def read_mark(server: str, headers: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the mark of the server's log, a window (SCN, timestamp); raise ServerError."""
     text = headers.get(Header.MARK)
-    if text is None:
-        return None
-    scn, _, ts_ns = text.partition(",")
-    if not (_is_number(scn) and _is_number(ts_ns)):
-        raise ServerError(server, f"header {Header.MARK} is malformed: {text!r}")
-    return int(scn), int(ts_ns)
+    try:
+        return None if text is None else mark_of(text)
+    except ValueError as error:
+        raise ServerError(server, f"header {Header.MARK} is malformed: {text!r}") from error
 
 
 def read_log_window(server: str, headers: Mapping[str, str]) -> LogWindow | None:
@@ -65,10 +63,21 @@ def read_log_window(server: str, headers: Mapping[str, str]) -> LogWindow | None
     if text is None:
         mark = read_mark(server, headers)
         return None if mark is None else (*mark, "")
-    scn, ts_ns, source = (*text.split(",", 2), "", "")[:3]
-    if not (_is_number(scn) and _is_number(ts_ns) and source):
-        raise ServerError(server, f"header {Header.LOG_WINDOW} is malformed: {text!r}")
-    return int(scn), int(ts_ns), unquote(source)
+    window, _, source = text.rpartition(",")
+    try:
+        if not source:
+            raise ValueError(f"{text!r} names no source")
+        return (*mark_of(window), unquote(source))
+    except ValueError as error:
+        raise ServerError(server, f"header {Header.LOG_WINDOW} is malformed: {text!r}") from error
+
+
+def mark_of(text: str) -> tuple[int, int]:
+    """Return the window of a text `<SCN>,<timestamp in ns>`; raise ValueError."""
+    scn, _, ts_ns = text.partition(",")
+    if not all(part.isdecimal() and int(part) <= MAX_SCN for part in (scn, ts_ns)):
+        raise ValueError(f"{text!r} is not <SCN>,<timestamp in ns>")
+    return int(scn), int(ts_ns)
 
 
 def read_page_headers(server: str, headers: Mapping[str, str]) -> PageHeaders:
@@ -128,10 +137,6 @@ def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeader
         )
     except ValueError as error:
         raise ServerError(server, f"a header of /stream is malformed: {error}") from error
-
-
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and int(text) <= MAX_SCN
 
 
 def _scn(number: int) -> int:

@@ -47,17 +47,18 @@ class Position:
         checkpoint = self.checkpoint
         if window is None or (checkpoint.mark is not None and not window[2]):
             return self
-        known_scn = max(checkpoint.log_scn, checkpoint.mark_scn)
-        if not known_scn < window[0] <= checkpoint.window_scn:
+        if not self._proved_scn < window[0] <= checkpoint.window_scn:
             return self
         return replace(self, checkpoint=checkpoint.with_log_window(window))
 
     @property
     def is_proved(self) -> bool:
         """Whether it ends with a window by which its log is known again."""
-        checkpoint = self.checkpoint
-        proved_scn = max(checkpoint.log_scn, checkpoint.mark_scn)
-        return self.is_latest or proved_scn >= checkpoint.window_scn
+        return self.is_latest or self._proved_scn >= self.checkpoint.window_scn
+
+    @property
+    def _proved_scn(self) -> int:
+        return max(self.checkpoint.log_scn, self.checkpoint.mark_scn)
 
     def within(self, scn: int, offset: int) -> Checkpoint:
         """Return the checkpoint that requests the rest of window `scn`, from event `offset`."""

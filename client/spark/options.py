@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from databus.client.responses import mark_of
 from databus.conf.loading import build_settings
 from databus.conf.named_places import NamedPlace, Word, parse_place
 from databus.conf.patterns import NamePatterns, is_pattern
@@ -22,7 +23,6 @@ from databus.conf.settings import ServerAccessSettings, Settings
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter, parse_filters
-from databus.schemas.scn import MAX_SCN
 
 TOKEN_FILE_VARIABLE = "DATABUS_TOKEN_FILE"
 TLS_CA_VARIABLE = "DATABUS_TLS_CA"
@@ -50,12 +50,7 @@ def _parse_start(value: Any) -> NamedPlace:
 
 
 def _parse_mark(value: Any) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    scn, _, timestamp_ns = str(value).partition(",")
-    if not all(text.isdecimal() and int(text) <= MAX_SCN for text in (scn, timestamp_ns)):
-        raise ValueError("must be <SCN>,<timestamp in ns>")
-    return int(scn), int(timestamp_ns)
+    return None if value is None else mark_of(str(value))
 
 
 def _parse_filters(value: Any) -> dict[str, EventFilter]:

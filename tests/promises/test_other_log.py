@@ -7,7 +7,7 @@ import json
 import random
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -246,18 +246,25 @@ def test_a_client_that_was_sent_no_row_is_not_sent_those_behind_its_place_in_ano
     assert consumer.events == []
 
 
+@contextmanager
+def keeping_five(shop: Shop, relay: RunningRelay, pair: RunningPair) -> Iterator[ExitStack]:
+    """Run a pair that has five windows of a shop; gives what is closed in the end."""
+    with ExitStack() as stack:
+        stack.callback(relay.child.stop)
+        relay.start()
+        stack.callback(pair.producer.stop)
+        one_by_one(shop, relay, *range(5), note="one")
+        pair.start()
+        pair.wait_for_producer()
+        yield stack
+
+
 def test_a_pair_whose_source_was_begun_anew_says_so_and_mixes_nothing(
     one: Shop, two: Shop, tmp_path: Path
 ) -> None:
     relay = relay_of(one, tmp_path / "a")
     pair = RunningPair(tmp_path, relay)
-    with ExitStack() as stack:
-        stack.callback(relay.child.stop)
-        relay.start()
-        stack.callback(pair.producer.stop)
-        one_by_one(one, relay, *range(5), note="one")
-        pair.start()
-        pair.wait_for_producer()
+    with keeping_five(one, relay, pair) as stack:
         position = pair.position()
         relay.child.stop()
         anew = relay_of(two, tmp_path / "b", port=relay.port)
@@ -275,13 +282,7 @@ def test_a_pair_is_not_sent_windows_of_a_backup_that_went_another_way(
     one.connection.execute("CREATE TABLE people (id INTEGER PRIMARY KEY)")
     relay = RunningRelay(tmp_path / "a", one.settings(**WITH_PEOPLE))
     pair = RunningPair(tmp_path, relay, ["shop.orders"])
-    with ExitStack() as stack:
-        stack.callback(relay.child.stop)
-        relay.start()
-        stack.callback(pair.producer.stop)
-        one_by_one(one, relay, *range(5), note="one")
-        pair.start()
-        pair.wait_for_producer()
+    with keeping_five(one, relay, pair) as stack:
         backup = backed_up(one, tmp_path)
         people_one_by_one(one, relay, range(10))
         pair.wait(lambda: pair.log_scn() == relay.max_scn(), "its last window")

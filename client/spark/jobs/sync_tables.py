@@ -270,11 +270,11 @@ class _Job:
         if self.folder.has_planned():
             return start_options(0, None)
         homes = self.homes()
-        found = {source: tables.commit_log(source) for source in homes}
-        logs = [one for one in found.values() if one is not None]  # others are set aside
-        if len({*homes.values()}) > 1:
+        found = [tables.commit_log(source) for source in homes]
+        logs = [one for one in found if one is not None]  # others are set aside
+        physical, *others = {*homes.values()} or {""}
+        if others:
             return start_options(0, None)
-        (physical,) = {*homes.values()}
         # A target that was loaded is followed from there; a missing one has no position.
         scns = (one.positions().get(physical, 0) for one in logs)
         marks = (mark for one in logs if (mark := one.mark(physical)) is not None)

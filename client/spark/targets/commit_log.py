@@ -31,9 +31,9 @@ _MODE = "mode:"
 REACHED = "reached:"
 PART = "part:"
 _MARK, _MARKED = "mark:", "marked:"
-_RELOAD = "reload:"
+RELOAD = "reload:"  # the app id prefix of a reload of all rows
 _LASTING = (_SOURCE, _MODE, PART)
-_BEFORE = ("batch:shape:", f"batch:{_RELOAD}")
+_BEFORE = ("batch:shape:", f"batch:{RELOAD}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class CommitLog:
             entries[f"position:{physical}"] = max(known, scn) if is_own else scn
             entries[f"owner:{physical}"] = owner
         numbers = self._under(_SOURCE)
-        if self.is_part(read_again := app_id.removeprefix(_RELOAD)) and read_again != app_id:
+        if self.is_part(read_again := app_id.removeprefix(RELOAD)) and read_again != app_id:
             entries[f"{PART}{read_again}"] = 0
         if source is not None and (not numbers or self.sources() != [source]):
             entries[f"{_SOURCE}{source}"] = max(numbers.values(), default=0) + 1

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.spark.targets.changes import META, no_keys
-from databus.client.spark.targets.commit_log import CommitLog
+from databus.client.spark.targets.commit_log import RELOAD, CommitLog
 from databus.client.spark.targets.reshaping import constant, find, reshaping
 from databus.client.spark.targets.target import Target
 from databus.client.sql.modes import WriteMode
@@ -48,8 +48,6 @@ Texts = Mapping[int, str]
 _NOTE = "shape:"
 # The app id prefix for new columns alone, which are in a commit of their own.
 _COLUMNS = "columns:"
-# The app id prefix of `sync` for a reload of all rows.
-_RELOAD = "reload:"
 
 
 class _Same(NamedTuple):
@@ -250,7 +248,7 @@ def noted_scn(target: Target, source: str) -> int | None:
 
 
 def _noted_in(commit_log: CommitLog, source: str) -> int | None:
-    notes = (shape_note(source), f"{_RELOAD}{source}")
+    notes = (shape_note(source), f"{RELOAD}{source}")
     found = [scn for scn in map(commit_log.applied, notes) if scn is not None]
     return max(found, default=None)
 

@@ -70,8 +70,11 @@ def decide(held: pa.Table, changes: Changes, *, takes_new: bool = True) -> Decis
     place[codes] = np.arange(len(codes))
     by = place[held_codes]
     place[:] = -1
-    in_order = np.argsort(_filled(held[SCN]), kind="stable")
-    place[held_codes[in_order]] = in_order
+    each = np.arange(len(held_codes))
+    place[held_codes] = each
+    if (place[held_codes] != each).any():  # several rows of a key, so the newest one is looked for
+        in_order = np.argsort(_filled(held[SCN]), kind="stable")
+        place[held_codes[in_order]] = in_order
     at = place[codes]
     is_held = at >= 0
     is_delete = numbers(rows[DELETE]).astype(bool)

@@ -147,24 +147,6 @@ def test_a_query_is_not_given_windows_of_a_backup_that_went_another_way(
         query.plan()
 
 
-def test_a_relay_without_the_tables_that_another_one_captured_goes_on(
-    tmp_path: Path, stack: ExitStack
-) -> None:
-    one = shop_at(tmp_path / "one", stack)
-    with ExitStack() as first:
-        relay = started_with_people(one, tmp_path / "a", 0, first)
-        write(one, relay, *range(5), note="one")
-        for number in range(3):
-            write_person(one, relay, number)
-        url = relay.url
-        query = query_of(url, stack=stack)
-        assert sum(map(len, query.batches())) == 5
-    again = started(one, tmp_path / "b", int(url.rpartition(":")[2]), stack)
-    write(one, again, 7, 8, note="one")
-    query.restart()
-    assert sorted(row["id"] for rows in query.batches() for row in rows) == [7, 8]
-
-
 def test_a_query_of_a_quiet_table_goes_on_from_a_bootstrap_servers_log(tmp_path: Path) -> None:
     """The windows of another table, which alone are near its place, are not taken for its own."""
     with table_shop(tmp_path, 5, "busy (id INTEGER PRIMARY KEY, note TEXT)") as shop:
@@ -219,15 +201,21 @@ def test_a_query_that_begins_at_an_scn_reads_the_log_that_has_its_mark(
             again.plan()
 
 
-def test_a_restarted_relay_of_the_same_log_goes_on(tmp_path: Path, stack: ExitStack) -> None:
+@pytest.mark.parametrize("has_people", [False, True], ids=["of its tables", "with another table"])
+def test_another_relay_of_the_log_that_a_relay_had_goes_on(
+    tmp_path: Path, stack: ExitStack, has_people: bool
+) -> None:
+    """With a ring of its own, and without the table that the first one captured beside."""
     one = shop_at(tmp_path / "one", stack)
     with ExitStack() as first:
-        relay = started(one, tmp_path / "a", 0, first)
+        start = started_with_people if has_people else started
+        relay = start(one, tmp_path / "a", 0, first)
         write(one, relay, *range(5), note="one")
+        for number in range(3) if has_people else ():
+            write_person(one, relay, number)
         url = relay.url
         query = query_of(url, stack=stack)
         assert sum(map(len, query.batches())) == 5
-    # Another relay, with a ring of its own.
     again = started(one, tmp_path / "b", int(url.rpartition(":")[2]), stack)
     write(one, again, 7, 8, note="one")
     query.restart()

@@ -29,6 +29,7 @@ update store set scn = ?, timestamp_ns = ?, term = ?,
 """
 _TERM = "select term from store"
 STATE_FIELDS = tuple(field.name for field in fields(SourceState))
+NAME_OF = "select name from sources where src_id = ?"
 STATES = f"select {', '.join(STATE_FIELDS)}, crc from sources"
 _STAMP = "update sources set crc = ? where name = ?"
 ADD_SOURCE = """
@@ -132,12 +133,17 @@ def position_of(connection: sqlite3.Connection, path: object) -> Position:
     return Position(row.scn, row.timestamp_ns)
 
 
-def move(connection: sqlite3.Connection, scn: int, timestamp_ns: int) -> None:
-    """Write the producer's position. A log window after it goes: the log begins anew."""
+def move(
+    connection: sqlite3.Connection, scn: int, timestamp_ns: int, window: LogWindow | None = None
+) -> None:
+    """Write the producer's position, and a log window, as `prove` does.
+
+    A log window after the position goes: the log begins anew.
+    """
     row = _read(connection)[0]._replace(scn=scn, timestamp_ns=timestamp_ns)
     if row.log_scn > scn:
         row = row._replace(log_scn=NOTHING_YET, log_timestamp_ns=NOTHING_YET, log_source="")
-    _write(connection, row)
+    _write(connection, row if window is None else _proved(row, window))
 
 
 def log_window_of(connection: sqlite3.Connection, path: object) -> LogWindow | None:
@@ -149,8 +155,13 @@ def log_window_of(connection: sqlite3.Connection, path: object) -> LogWindow | N
 def prove(connection: sqlite3.Connection, path: object, window: LogWindow) -> None:
     """Write a log window, unless a newer one is known or the position is before it."""
     row = _verified(connection, path)
-    if row.log_scn < window[0] <= row.scn:
-        _write(connection, _StoreRow(*row[:4], *window))
+    proved = _proved(row, window)
+    if proved != row:
+        _write(connection, proved)
+
+
+def _proved(row: _StoreRow, window: LogWindow) -> _StoreRow:
+    return _StoreRow(*row[:4], *window) if row.log_scn < window[0] <= row.scn else row
 
 
 def term_of(connection: sqlite3.Connection) -> int:

@@ -229,8 +229,9 @@ class Store(StoreReading):
     ) -> bool:
         """Apply a window, given as (src_id, event) in order; return False if it was applied.
 
-        Log, rows, position and `log_window`, as for `prove`, are one transaction. Raises
-        BootstrapError for an event of a source that is not in the store.
+        Log, rows, position and the log window are one transaction: `log_window`, as for `prove`,
+        or the window itself if it has events. Raises BootstrapError for an event of a source that
+        is not in the store.
         """
         with self.file.writing("applying a window", scn=scn, stamps=False):
             # After a restart the relay may send a window again that is stored already.
@@ -243,9 +244,11 @@ class Store(StoreReading):
             for src_id, indexed in by_source.items():
                 self._apply(scn, src_id, indexed)
             self._pass_changes(last_scn, scn)
-            source_table.move(self._connection, scn, timestamp_ns)
-            if log_window is not None:
-                source_table.prove(self._connection, self.path, log_window)
+            if events:
+                # It proves the log also when its events have left the store's log.
+                (name,) = self._connection.execute(source_table.NAME_OF, events[-1][:1]).fetchone()
+                log_window = (scn, timestamp_ns, name)
+            source_table.move(self._connection, scn, timestamp_ns, log_window)
         return True
 
     def prove(self, log_window: LogWindow) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from databus.bootstrap.store.check import check_store
+from databus.bootstrap.store.retention import Retention
 from databus.bootstrap.store.store import Store
 from databus.schemas.errors import BootstrapError, StoreDamagedError
-from tests.bootstrap.filled import FilledStore, make_filled, put, unprove
+from tests.bootstrap.filled import PERSON, FilledStore, make_filled, put, unprove
+from tests.bootstrap.serving import pair_settings
 
 OTHER = "shop.other"  # a source of the relay that the store does not keep
 
@@ -27,6 +29,20 @@ def filled(tmp_path: Path) -> Iterator[FilledStore]:
 
 def test_a_store_has_none_at_first(filled: FilledStore) -> None:
     assert filled.store.log_window() is None
+
+
+def test_a_window_with_rows_is_one_and_stays_when_the_rows_have_left_the_log(
+    filled: FilledStore,
+) -> None:
+    filled.store.prove((110, 1100, OTHER))
+    filled.apply(120, put(1, 1, 120))
+    own = (120, filled.store.position().timestamp_ns, PERSON.source)
+    assert filled.store.log_window() == own
+    filled.apply(130)
+    settings = pair_settings(filled.path.parent, log_retention_s=1e-9)
+    while Retention(filled.store, settings).step():
+        pass
+    assert (filled.store.mark(), filled.store.log_window()) == (None, own)
 
 
 def test_only_a_newer_one_replaces_it(filled: FilledStore) -> None:
@@ -53,11 +69,11 @@ def test_it_is_kept_with_the_window_that_moves_the_position(filled: FilledStore)
     assert store.log_window() == (120, 1200, OTHER)
 
 
-def test_it_stays_when_windows_are_applied_a_term_begins_and_the_store_is_opened_again(
+def test_it_stays_when_windows_without_rows_are_applied_a_term_begins_and_the_store_is_opened_again(
     filled: FilledStore,
 ) -> None:
     filled.store.prove((110, 1100, OTHER))
-    filled.apply(120, put(1, 1, 120))
+    filled.apply(120)
     filled.store.begin_term(3)
     with closing(Store.open(filled.path)) as again:
         assert (again.log_window(), again.position().scn) == ((110, 1100, OTHER), 120)

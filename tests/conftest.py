@@ -25,6 +25,8 @@ END_S = 10.0
 # Tests start hundreds of processes: none of them is to compile what another one has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A JVM of Spark's that an example or a command starts ends before more compiling pays.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 # How long examples take says how busy the machine is.
 settings.register_profile("databus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("databus")

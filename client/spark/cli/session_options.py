@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from pyspark import accumulators
 from pyspark.sql import SparkSession
 
 from databus.client.spark.session import job_session
 from databus.daemon.log_setup import set_up_logs
+
+log = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -82,9 +85,22 @@ def command_session(name: str) -> SparkSession:
     set_up_logs("text")
     if not sys.stderr.isatty():
         logging.getLogger("databus.client.spark").setLevel(logging.INFO)
-    # The gateway logs lost connections with tracebacks, and says the same by an error.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    _quiet_lost_connections()
     return job_session(name, settings)
+
+
+def _quiet_lost_connections() -> None:
+    """Keep tracebacks of connections to a lost JVM off stderr: an error says that it is lost."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # The gateway logs those of its own calls by the root logger.
+    logging.getLogger().addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _log_lost_accumulators  # type: ignore[assignment, method-assign]
+
+
+def _log_lost_accumulators(*_: object) -> None:
+    """Log on one line what a server of sockets would print with a traceback."""
+    log.warning("lost a connection of Spark's accumulators: %r", sys.exception())
 
 
 def _has_log_configuration(settings: dict[str, str]) -> bool:

@@ -361,20 +361,30 @@ def _place(folder: str | None, config: Path | None, source: str | None) -> Place
     if folder is not None:
         if "://" in folder:
             return _archived_place(folder, source)
-        if not Path(folder).is_dir():
-            raise click.UsageError(f"{folder} is no folder")
-        return Place(Path(folder), None)
+        return Place(_with_log(Path(folder)), None)
     assert config is not None
     settings = load_settings(config, RelaySettings)
     logs = {one.name: one for one in settings.physical_sources if one.log is not None}
-    name = _only(source, list(logs), "with a log")
-    return Place(log_folder(settings.data_dir, logs[name]), settings)
+    name = _only(source, list(logs), f"the settings {config}")
+    return Place(_with_log(log_folder(settings.data_dir, logs[name])), settings)
+
+
+def _with_log(folder: Path) -> Path:
+    """Return a folder in which a relay has begun a log; raise UsageError for another one."""
+    if not folder.is_dir():
+        raise click.UsageError(f"{folder} is no folder: a relay makes it when it begins its log")
+    if not (folder / LOCK_FILE).exists() and not segment_paths(folder):
+        raise click.UsageError(
+            f"{folder} has no relay log: that of a relay is in <data_dir>/<source>.relay-log, or "
+            "in `dir` of its settings' `log`; -c RELAY.toml finds it"
+        )
+    return folder
 
 
 def _archived_place(uri: str, source: str | None) -> ArchivedPlace:
     """Return the logs of a physical source in an archive; raise UsageError, ArchiveError."""
     reader = click.get_current_context().with_resource(_reading(uri))
-    name = _only(source, reader.physical_sources(), "of the archive")
+    name = _only(source, reader.physical_sources(), f"archive {reader.store}")
     return ArchivedPlace(reader, reader.logs(name))
 
 
@@ -388,12 +398,14 @@ def _reading(uri: str) -> Iterator[ArchiveReader]:
         yield reader
 
 
-def _only(source: str | None, names: list[str], which: str) -> str:
+def _only(source: str | None, names: list[str], place: str) -> str:
     """Return the one name that is meant; raise UsageError."""
+    if not names:
+        raise click.UsageError(f"{place} has no physical source with a log")
     chosen = [source] if source is not None else names
     if len(chosen) != 1 or chosen[0] not in names:
-        known = ", ".join(names) or "none"
-        raise click.UsageError(f"choose a physical source {which} with --source: {known}")
+        known = ", ".join(names)
+        raise click.UsageError(f"choose a physical source that has a log by --source: {known}")
     return chosen[0]
 
 

@@ -19,7 +19,7 @@ from databus.client.spark.jobs.load import (
     load as load_table,
 )
 from databus.client.spark.jobs.load_query import load_query
-from databus.client.spark.targets.target import MODES
+from databus.client.spark.targets.target import MODES, check_form
 
 
 @click.command()
@@ -93,6 +93,7 @@ def load(
                 "with --sql give TARGET alone; columns and conditions are in the SELECT, and "
                 "there is no --option"
             )
+        check_form(places[0])
         spark = command_session("databus load")
         click.echo(_outcome(load_query(spark, sql, places[0], keys=_names(keys), **common)))
         return
@@ -109,6 +110,8 @@ def load(
 def _load_tables(places: Sequence[str], **how: Any) -> None:
     if len(places) % 2:
         raise click.UsageError("give a TARGET for each SOURCE")
+    for target in places[1::2]:
+        check_form(target)
     spark = command_session("databus load")
     with shown_progress() as report:
         for source, target in zip(places[::2], places[1::2], strict=True):

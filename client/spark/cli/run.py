@@ -16,6 +16,7 @@ from databus.client.spark.monitoring.console import metrics_option, watching
 from databus.client.spark.sql.explain import explain as words_of
 from databus.client.spark.sql.job_file import SqlJob, read_job
 from databus.client.spark.sql.run import BatchDone, RunSummary, run as run_job
+from databus.client.spark.targets.target import check_form
 
 PIPE_COLUMNS = 200
 
@@ -41,6 +42,7 @@ def run(file: Path, available_now: bool, explain: bool, metrics_port: int | None
         SELECT id, customer, total FROM shop.orders WHERE status = 'open'
     """
     job = read_job(file)
+    check_form(job.settings.target)
     # Before Spark starts, which takes seconds.
     for line in words_of(job):
         click.echo(line)

@@ -16,9 +16,9 @@ from databus.client.spark.cli.session_options import command_session, format_opt
 from databus.client.spark.cli.sync_view import words_of, words_of_tables
 from databus.client.spark.jobs.sync import sync as sync_table
 from databus.client.spark.jobs.sync_tables import sync_tables
-from databus.client.spark.jobs.target_template import check_target, is_template
+from databus.client.spark.jobs.target_template import check_target, is_template, target_of
 from databus.client.spark.monitoring.console import metrics_option, watching
-from databus.client.spark.targets.target import MODES
+from databus.client.spark.targets.target import MODES, check_form
 
 
 @click.command()
@@ -104,6 +104,7 @@ def sync(
     if not is_template(target) and (reloads or on_schema_change != "reload"):
         raise click.UsageError("--reload and --on-schema-change need a TARGET with {table}")
     check_target(target, source)
+    check_form(target_of(target, "schema.table") if is_template(target) else target)
     spark = command_session("databus sync")
     with watching(spark, metrics_port=metrics_port):
         if is_template(target):

@@ -91,6 +91,7 @@ class DeltaTarget(RetryingTarget):
     """
 
     OPTIONS = ("storage_options", "optimize_every", "vacuum_hours", "attempts")
+    check_form = staticmethod(check_delta_folder)
 
     def __init__(
         self,
@@ -104,9 +105,9 @@ class DeltaTarget(RetryingTarget):
         attempts: int = 20,
     ) -> None:
         super().__init__(uri, keys, source_column, attempts)
+        check_delta_folder(uri)
         form, _, self._path = uri.partition(":")
         self.merges_on_executors = form == EXECUTORS_FORM
-        check_delta_folder(uri, self._path)
         self._storage = storage_options
         self._optimize_every = optimize_every
         self._vacuum_hours = vacuum_hours

@@ -86,13 +86,19 @@ class IcebergTarget(RetryingTarget):
         attempts: int = 20,
     ) -> None:
         super().__init__(uri, keys, source_column, attempts)
+        self.check_form(uri)
         form, _, name = uri.partition(":")
         self.merges_on_executors = form == EXECUTORS_FORM
         catalog_name, _, self._name = name.partition(".")
-        if "." not in self._name:
-            raise SettingsError(f"target {uri!r}: give {form}:<catalog>.<namespace>.<table>")
         self._catalog = _opened(catalog_name, catalog or {})
         self._held: Table | None = None
+
+    @classmethod
+    def check_form(cls, uri: str) -> None:
+        """Raise SettingsError for a name that lacks catalog, namespace or table."""
+        form, _, name = uri.partition(":")
+        if len(parts := name.split(".")) < 3 or not all(parts):
+            raise SettingsError(f"target {uri!r}: give {form}:<catalog>.<namespace>.<table>")
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -16,12 +16,14 @@ from urllib.parse import unquote, urlsplit
 from databus.schemas.errors import SettingsError
 
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
+_PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)")
 # Characters that delta-rs rejects or changes: it decodes %20 to a space.
 _NOT_IN_DELTA = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 
 
-def check_delta_folder(uri: str, path: str) -> None:
-    """Raise SettingsError for a local folder that cannot hold a Delta table."""
+def check_delta_folder(uri: str) -> None:
+    """Raise SettingsError for a target in a local folder that cannot hold a Delta table."""
+    path = uri.partition(":")[2]
     if not is_local(path):
         return
     folder = str(local_folder(path))
@@ -56,6 +58,11 @@ def delta_files(table_uri: str, files: list[str]) -> list[str]:
 def local_file(path: str) -> str:
     """Return a local path for Spark, whatever Spark's default file system is."""
     return f"file://{os.path.abspath(path)}"  # noqa: PTH100
+
+
+def without_password(uri: str) -> str:
+    """Return a URI that may be shown; it need not be a right one."""
+    return _PASSWORD.sub(r"\g<1>***", uri)
 
 
 def as_pattern(path: str) -> str:

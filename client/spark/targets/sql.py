@@ -26,12 +26,13 @@ import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from sqlalchemy.engine import Connection, Engine, make_url
-from sqlalchemy.exc import IntegrityError, NoSuchTableError
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 
 from databus.client.spark.targets.changes import AS_OF, SOURCE, Changes, unified_schema
 from databus.client.spark.targets.commit_log import CommitLog
 from databus.client.spark.targets.merge_plan import Condition
+from databus.client.spark.targets.places import without_password
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.sql_batch import Batch, arrow_of, found_rows
 from databus.client.spark.targets.sql_tables import own_tables, schema_of, table_of, text_of
@@ -49,6 +50,7 @@ from databus.client.sql.altering import Altering, comment_of, has_mark, marked, 
 from databus.client.sql.existing import held_columns, required_columns
 from databus.client.sql.names import MYSQL, check_database, quoted, quoted_text, run
 from databus.client.sql.statements import Statements
+from databus.schemas.errors import SettingsError
 
 _FETCHED = 10_000
 
@@ -73,11 +75,10 @@ class SqlTarget(Target):
         partitions: int = 4,
         engine_options: Mapping[str, Any] | None = None,
     ) -> None:
+        self.check_form(uri)
         self._url, _, self.table = uri.rpartition("#")
-        url = make_url(self._url)
-        check_database(url)
         # Errors and logs show the URI, so it has no password.
-        shown = f"{url.render_as_string(hide_password=True)}#{self.table}"
+        shown = f"{make_url(self._url).render_as_string(hide_password=True)}#{self.table}"
         super().__init__(shown, keys, source_column)
         self._key_length = key_length
         self._partitions = partitions
@@ -86,6 +87,30 @@ class SqlTarget(Target):
         self._is_ready = False
         self._required: Collection[str] | None = None
         self._targets, self._entries = own_tables()
+
+    @classmethod
+    def check_form(cls, uri: str) -> None:
+        """Raise SettingsError for a wrong URL, a driver that is not there, and no table."""
+        text, _, table = uri.rpartition("#")
+        shown = without_password(uri)
+        try:
+            url = make_url(text)
+        except (ArgumentError, ValueError):
+            # Their words may have a part of the password.
+            raise SettingsError(
+                f"target {shown!r} is no URL of a database: write @, :, / and # of a name or "
+                "password as %40, %3A, %2F and %23"
+            ) from None
+        check_database(url)
+        try:
+            url.get_dialect().import_dbapi()
+        except (NoSuchModuleError, ImportError) as error:
+            raise SettingsError(
+                f"target {shown!r}: its driver is not there ({error}): install it, or name another "
+                "one, as in mysql+pymysql://… or postgresql+psycopg://…"
+            ) from error
+        if not table:
+            raise SettingsError(f"target {shown!r} names no table: give <SQLAlchemy URL>#<table>")
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from databus.client.spark.targets.changes import SOURCE, Changes, changes_of, pu
 from databus.client.spark.targets.commit_log import CommitLog, mode_note
 from databus.client.spark.targets.executors import ChangesFrame
 from databus.client.spark.targets.merge_plan import Condition
-from databus.client.spark.targets.places import as_pattern
+from databus.client.spark.targets.places import as_pattern, without_password
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import ConsumerError, SettingsError
@@ -351,6 +351,11 @@ def open_target(
     return found
 
 
+def check_form(uri: str) -> None:
+    """Raise SettingsError for what cannot be the URI of a target, without opening it."""
+    _class_of(uri).check_form(uri)
+
+
 def merges_on_executors(uri: str) -> bool:
     """Return whether a target merges on executors, without opening it; raises SettingsError."""
     _class_of(uri)
@@ -367,7 +372,7 @@ def _class_of(uri: str) -> Any:
     elif "://" in uri and "#" in uri:
         place = _SQL
     else:
-        raise SettingsError(f"target {uri!r} is of no known form; {_KNOWN}")
+        raise SettingsError(f"target {without_password(uri)!r} is of no known form; {_KNOWN}")
     try:
         return _loaded(place)
     except ModuleNotFoundError as error:

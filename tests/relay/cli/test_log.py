@@ -16,6 +16,13 @@ from tests.relay.fakes import ServedRelay
 from tests.relay.log.test_served import LAST, filled, read_all, settings
 from tests.relay.ring.model import split_events
 
+SETTINGS = """data_dir = "{data}"
+[[physical_sources]]
+name = "shop"
+uri = "sqlite:///shop.db"
+sources = ["shop.orders"]{log}
+"""
+
 
 def databus(command: str, *words: object) -> Result:
     return CliRunner().invoke(main, ["log", command, *map(str, words)])
@@ -120,3 +127,24 @@ def test_the_oldest_segments_are_cut_once_no_relay_writes_the_log(
         assert peek(events[0]).scn == shown["minScn"]
     finally:
         again.close()
+
+
+@pytest.mark.parametrize("command", ["list", "show", "verify", "export", "cut"])
+def test_what_is_no_relay_log_is_not_taken_for_an_empty_one(command: str, tmp_path: Path) -> None:
+    more = ["--before", "9"] if command == "cut" else []
+    other = tmp_path / "others"
+    other.mkdir()
+    (other / "notes.txt").touch()
+    refused = [
+        (databus(command, other, *more), f"{other} has no relay log"),
+        (databus(command, tmp_path / "nothing", *more), "is no folder"),
+    ]
+    for log, problem in (("\nlog = {}", "is no folder"), ("", "has no physical source with a log")):
+        (tmp_path / "relay.toml").write_text(SETTINGS.format(data=tmp_path / "data", log=log))
+        refused.append((databus(command, "-c", tmp_path / "relay.toml", *more), problem))
+    if command != "cut":
+        refused.append((databus(command, other.as_uri()), "has no physical source with a log"))
+    for found, problem in refused:
+        assert found.exit_code == 2
+        assert problem in found.output
+    assert [path.name for path in other.iterdir()] == ["notes.txt"]

@@ -26,7 +26,7 @@ from databus.client.spark.source.table_reader import SCN_COLUMN, TableReader
 from databus.client.spark.targets.changes import SCN
 from databus.relay.sources.kind import open_scan
 from databus.relay.sources.table_scan import KeyRange
-from databus.schemas.errors import ServerError, SettingsError
+from databus.schemas.errors import ServerError, SettingsError, UnknownSourceError
 from databus.schemas.filters import AnyOf, ModFilter, RangeFilter
 
 # Remainders per chunk, which the tasks share. A constant, as the number of tasks may differ
@@ -140,15 +140,17 @@ class BootstrapLoadSource:
             answer = pool.get("/bootstrapStatus", {})
         finally:
             pool.close()
+        kept: list[str] = []
         try:
             for name, store in answer.json()["physicalSources"].items():
                 found = store["sources"].get(self.source)
                 if found is not None:
                     # The server counts rows only now and then; the seeded rows are always known.
                     return name, int(found["rows"] or found["seededRows"])
+                kept += store["sources"]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ServerError(answer.server, f"its status is malformed: {error!r}") from error
-        raise SettingsError(f"{answer.server} has no source {self.source!r}")
+        raise UnknownSourceError(self.source, kept)
 
 
 class DatabaseLoadSource:

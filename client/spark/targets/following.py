@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -95,6 +95,8 @@ class SchemaFollower:
             # Before anything is changed: the table stays as it is until its rows are read again.
             if _why_reload(step, target, is_given=bool(keys)):
                 raise reload_needed(self._source, target, step)
+        if noted is None:
+            self._check_first(target, until)
         self._led_to = until
         self._fitted = held if self._newest is None else None
         rows = self.converted(self._batch)
@@ -119,6 +121,19 @@ class SchemaFollower:
         )  # fmt: skip
         target.reshape(plan, shape_note(self._source) if is_news else None, until)
         return rows, plan.keys
+
+    def _check_first(self, target: Target, until: int) -> None:
+        """Raise ReloadNeededError if the first rows of a table changed since as nobody can tell.
+
+        They may have been at rest in the source when it was altered, before the end of this batch.
+        """
+        for part in self._parts(self._batch):
+            steps = self._steps_of(part, until)
+            if any(step.is_emptied for step in steps) and not self._keeps_all:
+                continue
+            for step in steps:
+                if step.needs_reload:
+                    raise reload_needed(self._source, target, step)
 
     def _check_known(self) -> None:
         """Raise RestartNeededError for rows of a version that is newer than the query."""
@@ -178,21 +193,25 @@ class SchemaFollower:
         until = self._led_to
         if self._fitted is not None:
             batch = _with_types_of(self._fitted, batch)
-        meta = batch[META]
-        numbers = pc.fill_null(pc.struct_field(meta, "schema_version"), -1)
-        scns = pc.struct_field(meta, "scn")
-        changes = np.searchsorted(self._scns, np.asarray(scns), side="right")
-        groups = np.asarray(numbers, dtype=np.int64) * (len(self._scns) + 1) + changes
         names = self._columns(until)
         # Of the schema, even without a row.
         parts = [_in_version(batch.slice(0, 0), [], names, batch.schema)]
-        for group in np.unique(groups).tolist():
-            part = batch.filter(pa.array(groups == group))
+        for part in self._parts(batch):
             steps = self._steps_of(part, until)
             if any(step.is_emptied for step in steps) and not self._keeps_all:
                 part = part.slice(0, 0)
             parts.append(_in_version(part, steps, names, batch.schema))
         return pa.concat_tables(parts)
+
+    def _parts(self, batch: pa.Table) -> Iterator[pa.Table]:
+        """Yield rows of one version, and from between the same changes of the table, together."""
+        meta = batch[META]
+        numbers = pc.fill_null(pc.struct_field(meta, "schema_version"), -1)
+        scns = pc.struct_field(meta, "scn")
+        changes = np.searchsorted(self._scns, np.asarray(scns), side="right")
+        groups = np.asarray(numbers, dtype=np.int64) * (len(self._scns) + 1) + changes
+        for group in np.unique(groups).tolist():
+            yield batch.filter(pa.array(groups == group))
 
     def _with_truncates(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
         """Return rows with a truncate for each statement since them that emptied the table."""

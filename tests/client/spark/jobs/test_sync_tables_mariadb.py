@@ -164,6 +164,25 @@ def test_a_table_whose_new_type_its_target_cannot_hold_is_read_again(lake: Lake,
 
 
 @pytest.mark.parametrize("form", ["delta", "delta+spark"])
+def test_a_new_table_that_is_altered_before_its_first_batch_has_the_values_of_the_source(
+    lake: Lake, form: str
+) -> None:
+    lake.form = form
+    with lake.following() as reports:
+        lake.wait_for("t0", "t1", "t2", reports=reports)
+    lake.database.run(
+        "CREATE TABLE t3 (id INT PRIMARY KEY, a INT)",
+        "INSERT INTO t3 VALUES (1, 1), (2, 2)",
+        # Only the server can tell what becomes of this one.
+        "ALTER TABLE t3 ADD e INT DEFAULT 7.6, ADD f DOUBLE NOT NULL DEFAULT 0.25 FIRST",
+        "INSERT INTO t3 (id, e) VALUES (3, 9)",
+    )
+    with lake.following() as reports:
+        lake.wait_for("t0", "t1", "t2", "t3", reports=reports)
+    assert reports[-1].aside == {}
+
+
+@pytest.mark.parametrize("form", ["delta", "delta+spark"])
 def test_columns_that_change_are_changed_in_the_targets_without_ending_the_query(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:

@@ -495,6 +495,40 @@ def test_what_cannot_be_told_is_refused_with_both_types_and_the_command(opened: 
     assert target.positions() == {"shop": 5}
 
 
+@pytest.mark.parametrize("more", [{}, {"z": "int"}], ids=["at once", "before another ALTER"])
+def test_the_first_rows_of_a_table_are_refused_when_nobody_can_tell_what_became_of_them(
+    opened: Open, more: dict[str, str]
+) -> None:
+    target = opened(None)
+    table = AlteredTable(START)
+    table.write(first(1))
+    now = {**START, "e": "int"}
+    table.alter(now, lambda row: {**row, "e": 8}, reload={"e": "its default is '7.6'"})
+    if more:
+        table.alter({**now, **more}, lambda row: {**row, "z": None}, added={"z": None})
+    write_after(table, 2)
+    batch = table.batch()
+    for _ in range(2):
+        with pytest.raises(
+            ReloadNeededError, match=r"its default is '7\.6'.*spark load .* --again"
+        ):
+            bring(target, table, 0, batch)
+        assert (target.schema(), target.positions()) == (None, {})
+
+
+def test_the_first_rows_of_a_table_are_those_since_it_was_emptied_or_altered(opened: Open) -> None:
+    target = opened(None)
+    table = AlteredTable(START)
+    table.write(first(1))
+    now = {**START, "e": "int"}
+    table.alter(now, lambda row: {**row, "e": 8}, reload={"e": "its default is '7.6'"})
+    table.alter({**now, "z": "int"}, lambda row: row, is_emptied=True)
+    write_after(table, 2)
+    bring(target, table, 0)
+    assert rows_of(target, table, table_of) == rows_in(table)
+    assert len(rows_in(table)) == 1
+
+
 def test_rows_read_again_are_put_in_place_of_all_at_once_and_noted(
     target_uri: str, opened: Open
 ) -> None:

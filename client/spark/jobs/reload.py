@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from databus.client.spark.consuming.apply_events import apply_events
 from databus.client.spark.consuming.restart_policy import SPARK_FAILURES, read_failure
 from databus.client.spark.consuming.schema_book import SchemaBook
-from databus.client.spark.jobs.load import Loaded, LoadProgress, load
+from databus.client.spark.jobs.load import LoadProgress, load
 from databus.client.spark.options import options_of_load, parse_options
 from databus.client.spark.session import parallelism
 from databus.client.spark.source.changes_between import ends_of_changes
@@ -112,26 +112,23 @@ class Reloader:
         def report(progress: LoadProgress) -> None:
             show(f"{progress.rows:,} of about {progress.estimate:,} rows are read")
 
-        def loaded() -> Loaded:
-            return load(
-                self._spark,
-                reload.source,
-                reload.uri,
-                bootstrap_servers=self._options.bootstrap_servers,
-                # Half of the tasks that run at once: the others are for batches.
-                partitions=max(1, parallelism(self._spark) // 2),
-                least_scn=reload.least_scn,
-                options=options_of_load(self._given, reload.source),
-                # Else a load into the same table that has ended would be resumed.
-                again=keeps_all(beside) and beside.schema() is not None,
-                mode=str(beside.mode),
-                report=report,
-            )
-
         end_s = time.monotonic() + self._options.retry_seconds
         while True:
             try:
-                return loaded().scn
+                return load(
+                    self._spark,
+                    reload.source,
+                    reload.uri,
+                    bootstrap_servers=self._options.bootstrap_servers,
+                    # Half of the tasks that run at once: the others are for batches.
+                    partitions=max(1, parallelism(self._spark) // 2),
+                    least_scn=reload.least_scn,
+                    options=options_of_load(self._given, reload.source),
+                    # Else a load into the same table that has ended would be resumed.
+                    again=keeps_all(beside) and beside.schema() is not None,
+                    mode=str(beside.mode),
+                    report=report,
+                ).scn
             except UnknownSourceError as error:
                 # A bootstrap server keeps a new table a moment later than its relay has it.
                 if time.monotonic() > end_s:

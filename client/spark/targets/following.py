@@ -127,11 +127,8 @@ class SchemaFollower:
 
         They may have been at rest in the source when it was altered, before the end of this batch.
         """
-        for part in self._parts(self._batch):
-            steps = self._steps_of(part, until)
-            if any(step.is_emptied for step in steps) and not self._keeps_all:
-                continue
-            for step in steps:
+        for part, steps in self._parts(self._batch, until):
+            for step in steps if part.num_rows else ():
                 if step.needs_reload:
                     raise reload_needed(self._source, target, step)
 
@@ -196,22 +193,25 @@ class SchemaFollower:
         names = self._columns(until)
         # Of the schema, even without a row.
         parts = [_in_version(batch.slice(0, 0), [], names, batch.schema)]
-        for part in self._parts(batch):
-            steps = self._steps_of(part, until)
-            if any(step.is_emptied for step in steps) and not self._keeps_all:
-                part = part.slice(0, 0)
+        for part, steps in self._parts(batch, until):
             parts.append(_in_version(part, steps, names, batch.schema))
         return pa.concat_tables(parts)
 
-    def _parts(self, batch: pa.Table) -> Iterator[pa.Table]:
-        """Yield rows of one version, and from between the same changes of the table, together."""
+    def _parts(self, batch: pa.Table, until: int) -> Iterator[tuple[pa.Table, list[Step]]]:
+        """Yield the rows of each version between two changes of the table, and the steps since.
+
+        Without the rows that such a step has emptied the table of, unless they count.
+        """
         meta = batch[META]
         numbers = pc.fill_null(pc.struct_field(meta, "schema_version"), -1)
         scns = pc.struct_field(meta, "scn")
         changes = np.searchsorted(self._scns, np.asarray(scns), side="right")
         groups = np.asarray(numbers, dtype=np.int64) * (len(self._scns) + 1) + changes
         for group in np.unique(groups).tolist():
-            yield batch.filter(pa.array(groups == group))
+            part = batch.filter(pa.array(groups == group))
+            steps = self._steps_of(part, until)
+            is_emptied = any(step.is_emptied for step in steps)
+            yield part.slice(0, 0) if is_emptied and not self._keeps_all else part, steps
 
     def _with_truncates(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
         """Return rows with a truncate for each statement since them that emptied the table."""

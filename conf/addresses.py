@@ -12,7 +12,8 @@ EVERYWHERE = ("", "0.0.0.0", "::")
 _PORTS = ("port", "monitor_port")
 # A password may have slashes and at-signs in it: it ends before the last at-sign of the word.
 _PASSWORD = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://[^/@:\s]*):\S*@")
-
+# Of one URI, which may be a wrong one: the password may have spaces, too.
+_PASSWORD_OF_ONE = re.compile(r"(://[^:/@]*:).*(?=@)")
 _PASSWORD_IN_QUERY = re.compile(r"(?i)([?&]\w*password\w*=)[^&\s'\"]*")
 
 
@@ -34,6 +35,11 @@ def has_password(uri: str) -> bool:
 def without_password(text: str) -> str:
     """Return a URI, or a text with URIs, without the passwords in it."""
     return _PASSWORD_IN_QUERY.sub(r"\1", _PASSWORD.sub(r"\1@", text))
+
+
+def shown_uri(uri: str) -> str:
+    """Return one URI, also a wrong one, with *** for its password."""
+    return _PASSWORD_IN_QUERY.sub(r"\1***", _PASSWORD_OF_ONE.sub(r"\1***", uri))
 
 
 def check_ports(servers: Mapping[str, Settings | None]) -> None:

@@ -16,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 from databus.schemas.errors import SettingsError
 
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
-_PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)")
 # Characters that delta-rs rejects or changes: it decodes %20 to a space.
 _NOT_IN_DELTA = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 
@@ -58,11 +57,6 @@ def delta_files(table_uri: str, files: list[str]) -> list[str]:
 def local_file(path: str) -> str:
     """Return a local path for Spark, whatever Spark's default file system is."""
     return f"file://{os.path.abspath(path)}"  # noqa: PTH100
-
-
-def without_password(uri: str) -> str:
-    """Return a URI that may be shown; it need not be a right one."""
-    return _PASSWORD.sub(r"\g<1>***", uri)
 
 
 def as_pattern(path: str) -> str:

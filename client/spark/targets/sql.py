@@ -32,7 +32,6 @@ from sqlalchemy.schema import CreateColumn
 from databus.client.spark.targets.changes import AS_OF, SOURCE, Changes, unified_schema
 from databus.client.spark.targets.commit_log import CommitLog
 from databus.client.spark.targets.merge_plan import Condition
-from databus.client.spark.targets.places import without_password
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.sql_batch import Batch, arrow_of, found_rows
 from databus.client.spark.targets.sql_tables import own_tables, schema_of, table_of, text_of
@@ -50,6 +49,7 @@ from databus.client.sql.altering import Altering, comment_of, has_mark, marked, 
 from databus.client.sql.existing import held_columns, required_columns
 from databus.client.sql.names import MYSQL, check_database, quoted, quoted_text, run
 from databus.client.sql.statements import Statements
+from databus.conf.addresses import shown_uri
 from databus.schemas.errors import SettingsError
 
 _FETCHED = 10_000
@@ -92,7 +92,7 @@ class SqlTarget(Target):
     def check_form(cls, uri: str) -> None:
         """Raise SettingsError for a wrong URL, a driver that is not there, and no table."""
         text, _, table = uri.rpartition("#")
-        shown = without_password(uri)
+        shown = shown_uri(uri)
         try:
             url = make_url(text)
         except (ArgumentError, ValueError):

@@ -23,9 +23,10 @@ from databus.client.spark.targets.changes import SOURCE, Changes, changes_of, pu
 from databus.client.spark.targets.commit_log import CommitLog, mode_note
 from databus.client.spark.targets.executors import ChangesFrame
 from databus.client.spark.targets.merge_plan import Condition
-from databus.client.spark.targets.places import as_pattern, without_password
+from databus.client.spark.targets.places import as_pattern
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.sql.modes import WriteMode
+from databus.conf.addresses import shown_uri
 from databus.schemas.errors import ConsumerError, SettingsError
 
 # Imported on demand: each needs a library of its own.
@@ -372,7 +373,7 @@ def _class_of(uri: str) -> Any:
     elif "://" in uri and "#" in uri:
         place = _SQL
     else:
-        raise SettingsError(f"target {without_password(uri)!r} is of no known form; {_KNOWN}")
+        raise SettingsError(f"target {shown_uri(uri)!r} is of no known form; {_KNOWN}")
     try:
         return _loaded(place)
     except ModuleNotFoundError as error:

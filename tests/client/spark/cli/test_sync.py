@@ -55,6 +55,8 @@ def test_a_place_for_the_schema_alone_is_not_enough() -> None:
     [
         ("nonsense:x", "is of no known form"),
         ("mysql://me:geheim@host/shop", "is of no known form"),
+        ("mysql://me:geh eim@host/shop", "is of no known form"),
+        ("mysql://me@host/shop?password=geheim", "is of no known form"),
         ("oracle://me:geheim@host/shop#t", "and not in oracle"),
         ("postgresql+nope://me:geheim@host/shop#t", "its driver is not there"),
         ("postgresql://me:geh#eim@host:x/shop#t", "is no URL of a database"),

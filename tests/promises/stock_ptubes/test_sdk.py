@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,32 @@ def test_instances_share_the_rows_and_restart_where_they_were(
     # All are gone: a new one goes on at the checkpoints in ZooKeeper, where "latest" would miss
     # rows. They may be old: the client stores one each two minutes.
     missed = shop.insert(50)
-    with start("three") as three:
-        wait_for_notes(missed, three)
+    with _one_that_takes_over(shop, start) as heir:
+        wait_for_notes(missed, heir)
+
+
+@contextmanager
+def _one_that_takes_over(shop: Shop, start: Callable[[str], StockSdk]) -> Iterator[StockSdk]:
+    """Start a client where all others were killed, and wait until it has their partitions.
+
+    Helix, which shares them out within the client, may leave partitions of killed ones with nobody
+    (its issue 3049): who sees that starts the client again.
+    """
+    for name in ("three", "four", "five"):
+        with start(name) as client:
+            if _is_soon(lambda: shop.owned == [PARTITIONS]):
+                yield client
+                return
+            print(f"{name} has {shop.owned} of the partitions; started again")
+    raise AssertionError("no client was given the partitions of the killed ones")
+
+
+def _is_soon(is_so: Callable[[], bool]) -> bool:
+    try:
+        wait_until(is_so, PATIENCE_S / 2)
+    except AssertionError:
+        return False
+    return True
 
 
 def _check_checkpoints(zookeeper: str, shop: Shop) -> None:

@@ -70,7 +70,7 @@ def load_query(
             app = f"load-{uuid4().hex}"
             batch = _as_snapshot(spark, rows, scn, name)
             applied = apply_changes(batch, 0, opened, keys=keys, app_id=app, takes_over=True)
-        return Loaded(SOURCE_NAME, target, scn, applied.upserts, 1, 0)
+        return Loaded(SOURCE_NAME, opened.uri, scn, applied.upserts, 1, 0)
     finally:
         opened.close()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from databus.conf.addresses import shown_uri
 from databus.conf.patterns import is_pattern
 from databus.schemas.errors import SettingsError
 
@@ -26,8 +27,8 @@ def target_of(template: str, source: str) -> str:
     """Return the target of a source; raises SettingsError without `{table}` in the template."""
     if TABLE not in template:
         raise SettingsError(
-            f"target {template!r} is the same for every table: put {TABLE} in it, and {SCHEMA} if "
-            "tables of several schemas are read"
+            f"target {shown_uri(template)!r} is the same for every table: put {TABLE} in it, and "
+            f"{SCHEMA} if tables of several schemas are read"
         )
     schema, _, table = source.rpartition(".") if source.count(".") == 1 else source.partition(".")
     if "://" in template and "#" in template:
@@ -48,8 +49,8 @@ def check_one(source: str, target: str) -> None:
     names = [name for name in source.split(",") if name.strip()]
     if len(names) != 1 or is_pattern(names[0].strip()):
         raise SettingsError(
-            f"target {target!r} is for one table, and {source!r} may be several: put {TABLE} into "
-            f"the target, and {SCHEMA} if tables of several schemas are read, as in "
+            f"target {shown_uri(target)!r} is for one table, and {source!r} may be several: put "
+            f"{TABLE} into the target, and {SCHEMA} if tables of several schemas are read, as in "
             f"delta:lake/{SCHEMA}/{TABLE}"
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from databus.client.spark.sql.job_file import SqlJob
 from databus.client.spark.sql.plan import SOURCE_COLUMN, JoinPlan, Plan, UnionPlan
 from databus.client.spark.sql.query import Condition, Relation, Select
+from databus.conf.addresses import shown_uri
 
 
 def explain(job: SqlJob) -> list[str]:
@@ -14,7 +15,7 @@ def explain(job: SqlJob) -> list[str]:
     select = job.query.selects[0]
     of_form = _wide(job, select) if select.joined else _rows(job)
     return [
-        f"{job.settings.target} is kept equal to the SELECT of {job.name}.",
+        f"{shown_uri(job.settings.target)} is kept equal to the SELECT of {job.name}.",
         *of_form,
         *_servers(job),
         f"The position is stored in {job.settings.checkpoint}; a restarted job continues from it.",

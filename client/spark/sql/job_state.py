@@ -20,6 +20,7 @@ from typing import Any
 
 from databus.client.spark.sql.job_file import SqlJob
 from databus.client.spark.sql.plan import SourceColumns, SourceStream
+from databus.conf.addresses import shown_uri
 from databus.daemon.files import make_folder, make_private
 from databus.schemas.errors import CheckpointError, SettingsError
 
@@ -75,7 +76,7 @@ def open_folder(job: SqlJob, columns: Mapping[SourceStream, SourceColumns]) -> J
         raise _unusable(path, error) from error
     for what, was, now in (
         ("SELECT", found["select"], _select_of(job)),
-        ("target", found["target"], job.settings.target),
+        ("target", shown_uri(found["target"]), shown_uri(job.settings.target)),
     ):
         if was != now:
             raise SettingsError(
@@ -109,7 +110,7 @@ def _new(job: SqlJob, columns: Mapping[SourceStream, SourceColumns]) -> dict[str
     return {
         "app_id": f"sql-{uuid.uuid4().hex}",
         "select": _select_of(job),
-        "target": job.settings.target,
+        "target": shown_uri(job.settings.target),
         "columns": {stream.label: list(of.columns) for stream, of in columns.items()},
         "keys": {stream.label: list(of.key) for stream, of in columns.items()},
     }

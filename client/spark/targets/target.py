@@ -335,7 +335,7 @@ def open_target(
     unknown = sorted(set(options) - set(cls.OPTIONS))
     if unknown:
         raise SettingsError(
-            f"target {uri!r} has no option {', '.join(unknown)}; "
+            f"target {shown_uri(uri)!r} has no option {', '.join(unknown)}; "
             f"it takes {', '.join(cls.OPTIONS) or 'none'}"
         )
     target: Target = cls(uri, keys, source_column=source_column, **options)
@@ -367,7 +367,7 @@ def _class_of(uri: str) -> Any:
     """Return the class of a target; raises SettingsError for an unknown form."""
     scheme, _, rest = uri.partition(":")
     if scheme == "parquet":
-        raise SettingsError(f"target {uri!r}: {_REMOVED}")
+        raise SettingsError(f"target {shown_uri(uri)!r}: {_REMOVED}")
     if scheme in _FORMS and rest:
         place = _FORMS[scheme]
     elif "://" in uri and "#" in uri:
@@ -380,7 +380,7 @@ def _class_of(uri: str) -> Any:
         if error.name != "pyiceberg":
             raise
         raise SettingsError(
-            f"target {uri!r} needs pyiceberg: pip install 'databus-cdc[iceberg]'"
+            f"target {shown_uri(uri)!r} needs pyiceberg: pip install 'databus-cdc[iceberg]'"
         ) from error
 
 

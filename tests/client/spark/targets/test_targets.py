@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
+from databus.client.spark.jobs.target_template import check_target, target_of
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.sql_tables import table_of as sql_table_of
 from databus.client.spark.targets.target import Applied, Put, Target, check_same_source, open_target
@@ -386,6 +387,22 @@ def test_forms_and_options_that_are_not_known_are_refused_with_those_that_are(
         open_target("hudi:/lake/orders")
     with pytest.raises(SettingsError, match=r"no option bucket; it takes storage_options, "):
         open_target(f"delta:{tmp_path}", bucket=3)
+
+
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        lambda uri: open_target(uri, bucket=3),
+        lambda uri: open_target(f"parquet:{uri}"),
+        lambda uri: check_target(uri, "shop.*"),
+        lambda uri: target_of(uri, "shop.orders"),
+    ],
+    ids=["unknown option", "removed form", "one table", "no template"],
+)
+def test_a_target_is_refused_without_its_password(refuse: Callable[[str], object]) -> None:
+    with pytest.raises(SettingsError, match="target") as caught:
+        refuse("mysql+pymysql://app:s3cret@db/lake#orders")
+    assert "s3cret" not in str(caught.value)
 
 
 def test_the_form_that_was_removed_is_refused_with_the_way_on(tmp_path: Path) -> None:

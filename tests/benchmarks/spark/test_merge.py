@@ -17,9 +17,10 @@ def test_the_changes_meet_keys_all_over_the_table_and_are_of_all_kinds() -> None
 
 
 def test_every_form_makes_the_same_table_and_a_larger_one_sends_the_driver_no_more() -> None:
-    costs = measure_merges(SHORT_MERGE)
+    forms = FORMS[:3]  # on the driver Iceberg is merged as Delta is
+    costs = measure_merges(SHORT_MERGE, forms)
     told = [(cost.merged.form, cost.merged.rows) for cost in costs]
-    assert told == [(form, rows) for form in FORMS for rows in SHORT_MERGE.rows]
+    assert told == [(form, rows) for form in forms for rows in SHORT_MERGE.rows]
     for cost in costs:
         print(cost.merged.form, cost.merged.rows, cost.seconds, cost.result_bytes, cost.tasks)
     assert all(cost.is_right for cost in costs)

@@ -15,10 +15,9 @@ from tests.page.fake_relay import FakeRelay, make_client, make_source
 from tests.page.states.causes import STATES, State
 
 DESK, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 844}
-LOOKS: tuple[dict[str, Any], ...] = tuple(
-    {"viewport": size, "color_scheme": scheme}
-    for size in (DESK, PHONE)
-    for scheme in ("light", "dark")
+LOOKS: tuple[dict[str, Any], ...] = (
+    {"viewport": DESK, "color_scheme": "light"},
+    {"viewport": PHONE, "color_scheme": "dark"},
 )
 COLOURS = {
     ("well", "light"): "rgb(26, 111, 51)",

@@ -35,8 +35,11 @@ def write(shop: TableShop) -> None:
     shop.scn()
 
 
-@pytest.mark.parametrize("form", ["delta", "delta+spark"])
-@pytest.mark.parametrize("is_of_many", [False, True], ids=["one table", "many tables"])
+@pytest.mark.parametrize(
+    ("is_of_many", "form"),
+    [(False, "delta"), (True, "delta+spark")],
+    ids=["one table", "many tables"],
+)
 def test_a_job_without_its_checkpoint_follows_its_target_in_the_log_of_then(
     shops: tuple[TableShop, TableShop],
     spark: SparkSession,

@@ -148,9 +148,7 @@ def test_a_table_whose_earlier_rows_the_relay_lacks_is_filled_by_the_bootstrap_s
     assert (reports[-1].tables, reports[-1].aside) == (4, {})
 
 
-@pytest.mark.parametrize("form", ["delta", "delta+spark"])
-def test_a_table_whose_new_type_its_target_cannot_hold_is_read_again(lake: Lake, form: str) -> None:
-    lake.form = form
+def test_a_table_whose_new_type_its_target_cannot_hold_is_read_again(lake: Lake) -> None:
     with lake.following() as reports:
         lake.wait_for("t0", "t1", "t2", reports=reports)
         # More digits than Delta's decimals have: it is a text from here on.
@@ -167,11 +165,9 @@ def test_a_table_whose_new_type_its_target_cannot_hold_is_read_again(lake: Lake,
     assert (reports[-1].aside, reports[-1].restarts) == ({}, 0)
 
 
-@pytest.mark.parametrize("form", ["delta", "delta+spark"])
 def test_a_new_table_that_is_altered_before_its_first_batch_has_the_values_of_the_source(
-    lake: Lake, form: str
+    lake: Lake,
 ) -> None:
-    lake.form = form
     with lake.following() as reports:
         lake.wait_for("t0", "t1", "t2", reports=reports)
     lake.database.run(

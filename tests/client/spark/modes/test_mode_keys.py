@@ -47,7 +47,7 @@ KEYS = {
 }
 ALONE = [(name,) for name in KEYS if name != "bool"]
 TOGETHER = [("int", "text"), ("text", "binary"), ("bool", "bigint"), tuple(KEYS)]
-IN_ALL_TARGETS = [("text",), ("int", "text"), tuple(KEYS)]
+IN_ALL_TARGETS = [("text",), tuple(KEYS)]
 
 
 def rows_of(names: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -123,8 +123,21 @@ FORMS = {
 }
 
 
+# Each of them is carried out in another way.
+SOME_FORMS = (
+    *("rename", "defaults of all kinds", "rename the key", "change names with each other"),
+    *("rename and wider and default", "drop, and another takes its name", "empty"),
+)
+
+
 @pytest.fixture(params=list(FORMS.values()), ids=list(FORMS))
 def form(request: pytest.FixtureRequest) -> Form:
+    found: Form = request.param
+    return found
+
+
+@pytest.fixture(params=[FORMS[name] for name in SOME_FORMS], ids=SOME_FORMS)
+def some_form(request: pytest.FixtureRequest) -> Form:
     found: Form = request.param
     return found
 
@@ -174,16 +187,16 @@ def look(target: Target, table: AlteredTable, scn: int | None = None) -> None:
 
 
 def test_a_table_without_a_row_since_the_alter_gets_its_columns_and_values(
-    opened: Open, form: Form
+    opened: Open, some_form: Form
 ) -> None:
     target = opened(None)
     table = filled(target)
     before = table.scn
-    alter(table, form)
+    alter(table, some_form)
     look(target, table, before)
     assert table_of(target).column_names[: len(START)] == list(START), "it is behind the ALTER"
     look(target, table)
-    is_emptied = form is FORMS["empty"]
+    is_emptied = some_form is FORMS["empty"]
     if not is_emptied:
         assert rows_of(target, table, table_of) == rows_in(table)
     assert target.positions() == {"shop": before}
@@ -229,11 +242,11 @@ class EndedError(Exception):
 
 
 def test_an_end_between_the_alter_and_the_batch_changes_nothing_in_the_end(
-    opened: Open, form: Form
+    opened: Open, some_form: Form
 ) -> None:
     target = opened(None)
     table = filled(target)
-    alter(table, form)
+    alter(table, some_form)
     write_after(table, 3, 77)
     batch = table.batch()
 

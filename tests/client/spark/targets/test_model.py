@@ -15,7 +15,7 @@ import pytest
 
 from databus.client.spark.targets.changes import AS_OF, SCN, changes_of
 from databus.client.spark.targets.merge_plan import merged
-from databus.client.spark.targets.target import Target
+from databus.client.spark.targets.target import Target, merges_on_executors
 from tests.client.spark.changing_source import (
     META_ALONE,
     ChangingSource,
@@ -32,12 +32,14 @@ pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
 Open = Callable[..., Target]
 STEPS = 30
+# A merge on executors takes a second of a machine with two cores.
+STEPS_ON_EXECUTORS = 15
 PERSON = pa.schema([("id", pa.int64()), ("note", pa.string()), ("_databus", META_ALONE)])
 
 
 @pytest.mark.parametrize(("count", "seed"), [(1, 1), (2, 2)])
 def test_after_any_changes_replays_and_new_checkpoints_a_target_equals_its_sources(
-    opened: Open, seed: int, count: int
+    opened: Open, target_uri: str, seed: int, count: int
 ) -> None:
     chance = random.Random(seed)
     sources = [
@@ -46,7 +48,7 @@ def test_after_any_changes_replays_and_new_checkpoints_a_target_equals_its_sourc
     ]
     target = opened(source_column=count > 1)
     checkpoint = begun("app0", sources)
-    for step in range(STEPS):
+    for step in range(STEPS_ON_EXECUTORS if merges_on_executors(target_uri) else STEPS):
         for source in sources:
             for _ in range(chance.randrange(4)):
                 source.commit()

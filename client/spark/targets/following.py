@@ -167,7 +167,8 @@ class SchemaFollower:
     def _note(self, target: Target, rows: pa.Table, keys: Sequence[str], scn: int) -> None:
         nothing = target.changes_of(rows.slice(0, 0), keys)
         widen(target, rows, keys)
-        positions = {self._physical(): 0}
+        # As it is: the batch's rows come in a commit of their own.
+        positions = {self._physical(): target.positions().get(self._physical(), 0)}
         target.apply(shape_note(self._source), scn, replace(nothing, positions=positions))
 
     def _steps(self, after: int, until: int) -> list[Step]:

@@ -261,6 +261,27 @@ def test_an_end_between_the_alter_and_the_batch_changes_nothing_in_the_end(
     assert rows_of(target, table, table_of) == rows_in(table)
 
 
+def test_an_end_between_the_note_of_an_alter_and_the_batch_keeps_the_position(
+    opened: Open,
+) -> None:
+    """Else a new checkpoint, which began at that position, would not know its target again."""
+    table = filled(opened(None))
+    before = opened(None).positions()
+    alter(table, FORMS["null"])
+    write_after(table, 3)
+    batch = table.batch()
+
+    def end() -> None:
+        raise EndedError
+
+    with pytest.raises(EndedError):
+        bring(opened(None), table, 1, batch, end)
+    assert opened(None).positions() == before == {"shop": 5}
+    bring(opened(None), table, 1, batch)
+    assert opened(None).positions() == {"shop": table.scn}
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
 @pytest.mark.parametrize("name", ["change names with each other", "rename the key"])
 def test_a_kill_between_the_alter_and_its_note_is_seen_by_the_next_one(
     target_uri: str, opened: Open, name: str

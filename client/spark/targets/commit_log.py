@@ -32,8 +32,10 @@ REACHED = "reached:"
 PART = "part:"
 _MARK, _MARKED = "mark:", "marked:"
 RELOAD = "reload:"  # the app id prefix of a reload of all rows
+# The app id prefixes of what was done to a table's columns alone; the numbers are SCNs.
+SHAPE, COLUMNS = "shape:", "columns:"
 _LASTING = (_SOURCE, _MODE, PART)
-_BEFORE = ("batch:shape:", f"batch:{RELOAD}")
+_BEFORE = (f"batch:{SHAPE}", f"batch:{RELOAD}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +116,24 @@ class CommitLog:
         position never goes back. Another app's position replaces it, even by an
         older SCN, as that app may have started further back. `source`: the source of
         the rows, if the target holds only one. `notes`: entries of other kinds.
+        A reload brings another table, which may be older: its number, its position and
+        the SCNs of its columns are those that it has.
         """
+        read_again = app_id.removeprefix(RELOAD) if app_id.startswith(RELOAD) else None
         number = max(batch_id, self.entries.get(f"batch:{app_id}", batch_id))
         entries = {**self.entries, f"batch:{app_id}": number, **(notes or {})}
+        if read_again is not None:
+            of_columns = (f"batch:{kind}{read_again}" for kind in (SHAPE, COLUMNS))
+            names = [f"batch:{app_id}", *(name for name in of_columns if name in entries)]
+            entries |= dict.fromkeys(names, batch_id)
         owner = _hash_of(app_id)
         for physical, scn in positions.items():
-            is_own = entries.get(f"owner:{physical}") == owner
+            is_own = entries.get(f"owner:{physical}") == owner and read_again is None
             known = entries.get(f"position:{physical}", scn)
             entries[f"position:{physical}"] = max(known, scn) if is_own else scn
             entries[f"owner:{physical}"] = owner
         numbers = self._under(_SOURCE)
-        if self.is_part(read_again := app_id.removeprefix(RELOAD)) and read_again != app_id:
+        if read_again is not None and self.is_part(read_again):
             entries[f"{PART}{read_again}"] = 0
         if source is not None and (not numbers or self.sources() != [source]):
             entries[f"{_SOURCE}{source}"] = max(numbers.values(), default=0) + 1

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.spark.targets.changes import META, no_keys
-from databus.client.spark.targets.commit_log import RELOAD, CommitLog
+from databus.client.spark.targets.commit_log import COLUMNS, RELOAD, SHAPE, CommitLog
 from databus.client.spark.targets.reshaping import constant, find, reshaping
 from databus.client.spark.targets.target import Target
 from databus.client.sql.modes import WriteMode
@@ -45,9 +45,6 @@ log = logging.getLogger(__name__)
 
 # Schema texts by version number.
 Texts = Mapping[int, str]
-_NOTE = "shape:"
-# The app id prefix for new columns alone, which are in a commit of their own.
-_COLUMNS = "columns:"
 
 
 class _Same(NamedTuple):
@@ -259,7 +256,7 @@ class SchemaFollower:
 
 def shape_note(source: str) -> str:
     """Return the app id under which the SCN of a table's columns is recorded."""
-    return f"{_NOTE}{source}"
+    return f"{SHAPE}{source}"
 
 
 def noted_scn(target: Target, source: str) -> int | None:
@@ -325,7 +322,7 @@ def lead_idle(
         return
     # What is null in all rows comes with a batch without rows, which may be the note, too.
     changes = target.changes_of(nothing, keys)
-    note = f"{_COLUMNS}{source}" if is_noted else shape_note(source)
+    note = f"{COLUMNS}{source}" if is_noted else shape_note(source)
     target.apply(note, scn, replace(changes, positions={physical: position}))
 
 

@@ -585,6 +585,25 @@ def test_rows_read_again_are_put_in_place_of_all_at_once_and_noted(
     assert rows_of(opened(None), table, table_of) == rows_in(table)
 
 
+def test_rows_read_again_as_of_an_scn_before_an_alter_take_it_with_the_next_row(
+    target_uri: str, opened: Open
+) -> None:
+    """A bootstrap server may be behind the job, which has altered the idle table already."""
+    target, uri = opened(None), f"{target_uri}__databus_reload"
+    table = filled(target)
+    older = AlteredTable(START)
+    older.write(*table.rows.values())
+    alter(table, FORMS["rename"])
+    look(target, table)
+    beside = open_target(uri)
+    bring(beside, older, 0)
+    beside.close()
+    target.take_over(uri, "reload:shop.people", older.scn, {"shop": table.scn})
+    write_after(table, 3)
+    bring(opened(None), table, 1)
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
 def test_rows_read_again_as_of_the_same_scn_are_put_in_place_once_more(
     target_uri: str, opened: Open
 ) -> None:

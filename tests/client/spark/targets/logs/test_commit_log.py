@@ -24,3 +24,18 @@ def test_a_part_is_one_until_the_source_is_read_whole() -> None:
         assert part.after(app, 1, {}).is_part("shop.orders")
     assert not part.after("reload:shop.orders", 1, {}).is_part("shop.orders")
     assert not part.after("load", 1, {}, notes={f"{PART}shop.orders": 0}).is_part("shop.orders")
+
+
+def test_a_reload_says_of_what_scn_the_rows_and_columns_are_also_of_an_older_one() -> None:
+    """A bootstrap server may be behind what the job has read."""
+    log = CommitLog()
+    for app in ("reload:shop.people", "shape:shop.people", "columns:shop.people"):
+        log = log.after(app, 110, {"shop": 110})
+    log = log.after("shape:shop.orders", 110, {}).after("query", 4, {"shop": 110})
+    for _ in range(2):
+        log = log.after("reload:shop.people", 95, {"shop": 100})
+        found = [log.applied(f"{kind}:shop.people") for kind in ("reload", "shape", "columns")]
+        assert (found, log.positions()) == ([95, 95, 95], {"shop": 100})
+    assert log.after("reload:shop.people", 95, {"shop": 96}).positions() == {"shop": 96}
+    assert (log.applied("shape:shop.orders"), log.applied("query")) == (110, 4)
+    assert CommitLog().after("reload:shop.people", 95, {}).applied("shape:shop.people") is None

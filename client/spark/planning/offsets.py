@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from databus.schemas.checkpoint import LogWindow
-from databus.schemas.errors import CheckpointError
+from databus.schemas.errors import BootstrapTooOldError, CheckpointError
 from databus.schemas.scn import MAX_SCN
 
 VERSION = 1
@@ -173,6 +173,21 @@ def check_physical(places: Mapping[str, Place], known: Iterable[str]) -> None:
             f"{', '.join(known)}: was it renamed? Start the query"
         )
     raise CheckpointError(f"the query's checkpoint {problem} with another checkpoint folder")
+
+
+def check_not_behind(physical_source: str, begun: InSnapshot, at_scn: int) -> None:
+    """Raise BootstrapTooOldError if a new snapshot is older than `at_scn`, that of the one before.
+
+    Rows of both are in the target then, and the end of the one would not remove rows of the other,
+    or remove too many.
+    """
+    if begun.at_scn < at_scn:
+        raise BootstrapTooOldError.answered(
+            begun.server,
+            f"{physical_source} has a snapshot as of scn {begun.at_scn} only, and this query has "
+            f"rows as of scn {at_scn}: either the store still reads what it had, or its source is "
+            "another database; then use a new target and a new checkpoint",
+        )
 
 
 def start_of(end: AtScn, start: Place | None) -> int:

@@ -3,11 +3,13 @@
 A batch that was planned before a restart may no longer be in any ring or log. Its
 end cannot change, so it reads a snapshot of the rows that changed since its begin.
 The snapshot may be newer than the batch's end. That does no harm: changes that come
-again later are older than the rows, and are ignored.
+again later are older than the rows, and are ignored. So it is with a batch of rows of a
+snapshot that is not valid any more: it reads all rows of their source in another one.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,9 +18,11 @@ from databus.client.spark.planning.offsets import (
     NO_PROOF,
     AtScn,
     Group,
+    InSnapshot,
     Place,
     Proof,
     after_rows,
+    check_not_behind,
 )
 from databus.client.spark.planning.ranges import (
     LogRange,
@@ -35,6 +39,8 @@ from databus.schemas.errors import (
     DatabusError,
     ScnNotFoundError,
 )
+
+log = logging.getLogger(__name__)
 
 LEAST_TASK_ROWS = 10_000  # reading fewer takes less time than starting another task
 
@@ -53,17 +59,26 @@ class PartitionPlanner:
     def planned_before(self, group: Group, start: Place | None, end: Place) -> list[Range]:
         """Return the ranges of a batch that was planned before a restart."""
         planned = ranges_between(group, start, end)
-        # Only windows vanish from servers: of a snapshot, a task finds out by itself.
         first = planned[0] if planned else None
         proof = start.proof if isinstance(start, AtScn) else NO_PROOF
         if isinstance(first, LogRange) and not (first.is_stock or self._is_held(first, proof)):
             begun = self._measure_client.begin_snapshot(group, first.from_scn, proof)
-            ends = [
-                after_rows(one, self._measure_client.snapshot_after(one, None).row)
-                for one in (replace(begun, source=source) for source in first.sources)
-            ]
-            planned = ranges_of_whole(group.physical_source, ends, first.to_scn)
+            planned = self._of_whole(group, begun, first.to_scn)
+        elif isinstance(first, SnapshotRange) and not self._is_valid(first):
+            # Its server may come back, and go on with the next rows, so these are read now.
+            group = group._replace(sources=(first.source,))
+            begun = self._measure_client.begin_snapshot(group, first.since_scn)
+            check_not_behind(group.physical_source, begun, first.at_scn)
+            planned = self._of_whole(group, begun, first.at_scn)
         return self._for_tasks(planned)
+
+    def _of_whole(self, group: Group, begun: InSnapshot, to_scn: int) -> list[Range]:
+        """Return the ranges of a batch up to `to_scn` that reads a whole snapshot of a group."""
+        ends = [
+            after_rows(one, self._measure_client.snapshot_after(one, None).row)
+            for one in (replace(begun, source=source) for source in group.sources)
+        ]
+        return ranges_of_whole(group.physical_source, ends, to_scn)
 
     def _is_held(self, one: LogRange, proof: Proof) -> bool:
         """Return whether windows are in a ring or log, or the task must find out.
@@ -77,6 +92,20 @@ class PartitionPlanner:
                 return False
             if not _is_for_the_task(error):
                 raise
+        return True
+
+    def _is_valid(self, one: SnapshotRange) -> bool:
+        """Return whether a server has the snapshot of some rows, or the task must find out."""
+        if self._measure_client.has_bootstrap:
+            self._measure_client.prefer(one.server)
+            scns = one.at_scn, one.since_scn
+            begin = InSnapshot(*scns, one.source, one.from_row, one.server, one.store)
+            try:
+                self._measure_client.snapshot_after(begin, 1)
+            except BootstrapTooYoungError:
+                return False
+            except BootstrapTooOldError as error:
+                log.debug("the task asks again: %s", error)
         return True
 
     def _for_tasks(self, ranges: Sequence[Range]) -> list[Range]:

@@ -6,8 +6,9 @@ snapshot of the changed rows, or of all rows. A batch of windows ends at the end
 window, and has at most the given number of rows, unless one transaction has more.
 
 The end of a snapshot is a batch of its own. It is planned only if the server
-confirms that the snapshot is still valid. A task whose snapshot has become invalid
-returns no rows, because the snapshot then starts again and all its rows come again.
+confirms that the snapshot is still valid. A task whose snapshot has become invalid on
+its own server returns no rows, because the snapshot then starts again and all its rows
+come again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from databus.client.spark.planning.offsets import (
     Place,
     Places,
     Proof,
+    check_not_behind,
     check_physical,
 )
 from databus.client.spark.planning.requests import LogMeasure
@@ -221,15 +223,8 @@ class Planner:
             if not isinstance(error, BootstrapTooYoungError):
                 raise
             begun = self._begin_snapshot(group, place.since_scn, rows)
-            if isinstance(begun, InSnapshot) and begun.at_scn < place.at_scn:
-                # Its end would not remove rows that were read as of the higher SCN.
-                raise BootstrapTooOldError.answered(
-                    begun.server,
-                    f"{group.physical_source} has a snapshot as of scn {begun.at_scn} only, and "
-                    f"this query has rows as of scn {place.at_scn}: either the store still reads "
-                    "what it had, or its source is another database; then use a new target and a "
-                    "new checkpoint",
-                ) from error
+            if isinstance(begun, InSnapshot):
+                check_not_behind(group.physical_source, begun, place.at_scn)
             return begun
         return AtScn(place.at_scn, proof=self._measure_client.proof_at(group, place.at_scn))
 

@@ -250,11 +250,13 @@ def is_final(error: DatabusError) -> bool:
 def _joined(problems: Sequence[DatabusError], path: str, retry_s: float) -> DatabusError:
     """Return the error when no server answered, with each server's problem.
 
-    If a server was behind, or no longer has the place, its error class is used: the caller can
-    act on that, while the other servers may stay unavailable.
+    If a server was behind, or no longer has the place, its error class and its URL are used: the
+    caller can act on that, while the other servers may stay unavailable.
     """
     text = f"none has answered {path} for {retry_s:g} s: {'; '.join(map(str, problems))}"
     for problem in problems:
         if isinstance(problem, BootstrapTooOldError | BootstrapTooYoungError):
-            return type(problem).answered("servers", text)
+            found = type(problem).answered("servers", text)
+            found.server = problem.server
+            return found
     return NoAnswerError("servers", text)

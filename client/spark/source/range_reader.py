@@ -211,16 +211,23 @@ class _RangeRead:
             yield from self._logged(one, place)
 
     def snapshot(self, one: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a snapshot range; stop if the snapshot is no longer valid."""
+        """Yield the rows of a snapshot range; stop if its server says that it is not valid."""
         begin = snapshot(one.source, one.from_row, one.at_scn, one.since_scn, one.store)
-        servers = self._need_servers()
+        servers = self._reader.bootstraps
+        if servers is None:
+            raise SettingsError(
+                f"{one.physical_source}: a batch was planned with rows of a snapshot of "
+                f"{one.source}; give the option bootstrapServers, including {one.server}"
+            )
         servers.prefer(one.server)
         try:
             yield from self._pages(servers, begin, {Parameter.UNTIL_ROW: str(one.to_row)})
         except DatabusError as error:
             # The planner gets the same error before it ends the snapshot, and starts
-            # another one, in which all these rows come again.
-            if one.is_final or not isinstance(error, BootstrapTooYoungError):
+            # another one, in which all these rows come again. But not if another server said it,
+            # and the snapshot's own, which is away, has the snapshot as before when it is back.
+            is_no_more = isinstance(error, BootstrapTooYoungError) and error.server == one.server
+            if one.is_final or not is_no_more:
                 raise
 
     def _logged(self, one: LogRange, place: tuple[int, int]) -> Iterator[pa.RecordBatch]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from databus.client.spark.planning.offsets import AtScn, Group
+from databus.client.spark.planning.offsets import AtScn, Group, InSnapshot
 from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
 from databus.conf.named_places import ScnPlace
+from databus.schemas.errors import BootstrapTooOldError
 from tests.client.spark.planning.fake_servers import SOURCES, FakeBootstrap, FakeRelay, measuring_of
 
 
@@ -81,3 +83,39 @@ def test_tasks_share_the_rows_of_a_batch(floor: int, log_floor: int) -> None:
         ]
         assert isinstance(found[-1], LogRange)
         assert found[-1].to_scn == end.scn
+
+
+READ = InSnapshot(100, 0, "shop.orders", 4, "http://own", "store-1", left=("shop.people",))
+
+
+def rows_again(bootstrap: FakeBootstrap | None, start: InSnapshot = READ) -> Sequence[Range]:
+    tasks = PartitionPlanner(measuring_of(FakeRelay(floor=95), bootstrap), tasks=1)
+    return tasks.planned_before(Group("shop", SOURCES), start, replace(start, row=8))
+
+
+@pytest.mark.parametrize(
+    "bootstrap",
+    [FakeBootstrap(), FakeBootstrap(is_seeded=False), None],
+    ids=["it is valid", "its server does not answer yet", "the task says what is missing"],
+)
+def test_rows_of_a_snapshot_planned_before_a_restart_are_what_they_were(
+    bootstrap: FakeBootstrap | None,
+) -> None:
+    found = rows_again(bootstrap)
+    assert found == [SnapshotRange("shop", "shop.orders", 4, 8, 100, 0, "http://own", "store-1")]
+    assert bootstrap is None or bootstrap.preferred == ["http://own"]
+
+
+@pytest.mark.parametrize("since", [0, 60])
+def test_rows_of_a_snapshot_that_is_no_more_are_read_with_all_of_their_source(since: int) -> None:
+    bootstrap = FakeBootstrap(newest=120, store="store-2")
+    rows = SnapshotRange(
+        "shop", "shop.orders", 0, 10, 120, since, "http://fake", "store-2", is_final=True
+    )
+    mark = [] if since else [SnapshotEnd("shop", ("shop.orders",), 120)]
+    assert rows_again(bootstrap, replace(READ, since_scn=since)) == [rows, *mark]
+
+
+def test_rows_of_a_snapshot_are_not_replaced_by_those_of_an_older_one() -> None:
+    with pytest.raises(BootstrapTooOldError, match=r"as of scn 99 only, .* as of scn 100"):
+        rows_again(FakeBootstrap(newest=99, store="store-2"))

@@ -80,7 +80,7 @@ def test_what_a_bootstrap_server_can_say_counts_though_another_is_away(
 ) -> None:
     refusal = kind.answered(B, "shop.orders")
     found = error_of_pool(monkeypatch, AWAY, refusal)
-    assert type(found) is kind
+    assert (type(found), found.server) == (kind, B)
     assert str(AWAY) in str(found)
     assert str(refusal) in str(found)
 

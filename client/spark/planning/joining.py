@@ -14,8 +14,9 @@ choose, but that no relay has, is an error: its changes may be missing.
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -90,7 +91,7 @@ class JoiningPlanner:
         self._wanted = NamePatterns(options.sources)
         self._wanted_by_patterns = any(map(is_pattern, options.sources))
         self._reads_new_whole = options.reads_new_whole
-        # Why sources that the relays have are not read yet.
+        # Why sources that the relays have are not read yet, or not further.
         self.waiting: dict[str, DatabusError] = {}
         self._next_try_s: dict[str, float] = {}
         self._next_look_s = 0.0
@@ -173,16 +174,14 @@ class JoiningPlanner:
             )
             if found is not None:
                 joining[source] = found
-        read = (*together, *joining)
-        for source in read:
-            self.waiting.pop(source, None)
         if not together and joining:
             end = _furthest_back(end, joining)
+        joined = tuple(joining)
         # One that has just begun is not at the place where the others begin the batch.
         joining = {
             source: one for source, one in joining.items() if source in due or not _is_at(one, end)
         }
-        return QueryOffset(read, {physical: end}, joining)
+        return QueryOffset((*together, *joined), {physical: end}, joining)
 
     def _that_can_begin(self, group: Group) -> Group:
         """Leave out sources of patterns that the bootstrap servers do not have yet: they join."""
@@ -199,28 +198,34 @@ class JoiningPlanner:
         One whose rows no bootstrap server has read yet, or cannot read, does not hold the others:
         it joins later. Raises DatabusError.
         """
-        refused: BootstrapTooOldError | None = None
         begun_s = self._clock()
-        try:
-            begun = self._planner.advance(group, None, share, target)
-        except BootstrapTooOldError as error:
-            begun, refused = None, error
-        if begun is None and self._waits_for_bootstrap(refused):
+        begun = self._advanced(group, None, share, target)
+        if begun is None and self._is_to_look():
             ready = self._client.servable(group)
             now_s = self._clock()
             self._next_look_s = now_s + max(_LEAST_WAIT_S, _REST * (now_s - begun_s))
             if ready:
                 group = group._replace(sources=ready)
-                return group, self._planner.advance(group, None, share, target)
-        if refused is not None:
-            raise refused
+                begun = self._advanced(group, None, share, target)
         return group, begun
 
-    def _waits_for_bootstrap(self, refused: BootstrapTooOldError | None) -> bool:
+    def _is_to_look(self) -> bool:
         """Return whether some sources alone may begin; looked at from time to time."""
         may_join = self._reads_new_whole and self._client.has_bootstrap
         is_whole = self._planner.start is Word.BEGINNING
-        return may_join and is_whole and (refused is not None or self._clock() >= self._next_look_s)
+        return may_join and is_whole and self._clock() >= self._next_look_s
+
+    def _advanced(
+        self, group: Group, place: Place | None, share: int | None, target: int | None
+    ) -> Place | None:
+        """Return the further place of sources; the same while a bootstrap server is behind it."""
+        try:
+            further = self._planner.advance(group, place, share, target)
+        except BootstrapTooOldError as error:
+            self._wait_for(group.sources, error)
+            return place
+        self._are_read(group.sources)
+        return further
 
     def _go_on(
         self, group: Group, place: Place, share: int | None, target: int | None
@@ -232,13 +237,12 @@ class JoiningPlanner:
         """
         while True:
             try:
-                return group.sources, self._planner.advance(group, place, share, target)
+                return group.sources, self._advanced(group, place, share, target)
             except (TableStoppedError, UnknownSourceError) as error:
                 gone = self._gone(group, error) if self._reads_new_whole else set()
                 if not 0 < len(gone) < len(group.sources):
                     raise
-                for source in sorted(gone):
-                    self._wait_for(source, error, _LEAST_WAIT_S)
+                self._wait_for(sorted(gone), error, _LEAST_WAIT_S)
                 group = group._replace(sources=tuple(s for s in group.sources if s not in gone))
 
     def _gone(self, group: Group, error: TableStoppedError | UnknownSourceError) -> set[str]:
@@ -255,16 +259,29 @@ class JoiningPlanner:
     ) -> Place | None:
         """Return the further place of a source that joins; None if it is left out again."""
         try:
-            return self._join(group, place, end, share)
+            further = self._join(group, place, end, share)
+        except BootstrapTooOldError as error:
+            self._wait_for(group.sources, error)
+            return place
         except (TableStoppedError, UnknownSourceError) as error:
-            self._wait_for(group.sources[0], error, _LEAST_WAIT_S)
+            self._wait_for(group.sources, error, _LEAST_WAIT_S)
             return None
+        self._are_read(group.sources)
+        return further
 
-    def _wait_for(self, source: str, error: DatabusError, wait_s: float) -> None:
-        if str(error) != str(self.waiting.get(source)):
-            log.warning("%s: not read: %s", source, error)
-        self.waiting[source] = error
-        self._next_try_s[source] = self._clock() + wait_s
+    def _wait_for(self, sources: Sequence[str], error: DatabusError, wait_s: float = 0.0) -> None:
+        """Note and log why sources are not read; try one that is new again after `wait_s`."""
+        # A server that seeds a table says how many rows it has by now.
+        text = _without_numbers(error)
+        if new := [one for one in sources if _without_numbers(self.waiting.get(one)) != text]:
+            more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
+            log.warning("%s%s: not read: %s", new[0], more, error)
+        self.waiting |= dict.fromkeys(sources, error)
+        self._next_try_s |= dict.fromkeys(sources, self._clock() + wait_s)
+
+    def _are_read(self, sources: Sequence[str]) -> None:
+        for source in sources:
+            self.waiting.pop(source, None)
 
     def _is_due(self, source: str) -> bool:
         """Return whether to try to read a source that is not read yet."""
@@ -276,23 +293,27 @@ class JoiningPlanner:
 
     def _begin(self, group: Group, end: Place, share: int | None) -> Place | None:
         """Return the first place of a source that joins; None as long as it cannot begin."""
-        (source,) = group.sources
         begun_s = self._clock()
         try:
             # A relay that has stopped it says so; what it has up to there would be read in vain.
             self._client.ring_from(group, Word.LATEST)
-            made = self._client.made_at(source)
+            made = self._client.made_at(group.sources[0])
             if made is None:
-                return self._planner.begin(group, share, None)
-            # The log from its CREATE on has every row that the table ever had.
-            begin = AtScn(made - 1, from_scn=made - 1)
-            further = self._join(group, begin, end, share)
-            return replace(further, from_scn=made - 1) if isinstance(further, AtScn) else further
+                further = self._planner.begin(group, share, None)
+            else:
+                # The log from its CREATE on has every row that the table ever had.
+                begin = AtScn(made - 1, from_scn=made - 1)
+                further = self._join(group, begin, end, share)
+                if isinstance(further, AtScn):
+                    further = replace(further, from_scn=made - 1)
         except DatabusError as error:
             # The others wait while servers are asked that do not answer: not too often.
             lasted_s = self._clock() - begun_s
-            self._wait_for(source, error, max(_LEAST_WAIT_S, _REST * lasted_s))
+            self._wait_for(group.sources, error, max(_LEAST_WAIT_S, _REST * lasted_s))
             return None
+        if further is not None:
+            self._are_read(group.sources)
+        return further
 
     def _join(self, group: Group, place: Place, end: Place, share: int | None) -> Place:
         """Return the further place of a source that joins; it does not pass the others' end."""
@@ -301,6 +322,10 @@ class JoiningPlanner:
         if not isinstance(end, AtScn):
             return place
         return self._planner.advance(group, place, share, end.scn) or place
+
+
+def _without_numbers(error: DatabusError | None) -> str:
+    return re.sub(r"\d+", "", str(error))
 
 
 def _is_at(place: Place, end: Place) -> bool:

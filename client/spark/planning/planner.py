@@ -31,7 +31,6 @@ from databus.client.spark.planning.offsets import (
 from databus.client.spark.planning.requests import LogMeasure
 from databus.conf.named_places import NamedPlace, ScnPlace, Word
 from databus.schemas.errors import (
-    BootstrapTooOldError,
     BootstrapTooYoungError,
     DatabusError,
     PlaceNotFoundError,
@@ -65,7 +64,7 @@ class Planner:
         """Return the end of a batch of at most `rows` rows; unchanged if nothing is new.
 
         `places`: by physical source. The end does not pass `targets`, if given. Raises
-        DatabusError.
+        BootstrapTooOldError where a bootstrap server has not reached the place yet; DatabusError.
         """
         groups = self._measure_client.groups
         check_physical(places, [group.physical_source for group in groups])
@@ -84,24 +83,18 @@ class Planner:
     ) -> Place | None:
         """Return the end of a batch for one group; None if there is nothing to begin with yet.
 
-        Raises DatabusError.
+        Raises BootstrapTooOldError where a bootstrap server has not reached the place yet, so that
+        there is nothing to read now; DatabusError.
         """
         if target is not None and target < 0:
             return place  # the relay had no window yet
-        try:
-            if place is None:
-                return self.begin(group, rows, target)
-            if isinstance(place, InSnapshot):
-                return self._in_snapshot(group, place, rows)
-            if target is not None and place.scn >= target:
-                return place
-            return self._further(group, place, rows, target)
-        except DatabusError as error:
-            # The bootstrap server has not reached the place yet: there is nothing to read
-            # now. A query that reads up to a target and then ends gets the error.
-            if isinstance(error, BootstrapTooOldError) and target is None:
-                return place
-            raise
+        if place is None:
+            return self.begin(group, rows, target)
+        if isinstance(place, InSnapshot):
+            return self._in_snapshot(group, place, rows)
+        if target is not None and place.scn >= target:
+            return place
+        return self._further(group, place, rows, target)
 
     # From the relay
 

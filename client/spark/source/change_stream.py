@@ -161,7 +161,7 @@ class ChangeStream:
         are not read yet. Spark stores none of it.
         """
         newest, rungs = self._measure_client.newest, self._planner.rungs
-        if not newest and not rungs:
+        if not newest and not rungs and not self._planner.waiting:
             return None
         offset = to_offset(QueryOffset(self._options.sources, dict(newest)))
         waiting = {source: str(why) for source, why in sorted(self._planner.waiting.items())}

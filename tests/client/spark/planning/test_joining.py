@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -28,7 +29,13 @@ from databus.client.spark.planning.ranges import (
     SnapshotRange,
     ranges_between,
 )
-from databus.schemas.errors import CheckpointError, TableStoppedError, UnknownSourceError
+from databus.client.spark.source.change_stream import ChangeStream
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    CheckpointError,
+    TableStoppedError,
+    UnknownSourceError,
+)
 from tests.client.spark.planning.fake_servers import FakeBootstrap, FakeRelay, measuring_of
 
 OLD, NEW = "shop.old", "shop.new"
@@ -322,3 +329,69 @@ def test_a_query_begins_with_the_tables_that_the_bootstrap_server_has() -> None:
     assert begun.sources == (OLD,)
     shop.store.rows = {OLD: 10, NEW: 10}
     assert shop.walk(begun)[-1].sources == (NEW, OLD)
+
+
+def with_new_in_its_snapshot() -> tuple[Shop, QueryOffset]:
+    """Return a shop with a table that joins, and a query that has read some of its rows."""
+    shop = Shop()
+    offset = shop.walk(START)[-1]
+    shop.add(NEW, rows=40)
+    offset = shop.step(offset)
+    assert isinstance(offset.joining[NEW], InSnapshot)
+    return shop, offset
+
+
+def test_a_table_whose_snapshot_cannot_be_read_on_is_waited_for_and_named() -> None:
+    shop, begun = with_new_in_its_snapshot()
+    shop.store.store, shop.store.newest = "store-2", 99
+    shop.relay.newest = 110
+    held = shop.walk(begun)[-1]
+    assert held.joining == begun.joining
+    assert held.places["shop"].scn == 110, "the others go on"  # type: ignore[union-attr]
+    assert "or its source is another database" in str(shop.planning.waiting[NEW])
+    shop.store.newest = 110
+    assert shop.walk(held)[-1].joining == {}
+    assert shop.planning.waiting == {}
+
+
+def test_a_table_that_waits_for_the_log_after_its_snapshot_does_not_end_the_query() -> None:
+    shop, begun = with_new_in_its_snapshot()
+    read = replace(begun, joining={NEW: AtScn(100)}, places={"shop": AtScn(150)})
+    shop.relay.newest, shop.relay.floor, shop.store.is_seeded = 160, 140, False
+    held = shop.walk(read)[-1]
+    assert (held.joining, held.places["shop"].scn) == (read.joining, 160)  # type: ignore[union-attr]
+    assert NEW in shop.planning.waiting
+    shop.store.newest, shop.store.is_seeded = 160, True
+    assert shop.walk(held)[-1].joining == {}
+    assert shop.planning.waiting == {}
+
+
+@pytest.mark.parametrize("offset", [START, QueryOffset((OLD,), {"shop": AtScn(5)})])
+def test_why_a_query_does_not_go_on_is_told_and_logged_once(
+    offset: QueryOffset, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = Shop()
+    for rows in range(3):
+        seeding = BootstrapTooOldError.answered("http://fake", f"seeding, {rows} rows")
+        with patch.object(shop.client, "begin_snapshot", side_effect=seeding):
+            assert shop.step(offset) == offset
+        assert shop.planning.waiting == {OLD: seeding}
+    assert [one.getMessage() for one in caplog.records] == [
+        "shop.old: not read: http://fake: seeding, 0 rows"
+    ]
+    assert shop.step(offset) != offset
+    assert shop.planning.waiting == {}
+
+
+def test_a_query_that_is_to_end_does_not_end_well_with_a_table_half_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop, begun = with_new_in_its_snapshot()
+    shop.store.is_seeded = False
+    made = "databus.client.spark.source.change_stream.make_measure_client"
+    monkeypatch.setattr(made, lambda _: shop.client)
+    servers = {"relays": "http://fake", "bootstrapServers": "http://fake"}
+    stream = ChangeStream({"sources": "shop.*", **servers})
+    stream.aim_at_newest()
+    with pytest.raises(BootstrapTooOldError):
+        stream.latest_offset(to_offset(begun), stream.default_limit())

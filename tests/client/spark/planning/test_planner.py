@@ -214,9 +214,8 @@ def test_rows_of_a_snapshot_are_not_joined_with_those_of_a_store_that_is_behind_
     planning = planner(FakeRelay(floor=80), bootstrap)
     begun = step(planning, None, 6)
     bootstrap.store, bootstrap.newest = "another", begun.at_scn - 1
-    assert step(planning, begun, 6) == begun, "it may come to that SCN yet"
     with pytest.raises(BootstrapTooOldError, match=r"as of scn 99 only, .* as of scn 100"):
-        step(planning, begun, 6, shop=100)
+        step(planning, begun, 6)
     bootstrap.newest = begun.at_scn
     anew = step(planning, begun, 6)
     assert (anew.store, anew.row) == ("another", 6)
@@ -241,15 +240,12 @@ def test_the_server_that_began_a_snapshot_is_asked_first_for_the_rest() -> None:
     assert bootstrap.preferred == ["http://the-one"]
 
 
-def test_a_server_that_still_seeds_is_waited_for() -> None:
-    bootstrap = FakeBootstrap(is_seeded=False)
-    assert step(planner(FakeRelay(floor=80), bootstrap), None) is None
-
-
-def test_who_wants_to_end_is_told_that_a_server_still_seeds() -> None:
+@pytest.mark.parametrize("targets", [{}, {"shop": 100}], ids=["for ever", "available now"])
+@pytest.mark.parametrize("place", [None, AtScn(20)], ids=["at the beginning", "out of the ring"])
+def test_a_server_that_still_seeds_is_named(place: Place | None, targets: dict[str, int]) -> None:
     bootstrap = FakeBootstrap(is_seeded=False)
     with pytest.raises(BootstrapTooOldError):
-        step(planner(FakeRelay(floor=80), bootstrap), None, 10, shop=100)
+        step(planner(FakeRelay(floor=80), bootstrap), place, 10, **targets)
 
 
 def test_a_source_that_no_relay_has_is_named_with_those_that_it_has() -> None:

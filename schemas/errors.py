@@ -480,7 +480,7 @@ class ServerError(DatabusError):
 
 
 class NoAnswerError(ServerError):
-    """None of several servers answered for as long as they were asked."""
+    """No server answered, or had what was to come, for as long as they were asked."""
 
 
 class ConsumerError(DatabusError):

@@ -30,6 +30,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     BootstrapTooYoungError,
     DatabusError,
+    NoAnswerError,
     ScnNotFoundError,
     ServerError,
     SettingsError,
@@ -320,10 +321,10 @@ class _RangeRead:
         return headers.resume
 
     def _check_patience(self, server: str, scn: int, to_scn: int) -> None:
-        """Raise ServerError if a relay does not receive planned windows within the retry time."""
+        """Raise NoAnswerError if a relay does not receive planned windows within the retry time."""
         waited_s = time.monotonic() - self._moved_at
         if waited_s > self._options.retry_seconds:
-            raise ServerError(
+            raise NoAnswerError(
                 server,
                 f"has had nothing after scn {scn} for {waited_s:.0f} s, but a batch was planned up "
                 f"to scn {to_scn}: is the relay behind, or was its ring created anew?",

@@ -18,7 +18,7 @@ from databus.client.spark.planning.ranges import LogRange
 from databus.client.spark.planning.stock_stream import StockPage, StockStream
 from databus.client.spark.planning.stock_windows import StockWindows
 from databus.client.spark.source.bootstrap_pages import take_answer
-from databus.schemas.errors import ScnNotFoundError, ServerError, SettingsError
+from databus.schemas.errors import NoAnswerError, ScnNotFoundError, ServerError, SettingsError
 
 POLL_S = 0.2
 
@@ -32,8 +32,8 @@ def read_stock_windows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range, decoded by `columns`; see `take_answer` for `newer_schemas`.
 
-    Raises SettingsError for windows that no relay holds any more; ServerError for windows
-    that have not come within the retry time, or not as they were planned.
+    Raises SettingsError for windows that no relay holds any more; NoAnswerError for windows
+    that have not come within the retry time; ServerError for those that are not as planned.
     """
     scn, moved_s = one.from_scn, time.monotonic()
     while scn != one.to_scn:
@@ -82,7 +82,7 @@ def _check_patience(
     page: StockPage, one: LogRange, scn: int, waited_s: float, retry_s: float
 ) -> None:
     if waited_s > retry_s:
-        raise ServerError(
+        raise NoAnswerError(
             page.answer.server,
             f"has had nothing after scn {scn} for {waited_s:.0f} s, but a batch was planned up "
             f"to scn {one.to_scn}: is the relay behind, or was its buffer created anew?",

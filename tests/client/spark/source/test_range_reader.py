@@ -12,10 +12,18 @@ import pytest
 from databus.client.spark.arrow.event_rows import events_schema
 from databus.client.spark.arrow.row_types import arrow_schema
 from databus.client.spark.options import parse_options
-from databus.client.spark.planning.ranges import SnapshotRange
+from databus.client.spark.planning.ranges import LogRange, Range, SnapshotRange
 from databus.client.spark.planning.server_pool import Answer, Server
 from databus.client.spark.source.range_reader import RangeReader, check_resume
-from databus.schemas.errors import BootstrapTooYoungError, DatabusError, ServerError, SettingsError
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import (
+    BootstrapTooYoungError,
+    DatabusError,
+    NoAnswerError,
+    ServerError,
+    SettingsError,
+)
+from databus.schemas.protocol import Header
 
 RELAY, OWN, OTHER = "http://relay:1", "http://own:1", "http://other:1"
 ROWS = SnapshotRange("shop", "shop.orders", 10, 20, 100, 0, OWN, "store-1")
@@ -51,6 +59,10 @@ def reader(
                 found = [{"name": "shop.orders", "id": 1}]
             case "/register":
                 found = [{"id": 1, "version": 1, "schema": '"string"'}]
+            case "/stream":  # it has nothing new
+                place = Checkpoint.from_json(parameters["checkPoint"])
+                resume = f"{place.window_scn},{place.window_offset}"
+                return Answer(server.url, {Header.RESUME: resume}, bytearray())
             case _:
                 raise refusals[server.url]
         return Answer(server.url, {}, bytearray(json.dumps(found).encode()))
@@ -62,7 +74,7 @@ def reader(
         yield reader
 
 
-def rows_of(reader: RangeReader, one: SnapshotRange) -> int:
+def rows_of(reader: RangeReader, one: Range) -> int:
     return sum(batch.num_rows for batch in reader.read(one, arrow_schema(events_schema())))
 
 
@@ -92,3 +104,11 @@ def test_rows_of_a_snapshot_without_bootstrap_servers_say_which_one_they_need() 
         pytest.raises(SettingsError, match=rf"bootstrapServers, including {OWN}"),
     ):
         rows_of(alone, ROWS)
+
+
+def test_a_relay_that_is_behind_a_planned_batch_is_as_one_that_does_not_answer(
+    reader: RangeReader,
+) -> None:
+    """A job waits for it, and is restarted."""
+    with pytest.raises(NoAnswerError, match=rf"{RELAY}.*nothing after scn 110 .* up to scn 120"):
+        rows_of(reader, LogRange("shop", ("shop.orders",), 110, 120))

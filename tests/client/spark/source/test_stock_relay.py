@@ -20,6 +20,7 @@ from databus.client.spark.verify.stream_changes import StreamChanges
 from databus.schemas.errors import (
     CheckpointError,
     DatabusError,
+    NoAnswerError,
     SchemaNotFoundError,
     ScnNotFoundError,
     SettingsError,
@@ -184,7 +185,7 @@ def test_a_relay_that_lacks_the_end_of_a_batch_is_named(
 ) -> None:
     query = open_query(retrySeconds="0")
     other = LogRange(STOCK_RELAY, (PERSON, CODE), SCNS[0], SCNS[-1] + 5)
-    with pytest.raises(DatabusError, match=rf"{relay.url}.*nothing after scn {SCNS[-1]}"):
+    with pytest.raises(NoAnswerError, match=rf"{relay.url}.*nothing after scn {SCNS[-1]}"):
         query.read([range_to_text(other)])
     gap = next(scn for scn in range(SCNS[0], SCNS[-1]) if scn not in SCNS)
     with pytest.raises(DatabusError, match=rf"{relay.url}.*no window of scn {gap}, up to which"):

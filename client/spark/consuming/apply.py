@@ -146,7 +146,7 @@ def apply_changes(
     key. `app_id` identifies the sequence of batch numbers, one for each checkpoint; the default is
     the id of the streaming query that runs the function; on Spark Connect, which does not tell it,
     it must be given. `takes_over`: the target belongs to the batch's source from now on, even if
-    it has another source's rows.
+    it has another source's rows; a snapshot that an app begins with replaces rows of any SCN.
 
     Raises SettingsError if there are no keys or no app_id, for columns whose names the
     target has itself, and for a target with the rows of another source; also the errors
@@ -168,14 +168,16 @@ def apply_changes(
             return done
         followed = _followed(batch, table, target, keys, key, takes_over=takes_over)
         changes = target.changes_of(followed.rows, followed.keys, followed.source)
-        forget_as_of(target, table, is_new=commit_log.applied(app) is None)
+        is_new = commit_log.applied(app) is None
+        forget_as_of(target, table, is_new=is_new, takes_over=takes_over)
         return target.apply(app, batch_id, changes)
     with persisted(whole) as kept:
         digest = digest_of(kept)
         if (done := skipped(commit_log, app, batch_id, digest.batch)) is not None:
             return done
         followed = _followed(batch, digest.batch, target, keys, key, takes_over=takes_over)
-        forget_as_of(target, digest.batch, is_new=commit_log.applied(app) is None)
+        is_new = commit_log.applied(app) is None
+        forget_as_of(target, digest.batch, is_new=is_new, takes_over=takes_over)
         frame = _frame(kept, digest, followed, source_column=target.source_column)
         return target.apply(app, batch_id, frame)
 
@@ -187,13 +189,16 @@ def skipped(commit_log: CommitLog, app_id: str, batch_id: int, batch: pa.Table) 
     return Applied(is_skipped=True, positions=commit_log.positions())
 
 
-def forget_as_of(target: Target, batch: pa.Table, *, is_new: bool) -> None:
+def forget_as_of(
+    target: Target, batch: pa.Table, *, is_new: bool, takes_over: bool = False
+) -> None:
     """Clear the as-of SCNs of sources whose snapshot a new checkpoint begins with.
 
     Its rows may be another selection: as-of SCNs that other checkpoints have set prove nothing.
+    Rows that it takes over may be of another log, so their SCNs are cleared, too.
     """
     for source in snapshots_in(batch) if is_new else ():
-        target.forget_as_of(source)
+        target.forget_as_of(source, also_scn=takes_over)
 
 
 class _Followed(NamedTuple):

@@ -4,8 +4,12 @@ A load copies the table as of one SCN. Each chunk is one commit, which also reco
 chunk's number. A killed load that is started again with the same arguments continues
 with the next chunk, as of the same SCN. After the last chunk, rows of the target that
 no chunk had are removed, and the target's position becomes the load's SCN: `verify`
-compares from there, and `sync` continues from there. With `again`, keys that have several
-rows in a mirror lose all of them first, and the chunks bring the one that the source has.
+compares from there, and `sync` continues from there.
+
+The rows of a mirror lose their SCNs first, as these may be of another source, or of a log that
+the source had before: so the chunks replace rows of any SCN. A load as of an SCN that the
+target is past is refused, but with `again`. With `again`, keys that have several rows in a
+mirror lose all of them first, and the chunks bring the one that the source has.
 
 A load also records in the target's commit log, as batch numbers of its own app ids,
 the SCN (`<job>:scn`) and how the table was split (`<job>@<SCN>:…`).
@@ -113,8 +117,8 @@ def load(
     A load without `as_of` begins again, as of a newer SCN, if the table is emptied meanwhile, or
     the servers' log no longer reaches back.
 
-    Raises BootstrapTooOldError if the source is not at `least_scn` yet; DatabusError;
-    SettingsError for wrong arguments.
+    Raises BootstrapTooOldError if the source is not at `least_scn` yet, or not where the target
+    is; DatabusError; SettingsError for wrong arguments.
     """
     register(spark)
     more = dict(options or {})
@@ -124,7 +128,7 @@ def load(
     # With `again`, the load must not look like one that is already finished.
     job_id = _job_id(*arguments, *([uuid4().hex] if again else []))
     try:
-        if not again:
+        if not again or opened.mode is not WriteMode.MIRROR:
             check_same_source(opened, source)
         job = _Job(opened, load_source, columns, where, job_id, report)
         run = partial(job.run, chunk_rows, again=spark if again else None)
@@ -222,6 +226,9 @@ class _Job:
                     f"{self._load_source.source} is at scn {scn} and {least_scn} is needed; "
                     "ask again later"
                 )
+            if again is None or self._target.mode is not WriteMode.MIRROR:
+                load_source = self._load_source
+                check_not_past(self._target, load_source.physical_source, load_source.source, scn)
             cut = self._load_source.cut(scn, chunk_rows)
             is_there = self._target.schema() is not None
             self._note_plan(scn, cut)
@@ -244,8 +251,10 @@ class _Job:
             self._report(counter.after_chunk(applied.upserts))
         # Also for a table that already follows its source: its columns are now those of `scn`.
         self._target.apply(shape_note(self._load_source.source), scn, self._nothing())
-        is_whole_again = self._target.is_part(self.source) and not self._is_part
-        notes = {f"{PART}{self.source}": 0} if is_whole_again else None
+        commit_log = self._target.commit_log()
+        notes = commit_log.not_past(self.source, scn)
+        if commit_log.is_part(self.source) and not self._is_part:
+            notes[f"{PART}{self.source}"] = 0
         self._target.apply(app, cut.chunks, replace(self._end(scn), notes=notes))
         self._report(counter.end())
         source, uri = self._load_source.source, self._target.uri
@@ -270,8 +279,9 @@ class _Job:
         for one, number in zip(fields(Cut), astuple(cut), strict=True):
             if number != one.default:
                 self._target.apply(f"{self._id}@{scn}:{one.name}", number, nothing)
-        # Another load may have been as of the same SCN, with another condition.
-        self._target.forget_as_of(self._load_source.source)
+        # Another load may have been as of the same SCN, with another condition; and the SCNs of
+        # the rows may be of another log, in which the same number is older, or newer.
+        self._target.forget_as_of(self._load_source.source, also_scn=True)
         # From here on the rows are this source's: with `again` they may have been another's.
         # The log is proved anew by the batches that follow the load.
         notes = mark_notes({self._load_source.physical_source: None})
@@ -312,6 +322,24 @@ class _Job:
         )
         table = pa.Table.from_pylist(records, schema=shape)
         return self._target.changes_of(table, self._keys)
+
+
+def check_not_past(target: Target, physical_source: str, source: str, scn: int) -> None:
+    """Raise BootstrapTooOldError if a target has changes that rows as of an SCN do not have."""
+    position = target.positions().get(physical_source, 0)
+    if scn >= position:
+        return
+    replaced = (
+        "to replace newer rows with these, give --again, and remove the checkpoint of the job that "
+        "follows the target"
+        if target.mode is WriteMode.MIRROR
+        else f"a target of mode {target.mode} keeps what was, so fill a new one"
+    )
+    raise BootstrapTooOldError(
+        f"{source} can be read as of scn {scn}, and {target.uri} has the changes up to scn "
+        f"{position}: ask again later, or for a newer SCN. If the database was replaced or "
+        f"restored, or {scn} is what you want: {replaced}"
+    )
 
 
 class _RateCounter:

@@ -17,10 +17,11 @@ from pyspark.sql import DataFrame, SparkSession, functions as sf
 from databus.client.spark import register
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
 from databus.client.spark.consuming.apply import apply_changes
-from databus.client.spark.jobs.load import Loaded, snapshot_meta
+from databus.client.spark.jobs.load import Loaded, check_not_past, snapshot_meta
 from databus.client.spark.jobs.load_source import BootstrapLoadSource
 from databus.client.spark.sql.table_references import table_places, with_views
-from databus.client.spark.targets.target import open_target
+from databus.client.spark.targets.target import check_same_source, open_target
+from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import SettingsError
 
 SOURCE_NAME = "query"  # recorded as the source of rows that come from no single table
@@ -62,10 +63,13 @@ def load_query(
     # The oldest of the newest SCNs is one that every table can be read as of.
     scn = min(load_source.begin() for load_source in load_sources)
     opened = open_target(target, keys)
+    (name,) = physical
     try:
+        if opened.mode is not WriteMode.MIRROR:
+            check_same_source(opened, SOURCE_NAME)
+            check_not_past(opened, name, SOURCE_NAME, scn)
         with _views(spark, load_sources, scn) as views:
             rows = spark.sql(with_views(sql, places, views))
-            (name,) = physical
             # A new app id for each load, so that the batch is never skipped.
             app = f"load-{uuid4().hex}"
             batch = _as_snapshot(spark, rows, scn, name)

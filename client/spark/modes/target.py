@@ -225,7 +225,12 @@ class ModeTarget(Target):
         """Remove the table; see `Target.remove`."""
         self.inner.remove()
 
-    def forget_as_of(self, source: str | None = None) -> None:
+    def forget_as_of(
+        self,
+        source: str | None = None,
+        *,
+        also_scn: bool = False,  # noqa: ARG002 - SCNs are a part of what was
+    ) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""
         if self.mode.has_keys:
             self.inner.forget_as_of(source)

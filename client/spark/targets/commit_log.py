@@ -35,7 +35,8 @@ RELOAD = "reload:"  # the app id prefix of a reload of all rows
 # The app id prefixes of what was done to a table's columns alone; the numbers are SCNs.
 SHAPE, COLUMNS = "shape:", "columns:"
 _LASTING = (_SOURCE, _MODE, PART)
-_BEFORE = (f"batch:{SHAPE}", f"batch:{RELOAD}")
+_BATCH = "batch:"
+_BEFORE = (f"{_BATCH}{SHAPE}", f"{_BATCH}{RELOAD}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class CommitLog:
 
     def applied(self, app_id: str) -> int | None:
         """Return the number of an app's last applied batch, or None."""
-        return self.entries.get(f"batch:{app_id}")
+        return self.entries.get(f"{_BATCH}{app_id}")
 
     def has(self, app_id: str, batch_id: int) -> bool:
         """Return whether a batch is applied; an app's batches come in order."""
@@ -120,11 +121,11 @@ class CommitLog:
         the SCNs of its columns are those that it has.
         """
         read_again = app_id.removeprefix(RELOAD) if app_id.startswith(RELOAD) else None
-        number = max(batch_id, self.entries.get(f"batch:{app_id}", batch_id))
-        entries = {**self.entries, f"batch:{app_id}": number, **(notes or {})}
+        number = max(batch_id, self.entries.get(f"{_BATCH}{app_id}", batch_id))
+        entries = {**self.entries, f"{_BATCH}{app_id}": number, **(notes or {})}
         if read_again is not None:
-            of_columns = (f"batch:{kind}{read_again}" for kind in (SHAPE, COLUMNS))
-            names = [f"batch:{app_id}", *(name for name in of_columns if name in entries)]
+            of_columns = (f"{_BATCH}{kind}{read_again}" for kind in (SHAPE, COLUMNS))
+            names = [f"{_BATCH}{app_id}", *(name for name in of_columns if name in entries)]
             entries |= dict.fromkeys(names, batch_id)
         owner = _hash_of(app_id)
         for physical, scn in positions.items():
@@ -138,6 +139,16 @@ class CommitLog:
         if source is not None and (not numbers or self.sources() != [source]):
             entries[f"{_SOURCE}{source}"] = max(numbers.values(), default=0) + 1
         return CommitLog(entries)
+
+    def not_past(self, source: str, scn: int) -> dict[str, int]:
+        """Return what the SCNs become that are noted for a source, if its rows are as of `scn` now.
+
+        A greater one may be of a log that the source had before: its columns are followed from
+        that SCN on.
+        """
+        noted = self._under(_BATCH)
+        apps = [app for app, number in noted.items() if app.endswith(f":{source}") and number > scn]
+        return {f"{_BATCH}{app}": scn for app in apps}
 
     def without_batches(self) -> CommitLog:
         """Return the log of a table with the rows of then, if it is not known what they have."""

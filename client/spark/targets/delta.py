@@ -61,7 +61,7 @@ from databus.client.spark.targets.logs.delta_log import (
     names_of,
     set_names,
 )
-from databus.client.spark.targets.merge_plan import Condition
+from databus.client.spark.targets.merge_plan import Condition, forgotten
 from databus.client.spark.targets.places import check_delta_folder, delta_files
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
@@ -237,7 +237,7 @@ class DeltaTarget(RetryingTarget):
         if self.schema() is not None:
             raise SettingsError(f"target {self.uri!r} is in the way: remove its files yourself")
 
-    def forget_as_of(self, source: str | None = None) -> None:
+    def forget_as_of(self, source: str | None = None, *, also_scn: bool = False) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""
 
         def attempt() -> None:
@@ -245,7 +245,8 @@ class DeltaTarget(RetryingTarget):
             if table is None or AS_OF not in _schema_of(table).names:
                 return
             predicate = _is_of(source) if SOURCE in _schema_of(table).names else None
-            table.update({AS_OF: "NULL"}, predicate=predicate, commit_properties=ONCE)
+            nothing = dict.fromkeys(forgotten(also_scn=also_scn), "NULL")
+            table.update(nothing, predicate=predicate, commit_properties=ONCE)
 
         self._retried(attempt, -1)
 

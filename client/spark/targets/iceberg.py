@@ -44,7 +44,7 @@ from databus.client.spark.targets.logs.iceberg_log import (
     in_properties,
     in_summary,
 )
-from databus.client.spark.targets.merge_plan import Condition, among, without_as_of
+from databus.client.spark.targets.merge_plan import Condition, among, forgotten, without
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
     Applied,
@@ -242,7 +242,7 @@ class IcebergTarget(RetryingTarget):
         if self._catalog.table_exists(self._name):
             self._catalog.purge_table(self._name)
 
-    def forget_as_of(self, source: str | None = None) -> None:
+    def forget_as_of(self, source: str | None = None, *, also_scn: bool = False) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""
 
         def attempt() -> None:
@@ -251,11 +251,12 @@ class IcebergTarget(RetryingTarget):
                 return
             storage = Storage.of(table)
             files = IcebergFiles(table, storage, self.uri)
+            names = forgotten(also_scn=also_scn)
             added = [
                 path
                 for file in files.data_files
                 for path in storage.write_all(
-                    without_as_of(storage.read(file, storage.ids.names), source)
+                    without(names, storage.read(file, storage.ids.names), source)
                 )
             ]
             with table.transaction() as transaction:

@@ -112,7 +112,7 @@ def merged(
     # A row that this batch proves to exist, or replaces, is not removed by its marks.
     is_gone &= ~(is_touched | is_replaced)
     is_gone |= _of_held(decision.removes, decision.by)
-    kept = _with_as_of(held, as_of).filter(pa.array(~(is_gone | is_replaced)))
+    kept = _with_scns(held, AS_OF, as_of).filter(pa.array(~(is_gone | is_replaced)))
     is_written = decision.replaces | decision.inserts
     places = pa.array(at[is_written], mask=at[is_written] < 0)
     written = rows.filter(pa.array(is_written))
@@ -127,14 +127,19 @@ def merged(
     return table, int(is_written.sum() + touches.sum()), int(is_gone.sum())
 
 
-def without_as_of(held: pa.Table, source: str | None) -> pa.Table:
-    """Return a table with the as-of SCN cleared in the rows of a source (None: all rows)."""
-    as_of = _filled(held[AS_OF]).copy()
+def forgotten(*, also_scn: bool) -> tuple[str, ...]:
+    """Return the columns that `Target.forget_as_of` clears."""
+    return (AS_OF, SCN) if also_scn else (AS_OF,)
+
+
+def without(names: Sequence[str], held: pa.Table, source: str | None) -> pa.Table:
+    """Return a table with columns of SCNs cleared in the rows of a source (None: all rows)."""
     is_of = np.ones(held.num_rows, dtype=bool)
     if source is not None and SOURCE in held.column_names:
         is_of = np.asarray(pc.fill_null(pc.equal(held[SOURCE], source), False))
-    as_of[is_of] = -1
-    return _with_as_of(held, as_of)
+    for name in names:
+        held = _with_scns(held, name, np.where(is_of, -1, _filled(held[name])))
+    return held
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
@@ -152,9 +157,11 @@ def _schema_for(held: pa.Table, changes: Changes) -> pa.Schema:
     return pa.schema([*held.schema, changes.rows.schema.field(DELETE)])
 
 
-def _with_as_of(held: pa.Table, as_of: np.ndarray) -> pa.Table:
-    column = pa.array(as_of, held.schema.field(AS_OF).type, mask=as_of < 0)
-    return held.set_column(held.column_names.index(AS_OF), AS_OF, column)
+def _with_scns(held: pa.Table, name: str, scns: np.ndarray) -> pa.Table:
+    """Return a table with other SCNs in a column; -1 becomes null."""
+    field = held.schema.field(name)
+    column = pa.array(scns, field.type, mask=scns < 0)
+    return held.set_column(held.column_names.index(name), field, column)
 
 
 def covered_by(held: pa.Table, mark: Mark, as_of: np.ndarray | None = None) -> np.ndarray:

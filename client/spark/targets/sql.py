@@ -29,9 +29,9 @@ from sqlalchemy.engine import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 
-from databus.client.spark.targets.changes import AS_OF, SOURCE, Changes, unified_schema
+from databus.client.spark.targets.changes import SOURCE, Changes, unified_schema
 from databus.client.spark.targets.commit_log import CommitLog
-from databus.client.spark.targets.merge_plan import Condition
+from databus.client.spark.targets.merge_plan import Condition, forgotten
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.sql_batch import Batch, arrow_of, found_rows
 from databus.client.spark.targets.sql_tables import own_tables, schema_of, table_of, text_of
@@ -244,13 +244,13 @@ class SqlTarget(Target):
             run(connection, f"DROP TABLE IF EXISTS {quoted(self._engine.dialect, self.table)}")
         self._forget_dropped()
 
-    def forget_as_of(self, source: str | None = None) -> None:
+    def forget_as_of(self, source: str | None = None, *, also_scn: bool = False) -> None:
         """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""
         schema = self.schema()
         if schema is None:
             return
         table = self._table_of(schema)
-        update = table.update().values({AS_OF: None})
+        update = table.update().values(dict.fromkeys(forgotten(also_scn=also_scn)))
         if source is not None and SOURCE in schema.names:
             update = update.where(table.c[SOURCE] == source)
         with self._engine.begin() as connection:

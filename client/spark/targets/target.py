@@ -248,11 +248,13 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def forget_as_of(self, source: str | None = None) -> None:
+    def forget_as_of(self, source: str | None = None, *, also_scn: bool = False) -> None:
         """Clear the as-of SCN of a source's rows, before a new snapshot sets it again.
 
         A snapshot with another row selection, or of another query, may have the same
-        SCN as the one before it. Nothing else changes. Without a table it does nothing.
+        SCN as the one before it. `also_scn`: clear the SCN, too, so that rows of any log replace
+        the table's, whose SCNs may be of another one; a table that keeps what was keeps its SCNs.
+        Nothing else changes. Without a table it does nothing.
         """
 
     @abstractmethod
@@ -429,11 +431,12 @@ def check_same_source(target: Target, source: str) -> None:
     known = target.sources()
     if target.source_column or not known or source in known:
         return
+    replaced = "to replace all of the target's rows, databus spark load … --again; "
     raise SettingsError(
         f"target {target.uri!r} has the rows of {' and '.join(known)}, and these are of {source}: "
-        f"give {source} a target of its own; to replace all of the target's rows, "
-        "databus spark load … --again; for several sources in one table open a new target with "
-        "source_column=True"
+        f"give {source} a target of its own; "
+        f"{replaced if target.mode is WriteMode.MIRROR else ''}"
+        "for several sources in one table open a new target with source_column=True"
     )
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,14 @@ from databus.client.spark.jobs.load_source import BootstrapLoadSource
 from databus.client.spark.jobs.sync import sync
 from databus.client.spark.jobs.sync_tables import sync_tables
 from databus.client.spark.sql.table_references import table_places, with_views
-from databus.client.spark.targets.changes import changes_of
+from databus.client.spark.targets.following import noted_scn, shape_note
 from databus.client.spark.targets.target import open_target
-from databus.schemas.errors import ConsumerError, ReadAgainError, SettingsError
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    ConsumerError,
+    ReadAgainError,
+    SettingsError,
+)
 from tests.client.spark.changing_source import META_ALONE, batch_of, change
 from tests.client.spark.conftest import JAVA_OPTIONS
 from tests.client.spark.source.table_shop import TableShop, table_shop
@@ -175,11 +179,7 @@ def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(
     shop: TableShop, spark: SparkSession, tmp_path: Path
 ) -> None:
     target = f"delta:{tmp_path}/orders"
-    other = open_target(target)
-    row = change("insert", 9, {"id": 10**6})
-    columns = pa.schema([("id", pa.int64()), ("_databus", META_ALONE)])
-    rows = changes_of(batch_of([row], columns), ["id"])
-    other.apply("app", 0, replace(rows, source="shop.lines"))
+    fill(target, "shop.lines", "other")
     given: dict[str, Any] = {"bootstrap_servers": [shop.server]}
     refused = r"of shop\.lines, and these are of shop\.orders"
     with pytest.raises(SettingsError, match=refused):
@@ -189,7 +189,57 @@ def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(
         sync(spark, "shop.orders", target, **nobody)
     load(spark, "shop.orders", target, **given, again=True)
     assert open_target(target).sources() == ["shop.orders"]
+    assert rows_in(target) == rows_of(shop)
     load(spark, "shop.orders", target, **given)
+
+
+def fill(target: str, source: str, physical_source: str, mode: str | None = None) -> None:
+    """Fill a target with rows of another server, whose SCNs are greater."""
+    other = open_target(target, mode=mode)
+    old = 12 << 32
+    rows = [change("insert", old + key, {"id": key, "note": "old"}, source=source,
+                   physical_source=physical_source) for key in (1, 2, 10**6)]  # fmt: skip
+    columns = pa.schema([("id", pa.int64()), ("note", pa.string()), ("_databus", META_ALONE)])
+    changes = other.changes_of(batch_of(rows, columns), ["id"], source)
+    other.apply("app", 0, changes)
+    other.apply(shape_note(source), old, changes)
+
+
+def test_rows_of_a_log_with_greater_scns_are_replaced_only_if_that_is_asked_for(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    fill(target, "shop.orders", "shop")
+    given: dict[str, Any] = {"bootstrap_servers": [shop.server]}
+    with pytest.raises(BootstrapTooOldError, match=r"changes up to scn 515\d+: ask again.*--again"):
+        load(spark, "shop.orders", target, **given)
+    assert len(rows_in(target)) == 3, "it is as it was"
+    scn = load(spark, "shop.orders", target, **given, again=True).scn
+    assert rows_in(target) == rows_of(shop)
+    assert open_target(target).positions() == {"shop": scn}
+    assert noted_scn(open_target(target), "shop.orders") == scn, "the columns of then are followed"
+    fill(target, "shop.orders", "shop")
+    before = scn, rows_of(shop)
+    write(shop, 6)
+    for scn, rows in ((shop.scn(), rows_of(shop)), before):
+        sql = "SELECT id, note FROM shop.orders WHERE id < 100"
+        load_query(spark, sql, target, keys=["id"], bootstrap_servers=[shop.server], as_of=scn)
+        assert rows_in(target) == {key: note for key, note in rows.items() if key < 100}
+
+
+@pytest.mark.parametrize("mode", ["scd2", "soft_delete", "append_history"])
+def test_a_table_that_keeps_what_was_refuses_rows_of_another_source_or_log(
+    shop: TableShop, spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    given: dict[str, Any] = {"bootstrap_servers": [shop.server], "again": True}
+    fill(target, "shop.lines", "other", mode)
+    with pytest.raises(SettingsError, match=r"are of shop\.orders: .* of its own; for several"):
+        load(spark, "shop.orders", target, **given)
+    target += "-then"
+    fill(target, "shop.orders", "shop", mode)
+    with pytest.raises(BootstrapTooOldError, match=f"of mode {mode} keeps what was, so fill a new"):
+        load(spark, "shop.orders", target, **given)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from databus.client.spark.targets.changes import SOURCE, Changes, cast_to, unified_schema
+from databus.client.spark.targets.changes import Changes, cast_to, unified_schema
 from databus.client.spark.targets.commit_log import CommitLog
-from databus.client.spark.targets.merge_plan import Condition, merged, without_as_of
+from databus.client.spark.targets.merge_plan import Condition, forgotten, merged, without
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import Applied, Put, PutRequest, Target, apply_once
 
@@ -77,10 +77,9 @@ class MemoryTarget(Target):
     def remove(self) -> None:
         raise NotImplementedError
 
-    def forget_as_of(self, source: str | None = None) -> None:
+    def forget_as_of(self, source: str | None = None, *, also_scn: bool = False) -> None:
         if self.table is not None:
-            source = source if SOURCE in self.table.column_names else None
-            self.table = without_as_of(self.table, source)
+            self.table = without(forgotten(also_scn=also_scn), self.table, source)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         raise NotImplementedError

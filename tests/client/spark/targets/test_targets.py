@@ -190,6 +190,18 @@ def test_a_snapshot_of_other_rows_as_of_the_same_scn_takes_what_it_did_not_bring
     assert names(target) == {2: "x", 3: "x"}
 
 
+def test_a_snapshot_of_another_log_replaces_rows_whose_scns_are_cleared(opened: Open) -> None:
+    target, old = opened(source_column=True), 12 << 32
+    rows = [change("insert", old + key, person(key, "old")) for key in (1, 2)]
+    apply(target, 0, [*rows, change("insert", old, person(1, "kept"), source="other")], "one")
+    target.forget_as_of("shop.person", also_scn=True)
+    found = [change("snapshot", 6, person(key, "new"), as_of=9) for key in (1, 3)]
+    assert apply(target, 0, found, "two").upserts == 2
+    apply(target, 1, [change("snapshot_end", 9, index=None)], "two")
+    held = [(one["id"], one["name"], one["_databus_scn"]) for one in table_of(target).to_pylist()]
+    assert sorted(held) == [(1, "kept", old), (1, "new", 6), (3, "new", 6)]
+
+
 def test_a_row_that_is_newer_than_its_snapshot_stays_when_that_ends(opened: Open) -> None:
     target = opened()
     apply(target, 0, [change("insert", 5, person(1)), change("insert", 5, person(2), index=1)])

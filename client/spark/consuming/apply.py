@@ -66,7 +66,7 @@ from databus.schemas.errors import SettingsError
 __all__ = ["Applied", "apply_changes", "key_columns", "latest_per_key", "ordered_groups", "rows_of"]
 
 # Set by Spark on the thread that runs a query's batches.
-_QUERY_ID = "sql.streaming.queryId"
+QUERY_ID = "sql.streaming.queryId"
 # The fields of `_databus` that are needed to apply a change; in other modes also its time.
 _NEEDED = ("op", "scn", "index", "as_of", "source", "physical_source", "schema_version")
 
@@ -308,7 +308,7 @@ def _query_id(batch: DataFrame) -> str:
             "on Spark Connect a batch does not tell its query: give apply_changes app_id, a name "
             "for each checkpoint folder, such as its path, that never changes"
         )
-    found = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    found = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     if not found:
         raise SettingsError(
             "no streaming query runs here, so the batch's application is not known: give app_id, "

@@ -9,22 +9,23 @@ repeated is left out, so it stays exactly once. The position of the query is Spa
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as sf
 
 from databus.client.sinks.contract import (
     Change,
     ChangeOp,
     Opening,
-    Position,
     Sink,
     TransactionInfo,
 )
@@ -32,14 +33,17 @@ from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.rules.changes import place_last, with_short_floats
 from databus.client.sinks.rules.moves import split_move
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
-from databus.client.spark.consuming.apply import schemas_of
+from databus.client.spark.consuming.apply import QUERY_ID, schemas_of
+from databus.client.spark.consuming.sink_position import Batch, Reached
+from databus.client.spark.session import is_connect
 from databus.schemas.avro_rows import row_codec
-from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.columns.avro_columns import Kind, WriterSchema, columns_of
 from databus.schemas.columns.taken_columns import taken_schema
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
 __all__ = ["sink_batch"]
+
+log = logging.getLogger(__name__)
 
 _FLUSH_ROWS = 5000
 # A sink does not look for rows that a snapshot lacks.
@@ -75,13 +79,14 @@ class _Batches:
         self._make, self._name, self._flush_rows = make, name, flush_rows
         self._open: dict[str, _Opened] = {}
 
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - Spark gives it
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
         rows = batch.where(sf.col(f"{CHANGE_COLUMN}.op") != _NOT_FOR_SINKS).toArrow()
+        own = Batch(_query_id(batch), batch_id)
         try:
-            for physical_source, changes in _transactions(rows, _Sources(schemas_of(batch))):
-                self._opened(physical_source).take(changes)
+            for one in _transactions(rows, _Sources(schemas_of(batch))):
+                self._opened(one.physical_source).take(one, own)
             for opened in self._open.values():
-                opened.flush()
+                opened.end_batch()
         except BaseException:
             self._close()
             raise
@@ -91,7 +96,8 @@ class _Batches:
         if opened is None:
             sink = self._make()
             own = sink.open(Opening(self._name, physical_source))
-            opened = _Opened(sink, -1 if own is None else own.scn, self._flush_rows)
+            reached = None if own is None else Reached.of(own)
+            opened = _Opened(sink, physical_source, reached, self._flush_rows)
             self._open[physical_source] = opened
         return opened
 
@@ -101,29 +107,62 @@ class _Batches:
         self._open.clear()
 
 
+class _Transaction(NamedTuple):
+    """A transaction, or rows of a snapshot that have one SCN: their phase is `snapshot`."""
+
+    physical_source: str
+    scn: int
+    changes: list[Change]
+    is_live: bool
+
+
 @dataclass(slots=True)
 class _Opened:
-    """A sink of one physical source, and the SCN up to which its target has everything."""
+    """A sink of one physical source, and what its target has; None if that does not tell."""
 
     sink: Sink
-    reached: int
+    physical_source: str
+    reached: Reached | None
     flush_rows: int
+    _written: Reached = field(init=False)  # with what is not flushed yet
     _held: int = field(default=0, init=False)
+    _left_out: dict[str, int] = field(default_factory=dict, init=False)  # source: SCN
 
-    def take(self, changes: list[Change]) -> None:
+    def __post_init__(self) -> None:
+        self._written = self.reached or Reached(-1)
+
+    def take(self, one: _Transaction, batch: Batch) -> None:
         """Write a transaction that the target does not have."""
-        if changes[-1].transaction.phase == "live" and changes[-1].scn <= self.reached:
-            return
-        self.sink.write(changes)
-        self._held += len(changes)
+        if one.is_live:
+            if self.reached is not None and self.reached.has(batch, one.scn):
+                if not self.reached.is_sure_of(batch):
+                    self._left_out |= {change.source: one.scn for change in one.changes}
+                return
+            self._written = self._written.after(batch, one.scn)
+            place_last(one.changes, self._written.position(self.physical_source))
+        self.sink.write(one.changes)
+        self._held += len(one.changes)
         if self._held >= self.flush_rows:
-            self.flush()
+            self._flush()
 
-    def flush(self) -> None:
-        """Make what was written durable."""
+    def end_batch(self) -> None:
+        """Make what was written durable, and tell what was left out by its SCN alone."""
+        self._flush()
+        for source, scn in sorted(self._left_out.items()):
+            log.warning(
+                "%s: changes up to scn %s are not written to the sink again: its target is at scn "
+                "%s already, by an earlier query. If it never had this source, read it there with "
+                "start=beginning",
+                source,
+                scn,
+                self._written.scn,
+            )
+        self._left_out.clear()
+
+    def _flush(self) -> None:
         if self._held:
             own = self.sink.flush()
-            self._held, self.reached = 0, self.reached if own is None else own.scn
+            self._held, self.reached = 0, self.reached if own is None else Reached.of(own)
 
 
 class _Sources:
@@ -143,37 +182,37 @@ class _Sources:
         return WriterSchema(source, 0, version or 0, text)
 
 
-def _transactions(rows: pa.Table, sources: _Sources) -> Iterator[tuple[str, list[Change]]]:
-    """Yield each transaction in order: its physical source, and its changes."""
-    metas = rows[CHANGE_COLUMN].combine_chunks().flatten()
+def _transactions(rows: pa.Table, sources: _Sources) -> Iterator[_Transaction]:
+    """Yield each transaction in order."""
     names = [one.name for one in rows.schema.field(CHANGE_COLUMN).type]
-    order = pa.table(
-        [metas[names.index(one)] for one in ("physical_source", "scn", "index")], ["s", "n", "i"]
+    metas = dict(zip(names, rows[CHANGE_COLUMN].combine_chunks().flatten(), strict=True))
+    # A deleted row of a snapshot is a delete. One of its very last window looks like a change.
+    is_live = pc.and_(
+        pc.not_equal(metas["op"], ChangeOp.SNAPSHOT), pc.equal(metas["as_of"], metas["scn"])
     )
-    by = [("s", "ascending"), ("n", "ascending"), ("i", "ascending")]
-    indices = pa.compute.sort_indices(order, sort_keys=by)
+    keys = ("physical_source", "scn", "index")
+    order = pa.table([*(metas[key] for key in keys), is_live], [*keys, "is_live"])
+    by = [(name, "ascending") for name in ("physical_source", "scn", "is_live", "index")]
+    indices = pc.sort_indices(order, sort_keys=by)
     found = (row for batch in rows.take(indices).to_batches(1000) for row in batch.to_pylist())
-    for (physical_source, _), held in groupby(found, _place):
-        yield physical_source, _changes(list(held), sources)
+    told = zip(found, is_live.take(indices).to_pylist(), strict=True)
+    for (physical_source, scn, live), held in groupby(told, _place):
+        changes = _changes([row for row, _ in held], sources, "live" if live else "snapshot")
+        yield _Transaction(physical_source, scn, changes, live)
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, int]:
-    meta = row[CHANGE_COLUMN]
-    return meta["physical_source"], meta["scn"]
+def _place(told: tuple[Mapping[str, Any], bool]) -> tuple[str, int, bool]:
+    meta = told[0][CHANGE_COLUMN]
+    return meta["physical_source"], meta["scn"], told[1]
 
 
-def _changes(rows: list[dict[str, Any]], sources: _Sources) -> list[Change]:
-    """Return the changes of a transaction, the last of them with its position."""
+def _changes(rows: list[dict[str, Any]], sources: _Sources, phase: str) -> list[Change]:
+    """Return the changes of a transaction."""
     first = rows[0][CHANGE_COLUMN]
-    is_live = all(row[CHANGE_COLUMN]["op"] != ChangeOp.SNAPSHOT for row in rows)
     at_ns = 0 if first["time"] is None else (first["time"] - _EPOCH) // _MICRO * 1000
-    phase = "live" if is_live else "snapshot"
     info = TransactionInfo(first["scn"], at_ns, first["gtid"], len(rows), phase)
     whole = (with_short_floats(_change(row, info, sources)) for row in rows)
-    found = [one for change in whole for one in split_move(change)]
-    if is_live:
-        place_last(found, Position(first["physical_source"], Checkpoint.at(info.scn)))
-    return found
+    return [one for change in whole for one in split_move(change)]
 
 
 def _change(row: Mapping[str, Any], info: TransactionInfo, sources: _Sources) -> Change:
@@ -233,3 +272,8 @@ _FROM_SPARK: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.TIME: lambda micros: timedelta(microseconds=micros),
     Kind.WIDE_DECIMAL: Decimal,
 }
+
+
+def _query_id(batch: DataFrame) -> str:
+    session = batch.sparkSession
+    return "" if is_connect(session) else session.sparkContext.getLocalProperty(QUERY_ID) or ""

@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from databus.client.sinks.contract import Change
+from databus.client.sinks.contract import Change, Position
 from databus.client.spark import register
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
@@ -24,6 +24,7 @@ from databus.client.spark.arrow.row_types import (
     row_schema,
 )
 from databus.client.spark.consuming.sink_batch import sink_batch
+from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.columns.avro_columns import WriterSchema
 from databus.schemas.errors import SettingsError
 from databus.testing.recorder import Recorder
@@ -120,6 +121,77 @@ def test_a_target_with_a_position_is_not_given_what_it_has(spark: SparkSession) 
     write(batch, 0)  # again, by the same query
     sink_batch(recorder.sink)(batch, 0)  # and by one that was started again
     assert [one.scn for one in recorder.changes] == [4, 5]
+
+
+def test_a_source_that_joins_behind_the_others_loses_no_change_and_sets_no_lower_position(
+    spark: SparkSession,
+) -> None:
+    def person(op: str, scn: int, **more: Any) -> Any:
+        return one("shop.people", change(op, scn, **more), {"id": scn, "name": "x"})
+
+    def order(scn: int) -> Any:
+        return one("shop.orders", change("insert", scn), IN_SPARK)
+
+    def one(source: str, told: Any, row: Mapping[str, Any]) -> Any:
+        told[CHANGE_COLUMN]["source"] = source
+        return {**told, source: row}
+
+    batches = [
+        [order(100)],
+        # It joins by its rows as of 125; one of them has the SCN of a change of the others.
+        [order(120), person("snapshot", 90, as_of=125), person("snapshot", 120, as_of=125)],
+        [order(130)],
+        [person("insert", 126), person("delete", 128), order(140)],
+        [person("insert", 141)],
+    ]
+    recorder = Recorder(keeps_position=True)
+    write = sink_batch(recorder.sink, flush_rows=1)
+    positions = []
+    for number, rows in enumerate(batches):
+        batch = frame(spark, rows, ORDERS, PEOPLE)
+        write(batch, number)
+        write(batch, number)  # it is repeated
+        assert recorder.position is not None
+        positions.append(recorder.position.scn)
+    live = [
+        (one.source[5:], one.scn) for one in recorder.changes if one.transaction.phase == "live"
+    ]
+    assert live == [
+        ("orders", 100),
+        ("orders", 120),
+        ("orders", 130),
+        ("people", 126),
+        ("people", 128),
+        ("orders", 140),
+        ("people", 141),
+    ]
+    assert positions == [100, 120, 130, 140, 141]
+
+
+def test_deleted_rows_of_a_snapshot_are_no_transactions_and_come_in_whatever_order(
+    spark: SparkSession,
+) -> None:
+    recorder = Recorder(keeps_position=True)
+    write = sink_batch(recorder.sink)
+    held = [change("insert", scn, {"id": scn, "name": "x"}) for scn in (97, 98, 100)]
+    write(frame(spark, held, PEOPLE), 0)
+    for number, (scn, key) in enumerate(((190, 97), (150, 98)), 1):
+        gone = change("delete", scn, {"id": key, "name": "x"}, as_of=200)
+        write(frame(spark, [gone], PEOPLE), number)
+    assert recorder.rows("shop.people") == [{"id": 100, "name": "x"}]
+    assert [one.transaction.phase for one in recorder.changes[3:]] == ["snapshot", "snapshot"]
+    assert recorder.position is not None
+    assert recorder.position.scn == 100
+
+
+def test_changes_that_another_query_has_brought_are_left_out_and_it_says_so(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(keeps_position=True, position=Position("shop", Checkpoint.at(5)))
+    people = [change("insert", scn, {"id": scn, "name": "x"}) for scn in (4, 5, 6)]
+    sink_batch(recorder.sink)(frame(spark, people, PEOPLE), 0)
+    assert [one.scn for one in recorder.changes] == [6]
+    assert "shop.people: changes up to scn 5 are not written to the sink again" in caplog.text
 
 
 def test_a_selection_without_the_key_is_refused_and_one_with_it_has_a_schema_of_its_own(

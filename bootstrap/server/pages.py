@@ -138,7 +138,7 @@ def read_page(request: PageRequest, stores: Stores, listed: Listed) -> Page:
     """Return the page after a checkpoint.
 
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError,
-    UnknownSourceError, InvalidParameterError.
+    UnknownSourceError, InvalidParameterError, OtherLogError.
     """
     is_snapshot = request.checkpoint.mode is ConsumptionMode.SNAPSHOT
     with at_one_moment(request.sources, stores, listed) as choice:
@@ -324,6 +324,10 @@ class _CatchUpPage(_PageReader):
 
     def read(self) -> Page:
         """Return the page."""
+        at = self._checkpoint
+        # Who catches up with one source after another has a mark of all of them.
+        if not at.catchup_source:
+            check_same_log(self._choice, at.mark, at.log_window, at.window_scn)
         log_range = remaining_log(self._request, self._choice, self._now)
         target_scn, room = log_range.target_scn, self._room_bytes
         if self._render is None and (body := self._store.log_body(log_range, room)) is not None:

@@ -169,15 +169,13 @@ class MeasureClient:
 
     # Windows
 
-    def windows(
-        self, one: LogRange, after: int, rows: int | None, proof: Proof = NO_PROOF
-    ) -> LogMeasure:
+    def windows(self, one: LogRange, after: int, rows: int | None) -> LogMeasure:
         """Measure `rows` rows of a range after a window, in the ring or else in the log.
 
-        Raises OtherLogError if `proof` is of another log.
+        Raises OtherLogError if the range is of another log.
         """
         group = Group(one.physical_source, one.sources)
-        place = AtScn(after, proof=proof)
+        place = AtScn(after, proof=one.proof)
         try:
             return self.ring_after(group, place, rows, one.to_scn)
         except ScnNotFoundError:
@@ -194,15 +192,19 @@ class MeasureClient:
         """
         return self._noted(group, self._windows.after(group, place, rows, target))
 
-    def proof_at(self, group: Group, scn: int) -> Proof:
-        """Return the proof of a log up to an SCN, if a relay of this project has it."""
+    def proof_at(self, group: Group, scn: int, earlier: Proof = NO_PROOF) -> Proof:
+        """Return the proof of a log up to an SCN, if a relay of this project has it.
+
+        `earlier` is that of an earlier place. Raises OtherLogError if it is of another log.
+        """
         if not self.tells_evicted:
-            return NO_PROOF
+            return earlier
         try:
             # A relay tells one only where it has counted windows.
-            return self._windows.after(group, AtScn(max(scn - 1, 0)), 1, scn).proof
+            before = AtScn(max(scn - 1, 0), proof=earlier)
+            return earlier.then(self._windows.after(group, before, 1, scn).proof)
         except ScnNotFoundError:
-            return NO_PROOF
+            return earlier
 
     def ring_from(
         self, group: Group, start: NamedPlace, rows: int | None = None, target: int | None = None
@@ -277,6 +279,7 @@ class MeasureClient:
             row=0,
             server=answer.server,
             store=answer.headers.get(Header.STORE_ID, ""),
+            proof=proof,
         )
 
     def servable(self, group: Group) -> tuple[str, ...]:

@@ -43,6 +43,11 @@ class Proof(NamedTuple):
     mark: tuple[int, int] | None = None
     log_window: LogWindow | None = None
 
+    def then(self, later: Proof) -> Proof:
+        """Return the proof of a later place, of which a relay may tell none."""
+        windows = (one for one in (self.log_window, later.log_window) if one is not None)
+        return Proof(later.mark or self.mark, max(windows, default=None))
+
 
 NO_PROOF = Proof()
 
@@ -72,6 +77,7 @@ class InSnapshot:
     the whole table), from the store `store` of `server`. `left`: the sources that are
     read after this one; None in an offset of an earlier version, which means those
     after it in the query's own order. `is_read`: all rows of the last source are read.
+    `proof`: that of the log up to `since_scn`; another store must have the same log.
     """
 
     at_scn: int
@@ -82,6 +88,7 @@ class InSnapshot:
     store: str
     is_read: bool = False
     left: tuple[str, ...] | None = None
+    proof: Proof = field(default=NO_PROOF, compare=False)
 
     @property
     def is_whole(self) -> bool:
@@ -223,10 +230,7 @@ def _places_from_json(values: Mapping[str, Any]) -> Places:
 def _to_json(place: Place) -> dict[str, Any]:
     if isinstance(place, AtScn):
         values: dict[str, Any] = {} if place.from_scn is None else {"from": place.from_scn}
-        mark, log_window = place.proof
-        values |= {} if log_window is None else {"log": list(log_window)}
-        values |= {} if mark is None else {"mark": list(mark)}
-        return values | {"scn": place.scn, "timeMs": place.time_ms}
+        return values | _of_proof(place.proof) | {"scn": place.scn, "timeMs": place.time_ms}
     snapshot: dict[str, Any] = {
         "atScn": place.at_scn,
         "isRead": place.is_read,
@@ -238,7 +242,12 @@ def _to_json(place: Place) -> dict[str, Any]:
     }
     if place.left is not None:
         snapshot["left"] = list(place.left)
-    return {"snapshot": snapshot}
+    return {"snapshot": snapshot | _of_proof(place.proof)}
+
+
+def _of_proof(proof: Proof) -> dict[str, Any]:
+    named = {"log": proof.log_window, "mark": proof.mark}
+    return {name: list(window) for name, window in named.items() if window is not None}
 
 
 def _from_json(value: Mapping[str, Any]) -> Place:
@@ -261,6 +270,7 @@ def _from_json(value: Mapping[str, Any]) -> Place:
         store=str(found["store"]),
         is_read=bool(found["isRead"]),
         left=None if left is None else tuple(map(str, left)),
+        proof=read_proof(found.get("mark"), found.get("log")),
     )
 
 

@@ -16,11 +16,9 @@ from dataclasses import replace
 from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import (
     NO_PROOF,
-    AtScn,
     Group,
     InSnapshot,
     Place,
-    Proof,
     after_rows,
     check_not_behind,
 )
@@ -60,33 +58,33 @@ class PartitionPlanner:
         """Return the ranges of a batch that was planned before a restart."""
         planned = ranges_between(group, start, end)
         first = planned[0] if planned else None
-        proof = start.proof if isinstance(start, AtScn) else NO_PROOF
-        if isinstance(first, LogRange) and not (first.is_stock or self._is_held(first, proof)):
-            begun = self._measure_client.begin_snapshot(group, first.from_scn, proof)
-            planned = self._of_whole(group, begun, first.to_scn)
+        if isinstance(first, LogRange) and not (first.is_stock or self._is_held(first)):
+            begun = self._measure_client.begin_snapshot(group, first.from_scn, first.proof)
+            planned = self._of_whole(begun, first)
         elif isinstance(first, SnapshotRange) and not self._is_valid(first):
             # Its server may come back, and go on with the next rows, so these are read now.
+            proof = NO_PROOF if start is None else start.proof
             group = group._replace(sources=(first.source,))
-            begun = self._measure_client.begin_snapshot(group, first.since_scn)
+            begun = self._measure_client.begin_snapshot(group, first.since_scn, proof)
             check_not_behind(group.physical_source, begun, first.at_scn)
-            planned = self._of_whole(group, begun, first.at_scn)
+            planned = self._of_whole(begun, LogRange(*group, first.since_scn, first.at_scn, proof))
         return self._for_tasks(planned)
 
-    def _of_whole(self, group: Group, begun: InSnapshot, to_scn: int) -> list[Range]:
-        """Return the ranges of a batch up to `to_scn` that reads a whole snapshot of a group."""
+    def _of_whole(self, begun: InSnapshot, one: LogRange) -> list[Range]:
+        """Return the ranges of a batch that reads a whole snapshot instead of its windows."""
         ends = [
-            after_rows(one, self._measure_client.snapshot_after(one, None).row)
-            for one in (replace(begun, source=source) for source in group.sources)
+            after_rows(place, self._measure_client.snapshot_after(place, None).row)
+            for place in (replace(begun, source=source) for source in one.sources)
         ]
-        return ranges_of_whole(group.physical_source, ends, to_scn)
+        return ranges_of_whole(one, ends)
 
-    def _is_held(self, one: LogRange, proof: Proof) -> bool:
+    def _is_held(self, one: LogRange) -> bool:
         """Return whether windows are in a ring or log, or the task must find out.
 
         A log that has not reached them yet will have them. Raises OtherLogError.
         """
         try:
-            self._measure_client.windows(one, one.from_scn, None, proof)
+            self._measure_client.windows(one, one.from_scn, None)
         except DatabusError as error:
             if isinstance(error, BootstrapTooYoungError):
                 return False

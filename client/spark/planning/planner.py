@@ -185,7 +185,7 @@ class Planner:
         return self._begin_snapshot(group, place.scn, rows, place.proof)
 
     def _begin_snapshot(
-        self, group: Group, since_scn: int, rows: int | None, proof: Proof = NO_PROOF
+        self, group: Group, since_scn: int, rows: int | None, proof: Proof
     ) -> Place:
         self.rungs[group.physical_source] = SNAPSHOT
         # A snapshot without rows counts as read: its end is the next batch.
@@ -215,11 +215,12 @@ class Planner:
         except DatabusError as error:
             if not isinstance(error, BootstrapTooYoungError):
                 raise
-            begun = self._begin_snapshot(group, place.since_scn, rows)
+            begun = self._begin_snapshot(group, place.since_scn, rows, place.proof)
             if isinstance(begun, InSnapshot):
                 check_not_behind(group.physical_source, begun, place.at_scn)
             return begun
-        return AtScn(place.at_scn, proof=self._measure_client.proof_at(group, place.at_scn))
+        proof = self._measure_client.proof_at(group, place.at_scn, place.proof)
+        return AtScn(place.at_scn, proof=proof)
 
     def _rows_after(self, group: Group, place: InSnapshot, rows: int | None) -> InSnapshot | None:
         """Return the place after the snapshot's next rows; None if there are no more."""
@@ -249,7 +250,4 @@ def _left(group: Group, place: InSnapshot) -> tuple[str, ...]:
 def _moved(place: AtScn, found: LogMeasure) -> AtScn:
     if found.scn <= place.scn:
         return place
-    # A relay may tell none, as one whose ring has evicted the windows with rows.
-    (mark, window), (old_mark, old_window) = found.proof, place.proof
-    newest = max((one for one in (window, old_window) if one is not None), default=None)
-    return AtScn(found.scn, found.time_ms, proof=Proof(mark or old_mark, newest))
+    return AtScn(found.scn, found.time_ms, proof=place.proof.then(found.proof))

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 
-from databus.client.spark.planning.offsets import STOCK_RELAY, Group, InSnapshot, Place, start_of
+from databus.client.spark.planning.offsets import (
+    NO_PROOF,
+    STOCK_RELAY,
+    Group,
+    InSnapshot,
+    Place,
+    Proof,
+    read_proof,
+    start_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The windows after `from_scn` up to `to_scn`."""
+    """The windows after `from_scn` up to `to_scn`, of the log that `proof` is of."""
 
     physical_source: str
     sources: tuple[str, ...]
     from_scn: int
     to_scn: int
+    proof: Proof = field(default=NO_PROOF, compare=False)
 
     @property
     def is_stock(self) -> bool:
@@ -86,6 +96,8 @@ def range_from_text(text: str) -> Range | ArchiveRange:
     kind = _KINDS[values.pop("kind")]
     if "sources" in values:
         values["sources"] = tuple(values["sources"])
+    if "proof" in values:
+        values["proof"] = read_proof(*values["proof"])
     return kind(**values)
 
 
@@ -104,23 +116,29 @@ def ranges_between(group: Group, start: Place | None, end: Place) -> list[Range]
         # The end of a snapshot is a batch of its own, planned once all its rows were read.
         return [SnapshotEnd(physical_source, names, start.at_scn)] if start.is_whole else []
     from_scn = start_of(end, start)
-    return [] if from_scn == end.scn else [LogRange(physical_source, names, from_scn, end.scn)]
+    # Before its first batch a query knows no window: then it is the log that it was planned on.
+    proof = end.proof if start is None or start.proof == NO_PROOF else start.proof
+    one = LogRange(physical_source, names, from_scn, end.scn, proof)
+    return [] if from_scn == end.scn else [one]
 
 
-def ranges_of_whole(physical_source: str, ends: Sequence[InSnapshot], to_scn: int) -> list[Range]:
-    """Return the ranges of a batch up to `to_scn` that reads a whole snapshot.
+def ranges_of_whole(one: LogRange, ends: Sequence[InSnapshot]) -> list[Range]:
+    """Return the ranges of a batch that reads a whole snapshot instead of its windows.
 
     `ends`: the end of the rows of each source.
     """
+    physical_source, to_scn = one.physical_source, one.to_scn
     found: list[Range] = [
-        replace(one, is_final=True) for end in ends for one in _rows_up_to(physical_source, 0, end)
+        replace(rows, is_final=True)
+        for end in ends
+        for rows in _rows_up_to(physical_source, 0, end)
     ]
     sources, snapshot = tuple(end.source for end in ends), ends[0]
     if snapshot.is_whole:
         found.append(SnapshotEnd(physical_source, sources, snapshot.at_scn))
     # A snapshot that is newer than the batch's end has the rest of the batch, too.
     if snapshot.at_scn < to_scn:
-        found.append(LogRange(physical_source, sources, snapshot.at_scn, to_scn))
+        found.append(LogRange(physical_source, sources, snapshot.at_scn, to_scn, one.proof))
     return found
 
 

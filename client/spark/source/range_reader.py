@@ -21,7 +21,13 @@ from databus.client.spark.arrow.event_batches import EventBatches
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, Layout, WriterSchema
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
-from databus.client.spark.planning.requests import catch_up, filters_text, online_at, snapshot
+from databus.client.spark.planning.requests import (
+    catch_up,
+    filters_text,
+    online_at,
+    proved,
+    snapshot,
+)
 from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.client.spark.planning.stock_stream import StockStream
 from databus.client.spark.source.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages, take_answer
@@ -202,7 +208,7 @@ class _RangeRead:
         end = (one.to_scn, WHOLE_WINDOW)
         while place != end:
             try:
-                answer = self._ask_relay_after(place, one.to_scn)
+                answer = self._ask_relay_after(place, one)
             except ScnNotFoundError as error:
                 self._need_bootstrap(one, place, error)
                 break
@@ -235,7 +241,8 @@ class _RangeRead:
         scn, offset = place
         if offset != WHOLE_WINDOW:
             scn -= 1  # the whole window again: offsets in a window differ between servers
-        for batch in self._pages(self._need_servers(), catch_up(scn, one.to_scn), {}):
+        begin = catch_up(scn, one.to_scn, proof=one.proof)
+        for batch in self._pages(self._need_servers(), begin, {}):
             yield from self._not_given(batch)
 
     def _pages(
@@ -254,25 +261,26 @@ class _RangeRead:
 
     # Requests
 
-    def _ask_relay_after(self, place: tuple[int, int], to_scn: int) -> Answer:
+    def _ask_relay_after(self, place: tuple[int, int], one: LogRange) -> Answer:
         try:
-            return self._ask_relay(place, to_scn)
+            return self._ask_relay(place, one)
         except ScnNotFoundError:
             if place[1] != WHOLE_WINDOW:
                 raise
             # The ring may begin with the next window, and does not know the one before.
-            return self._ask_relay((place[0] + 1, 0), to_scn)
+            return self._ask_relay((place[0] + 1, 0), one)
 
-    def _ask_relay(self, place: tuple[int, int], to_scn: int) -> Answer:
+    def _ask_relay(self, place: tuple[int, int], one: LogRange) -> Answer:
         parameters = {
             Parameter.SOURCES: ",".join(self._sources),
-            Parameter.CHECKPOINT: online_at(*place).to_json(),
+            # Not each of several relays was asked when the range was planned.
+            Parameter.CHECKPOINT: proved(online_at(*place), one.proof).to_json(),
             Parameter.SIZE: str(self._size_bytes),
             Parameter.OUTPUT: "binary",
             Parameter.EVENT_VERSION: "2",
             Parameter.TRUNCATE: "true",
             # The batch ends there, whatever has come since it was planned.
-            Parameter.UNTIL_SCN: str(to_scn),
+            Parameter.UNTIL_SCN: str(one.to_scn),
             Parameter.WAIT_MS: str(WAIT_MS),
         }
         if self._filters is not None:

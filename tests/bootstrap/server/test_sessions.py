@@ -124,6 +124,25 @@ def test_a_window_of_any_source_that_the_store_follows_proves_its_log(
             start(filled, 100, log_window=window)
 
 
+def test_a_page_of_the_log_is_not_given_to_who_has_windows_of_another_log(
+    filled: FilledStore,
+) -> None:
+    filled.apply(110, put(1, 2, 110))
+    filled.apply(120, put(2, 2, 120))
+    at = catch_up_at(115, 120)
+    for mark in ((110, 1100), (120, 1)):  # or one that is still to come
+        assert page(filled, at.with_mark(mark)).rows == 1
+    for other in (
+        at.with_mark((110, 1101)),
+        at.with_log_window((109, 1090, PERSON.source)),
+    ):
+        with pytest.raises(OtherLogError, match="rows of window 1"):
+            page(filled, other)
+    # Of one source after another the mark is that of them all.
+    one = replace(at, catchup_source=ORDERS.source, catchup_source_index=1)
+    assert page(filled, one.with_mark((110, 1101)), sources="2").rows == 1
+
+
 def test_a_snapshot_has_the_rows_as_they_stand_at_the_start_scn(filled: FilledStore) -> None:
     filled.apply(110, put(1, 2, 110), put(1, 77, 110))
     start_scn = start(filled)

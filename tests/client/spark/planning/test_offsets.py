@@ -12,6 +12,7 @@ from databus.client.spark.planning.offsets import (
     Group,
     InSnapshot,
     Place,
+    Proof,
     QueryOffset,
     from_offset,
     to_offset,
@@ -117,6 +118,19 @@ def between(start: Place | None, end: Place) -> list[Range]:
 
 def test_the_first_batch_begins_where_its_end_says() -> None:
     assert between(None, AtScn(9, from_scn=4)) == [LogRange("shop", SOURCES, 4, 9)]
+
+
+def test_a_task_is_told_the_windows_that_prove_the_log_of_its_range() -> None:
+    begin, end = Proof((4, 40), (4, 40, "shop.orders")), Proof((8, 80))
+    for start, proof in (
+        (AtScn(4, proof=begin), begin),
+        (AtScn(4), end),
+        (None, end),
+    ):
+        (one,) = between(start, AtScn(9, from_scn=4, proof=end))
+        told = range_from_text(range_to_text(one))
+        assert isinstance(told, LogRange)
+        assert [part.proof for part in cut_windows(told, [5])] == [proof, proof]
 
 
 def test_tasks_share_windows_at_the_ends_of_some() -> None:

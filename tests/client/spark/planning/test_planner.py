@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from databus.client.spark.options import parse_options
-from databus.client.spark.planning.offsets import AtScn, Group, InSnapshot, Place
+from databus.client.spark.planning.offsets import (
+    AtScn,
+    Group,
+    InSnapshot,
+    Place,
+    Proof,
+    QueryOffset,
+    from_offset,
+    to_offset,
+)
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import (
     LogRange,
@@ -18,6 +27,7 @@ from databus.client.spark.planning.ranges import (
     ranges_between,
 )
 from databus.conf.named_places import ScnPlace
+from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     BootstrapTooOldError,
     CheckpointError,
@@ -219,6 +229,27 @@ def test_rows_of_a_snapshot_are_not_joined_with_those_of_a_store_that_is_behind_
     bootstrap.newest = begun.at_scn
     anew = step(planning, begun, 6)
     assert (anew.store, anew.row) == ("another", 6)
+
+
+def test_a_snapshot_that_is_begun_anew_is_asked_for_with_the_windows_that_prove_its_log() -> None:
+    relay, bootstrap = FakeRelay(newest=200, floor=150), FakeBootstrap(newest=200, log_floor=150)
+    planning = planner(relay, bootstrap)
+    proof = Proof((100, 111), (100, 111, "shop.orders"))
+
+    def asked() -> list[Proof]:
+        sent = [p["checkPoint"] for path, p in bootstrap.asked if path == "/startSCN"]
+        bootstrap.asked.clear()
+        return [Proof(one.mark, one.log_window) for one in map(Checkpoint.from_json, sent)]
+
+    begun = step(planning, AtScn(100, proof=proof), 5)
+    assert asked() == [proof]
+    kept = from_offset(to_offset(QueryOffset(SOURCES, {"shop": begun}))).places["shop"]
+    bootstrap.store = "another"
+    anew = step(planning, kept, 5)
+    assert anew.store == "another"
+    assert asked() == [proof]
+    *_, ended = walk(planning, 100, anew)
+    assert ended.proof == proof, "a relay that tells none does not take it away"
 
 
 def test_a_ring_that_has_evicted_up_to_scn_0_is_read_from_there() -> None:

@@ -92,6 +92,28 @@ def test_a_query_is_not_given_windows_of_a_database_that_took_the_place_of_its_o
         query.planned() if is_planned else query.plan()
 
 
+def test_a_task_is_not_given_windows_of_another_database_by_the_second_of_its_relays(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """The first relay, which the planner asked, does not answer any more."""
+    one, two = (shop_at(tmp_path / name, stack) for name in ("one", "two"))
+    first, second = (
+        started(shop, tmp_path / name, 0, stack) for shop, name in ((one, "a"), (two, "b"))
+    )
+    write(one, first, *range(5), note="one")
+    write(two, second, *range(15), note="two")
+    query = query_of(first.url, stack=stack)
+    assert sum(map(len, query.batches())) == 5
+    write(one, first, 6, 7, note="one")
+    ranges = query.plan()
+    assert ranges
+    query.options["relays"] = second.url
+    with pytest.raises(OtherLogError, match="another log of shop"):
+        query.read(ranges)
+    query.options["relays"] = first.url
+    assert [row["id"] for row in query.read(ranges)] == [6, 7]
+
+
 def test_a_query_that_has_only_a_snapshot_is_not_given_windows_of_another_database(
     tmp_path: Path, stack: ExitStack
 ) -> None:

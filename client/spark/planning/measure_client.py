@@ -177,7 +177,7 @@ class MeasureClient:
         group = Group(one.physical_source, one.sources)
         place = AtScn(after, proof=one.proof)
         try:
-            return self.ring_after(group, place, rows, one.to_scn)
+            return self._noted(group, self._windows.after(group, place, rows, one.to_scn))
         except ScnNotFoundError:
             if self._bootstraps is None:
                 raise
@@ -190,7 +190,11 @@ class MeasureClient:
 
         Raises ScnNotFoundError; OtherLogError if its proof is of another log.
         """
-        return self._noted(group, self._windows.after(group, place, rows, target))
+        try:
+            return self._noted(group, self._windows.after(group, place, rows, target))
+        except ScnNotFoundError:
+            self._look_for_newest(group)
+            raise
 
     def proof_at(self, group: Group, scn: int, earlier: Proof = NO_PROOF) -> Proof:
         """Return the proof of a log up to an SCN, if a relay of this project has it.
@@ -202,7 +206,7 @@ class MeasureClient:
         try:
             # A relay tells one only where it has counted windows.
             before = AtScn(max(scn - 1, 0), proof=earlier)
-            return earlier.then(self._windows.after(group, before, 1, scn).proof)
+            return earlier.then(self.ring_after(group, before, 1, scn).proof)
         except ScnNotFoundError:
             return earlier
 
@@ -222,6 +226,14 @@ class MeasureClient:
     def oldest(self, name: str) -> int:
         """Return the SCN of the oldest window in the ring."""
         return self._windows.oldest(name)
+
+    def _look_for_newest(self, group: Group) -> None:
+        """Note the newest window of a ring that lacks a place; an older one would tell no lag."""
+        try:
+            self._newest_of(group)
+        except DatabusError as error:
+            log.debug("%s: the newest window is not known: %s", group.physical_source, error)
+            self.newest.pop(group.physical_source, None)
 
     def _noted(self, group: Group, found: LogMeasure) -> LogMeasure:
         self.newest[group.physical_source] = AtScn(found.max_scn, found.max_time_ms)

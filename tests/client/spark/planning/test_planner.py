@@ -26,7 +26,7 @@ from databus.client.spark.planning.ranges import (
     SnapshotRange,
     ranges_between,
 )
-from databus.conf.named_places import ScnPlace
+from databus.conf.named_places import ScnPlace, Word
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     BootstrapTooOldError,
@@ -300,6 +300,34 @@ def test_the_newest_windows_are_told_for_the_lag() -> None:
     measure_client = measuring_of(FakeRelay(newest=77))
     Planner(measure_client, ScnPlace(20)).next_places({}, 10)
     assert measure_client.newest == {"shop": AtScn(77, 77_000)}
+
+
+def test_the_newest_window_is_told_anew_where_a_ring_lacks_the_place_of_a_query() -> None:
+    relay, bootstrap = FakeRelay(newest=100), FakeBootstrap(newest=100, log_floor=0)
+    measure_client = measuring_of(relay, bootstrap)
+    planning = Planner(measure_client, ScnPlace(20))
+    place = step(planning, AtScn(80))
+    for newest in (1000, 1100):
+        relay.newest, relay.floor, bootstrap.newest = newest, newest - 10, newest - 5
+        place = step(planning, place)
+        assert planning.rungs == {"shop": "log"}
+        assert measure_client.newest["shop"].scn == newest
+    # While the relay does not tell it, it is not known.
+    relay.stopped = dict.fromkeys(SOURCES, 900)
+    assert step(planning, place).scn > place.scn
+    assert measure_client.newest == {}
+
+
+def test_the_newest_window_is_told_anew_at_the_end_of_a_snapshot() -> None:
+    relay = FakeRelay(newest=100, floor=80)
+    measure_client = measuring_of(relay, FakeBootstrap())
+    planning = Planner(measure_client, Word.BEGINNING)
+    place = step(planning, None, 100)
+    while not place.is_read:
+        place = step(planning, place, 100)
+    relay.newest, relay.floor = 1000, 900
+    assert step(planning, place) == AtScn(100)
+    assert measure_client.newest["shop"].scn == 1000
 
 
 class _World:

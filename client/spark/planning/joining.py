@@ -150,7 +150,7 @@ class JoiningPlanner:
         physical = group.physical_source
         place = start.places.get(physical)
         if place is None:  # nothing of it was read yet: its sources begin together
-            group, begun = self._begin_together(self._that_can_begin(group), share, target)
+            group, begun = self._begin_together(group, share, target)
             self._note_rung(physical)
             return QueryOffset(group.sources, {} if begun is None else {physical: begun})
         added = [source for source in group.sources if source not in start.sources]
@@ -198,6 +198,10 @@ class JoiningPlanner:
         One whose rows no bootstrap server has read yet, or cannot read, does not hold the others:
         it joins later. Raises DatabusError.
         """
+        if self._planner.start is not Word.BEGINNING:  # a bootstrap server may not be needed
+            sources, begun = self._go_on(group, None, share, target)
+            return group._replace(sources=sources), begun
+        group = self._that_can_begin(group)
         begun_s = self._clock()
         begun = self._advanced(group, None, share, target)
         if begun is None and self._is_to_look():
@@ -212,8 +216,7 @@ class JoiningPlanner:
     def _is_to_look(self) -> bool:
         """Return whether some sources alone may begin; looked at from time to time."""
         may_join = self._reads_new_whole and self._client.has_bootstrap
-        is_whole = self._planner.start is Word.BEGINNING
-        return may_join and is_whole and self._clock() >= self._next_look_s
+        return may_join and self._clock() >= self._next_look_s
 
     def _advanced(
         self, group: Group, place: Place | None, share: int | None, target: int | None
@@ -228,7 +231,7 @@ class JoiningPlanner:
         return further
 
     def _go_on(
-        self, group: Group, place: Place, share: int | None, target: int | None
+        self, group: Group, place: Place | None, share: int | None, target: int | None
     ) -> tuple[tuple[str, ...], Place | None]:
         """Return the sources that go on, and their place.
 
@@ -299,7 +302,7 @@ class JoiningPlanner:
             self._client.ring_from(group, Word.LATEST)
             made = self._client.made_at(group.sources[0])
             if made is None:
-                further = self._planner.begin(group, share, None)
+                further = self._planner.begin(group, Word.BEGINNING, share, None)
             else:
                 # The log from its CREATE on has every row that the table ever had.
                 begin = AtScn(made - 1, from_scn=made - 1)

@@ -89,7 +89,7 @@ class Planner:
         if target is not None and target < 0:
             return place  # the relay had no window yet
         if place is None:
-            return self.begin(group, rows, target)
+            return self.begin(group, self.start, rows, target)
         if isinstance(place, InSnapshot):
             return self._in_snapshot(group, place, rows)
         if target is not None and place.scn >= target:
@@ -98,18 +98,20 @@ class Planner:
 
     # From the relay
 
-    def begin(self, group: Group, rows: int | None, target: int | None) -> Place | None:
-        """Return the end of a group's first batch; None until there is such a window.
+    def begin(
+        self, group: Group, begin: NamedPlace, rows: int | None, target: int | None
+    ) -> Place | None:
+        """Return the end of the first batch of a group from `begin` on; None until it is there.
 
         Raises BootstrapTooOldError for a source whose rows cannot be read yet; DatabusError.
         """
         try:
-            start = self._measure_client.resolved(group, self.start)
+            start = self._measure_client.resolved(group, begin)
         except ScnAheadError:
             return None  # until there is such a window
         except (ScnNotFoundError, PlaceNotFoundError) as error:
             raise SettingsError(
-                f"option start = {self.start}: no relay holds the changes of "
+                f"option start = {begin}: no relay holds the changes of "
                 f"{group.physical_source} from then on ({error}); choose a later place, "
                 "earliest or beginning"
             ) from error

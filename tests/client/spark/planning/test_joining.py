@@ -107,6 +107,46 @@ def test_a_query_of_changes_alone_has_a_new_table_from_its_place_on(start: str) 
     assert shop.read(offset, further) == [LogRange("shop", (NEW, OLD), 100, 104)]
 
 
+def changes_and_all_of_new_tables(start: str) -> Shop:
+    """Return the shop of a query that begins with changes, and reads tables of later whole."""
+    return Shop(start=start, newSources="beginning", bootstrapServers="http://fake")
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", "90"])
+def test_a_query_of_changes_that_is_to_read_new_tables_whole_does(start: str) -> None:
+    shop = changes_and_all_of_new_tables(start)
+    offset = shop.walk(START)[-1]
+    shop.add(NEW, rows=15)
+    shop.relay.newest = shop.store.newest = 130
+    steps = shop.walk(offset)
+    assert (steps[-1].joining, steps[-1].sources) == ({}, (NEW, OLD))
+    read = [one for begun, end in pairwise(steps) for one in shop.read(begun, end)]
+    rows = [one for one in read if isinstance(one, SnapshotRange)]
+    assert [(one.from_row, one.to_row) for one in rows] == [(0, 10), (10, 15)]
+    assert SnapshotEnd("shop", (NEW,), 130) in read
+
+
+def test_tables_that_are_there_begin_with_the_changes_that_a_query_asks_for() -> None:
+    shop = changes_and_all_of_new_tables("90")
+    shop.relay.physical = {"shop": (OLD, NEW)}  # which the store has not: it was loaded elsewhere
+    begun = shop.step(START)
+    assert shop.read(START, begun) == [LogRange("shop", (NEW, OLD), 90, 100)]
+
+
+def test_a_table_that_no_bootstrap_server_has_does_not_hold_others_that_begin_with_changes() -> (
+    None
+):
+    shop = changes_and_all_of_new_tables("60")
+    shop.relay.physical, shop.relay.floor = {"shop": (OLD, NEW)}, 80
+    shop.store.log_floor = 70
+    begun = shop.step(START)
+    assert (begun.sources, [*shop.planning.waiting]) == ((OLD,), [NEW])
+    shop.store.rows = {OLD: 10, NEW: 10}
+    shop.now_s += 100
+    steps = shop.walk(begun)
+    assert (steps[-1].sources, steps[-1].joining) == ((NEW, OLD), {})
+
+
 def test_a_table_that_the_bootstrap_server_lacks_is_waited_for_and_named() -> None:
     shop = Shop()
     offset = shop.walk(START)[-1]

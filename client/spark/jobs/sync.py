@@ -249,6 +249,7 @@ class _Job:
         while not stop.is_set():
             self._report(self._progress)
             try:
+                (physical,) = self._physical()
                 loaded = load(
                     self._spark,
                     self._source,
@@ -268,7 +269,6 @@ class _Job:
                 wait_s = self._restarts.wait_s(error, self._source, needed_scn)
                 stop.wait(wait_s)
                 continue
-            (physical,) = self._physical()
             self._target.take_over(beside, self._reload_app, loaded.scn, {physical: loaded.scn})
             self._progress = replace(self._progress, reloads=self._progress.reloads + 1)
             break

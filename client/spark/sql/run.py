@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -81,21 +82,26 @@ def run(
 
     Raises SettingsError for a SELECT that does not fit its sources and for a
     checkpoint of another job, OtherTargetError for a target that is not as the
-    job left it, errors of the target, and ConsumerError if the query fails.
+    job left it, errors of the target, NoAnswerError if no server answers before the first
+    query, and ConsumerError if the query fails.
     """
     need_own_driver(spark, "run")
     running = _Running(job, spark, stop or threading.Event(), on_batch)
     restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
     running.on_applied = restarts.progressed
+    is_prepared = False
     while not running.stop.is_set():
-        # Before each start: after an ALTER the sources have other columns.
-        on_plan(running.prepare())
         try:
+            # Before each start: after an ALTER the sources have other columns.
+            on_plan(running.prepare())
+            is_prepared = True
             running.follow(available_now=available_now)
             break
         except JOB_FAILURES as error:
             if running.failure is not None:
                 raise running.failure from error
+            if not is_prepared:
+                raise  # a wrong address is told at once
             scn = max(running.summary.positions.values(), default=0)
             running.stop.wait(restarts.wait_s(error, job.name, scn))
             running.summary.restarts += 1
@@ -121,6 +127,7 @@ class _Running:
         self._job = job
         self._spark = spark
         self._on_batch = on_batch
+        self._opened = ExitStack()
 
     def prepare(self) -> list[str]:
         """Bind the query to its sources, open folder and target; return sentences about keys."""
@@ -128,7 +135,7 @@ class _Running:
         columns = {stream: columns_of(row) for stream, row in rows.items()}
         self._folder = open_folder(self._job, columns)
         plan = bind(self._job.query, self._folder.columns)
-        self._target = _target(self._job, plan)
+        self._target = self._opened.enter_context(closing(_target(self._job, plan)))
         self._batches = _batches(self._spark, plan, rows, self._folder, self._target)
         self._changes = read_streams(self._spark, self._job, plan.streams)
         _check_expressions(self._job, self._batches, self._changes)
@@ -159,8 +166,8 @@ class _Running:
             query.stop()
 
     def close(self) -> None:
-        """Close the target's connections."""
-        self._target.close()
+        """Close the target's connections, if it was opened."""
+        self._opened.close()
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         try:

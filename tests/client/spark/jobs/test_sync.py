@@ -18,11 +18,12 @@ from pyspark.sql import SparkSession
 from databus.client.machines.backoff import BackOff
 from databus.client.spark.cli.sync_view import words_of
 from databus.client.spark.consuming.restart_policy import Restarts
-from databus.client.spark.jobs.load import load
+from databus.client.spark.jobs import sync as jobs_sync
+from databus.client.spark.jobs.load import Loaded, load
 from databus.client.spark.jobs.sync import SyncProgress, sync
 from databus.client.spark.targets.target import open_target
 from databus.conf.settings import BackOffSettings
-from databus.schemas.errors import ConsumerError
+from databus.schemas.errors import ConsumerError, NoAnswerError
 from tests.client.spark.source.table_shop import TableShop, table_shop
 from tests.client.spark.targets.target_rows import rows_of_target
 from tests.promises.running import wait_until
@@ -189,6 +190,38 @@ def test_a_schema_change_is_followed_by_a_start_at_once_and_an_absence_by_waits(
 def test_what_servers_have_forgotten_since_it_was_planned_is_planned_anew() -> None:
     text = "databus.schemas.errors.BootstrapTooYoungError: http://b: x\n\tat org.apache"
     assert restarts(1).wait_s(text, "shop.orders", 3) == 1
+
+
+class AtOnce(threading.Event):
+    """The event of a stop that does not come; nobody waits for it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return False
+
+
+def test_relays_that_are_away_when_rows_are_read_again_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without Spark: a target that needs all rows again takes the place of one beside it."""
+    away, taken = [NoAnswerError("servers", "none has answered")] * 2, []
+    servers = {"relays": "http://r", "bootstrapServers": "http://b"}
+    with closing(open_target(f"delta:{tmp_path}/orders")) as target:
+        monkeypatch.setattr(target, "take_over", lambda *what: taken.append(what))
+        job = jobs_sync._Job(
+            *(None, target, "delta:orders", {"sources": "shop.orders", **servers}),  # type: ignore[arg-type]
+            *("checkpoint", {}, 10, lambda _: None),
+        )
+
+        def physical() -> list[str]:
+            if away:
+                raise away.pop()
+            return ["shop"]
+
+        monkeypatch.setattr(job, "_physical", physical)
+        loaded = Loaded("shop.orders", "delta:orders__databus_reload", 7, 0, 1, 0)
+        monkeypatch.setattr(jobs_sync, "load", lambda *_, **__: loaded)
+        job._load_again(AtOnce())
+    assert taken == [("delta:orders__databus_reload", "reload:shop.orders", 7, {"shop": 7})]
 
 
 @pytest.mark.parametrize("text", [AWAY, NEW_COLUMN])

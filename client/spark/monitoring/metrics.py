@@ -42,7 +42,7 @@ class QueryState:
     starts: int = 0
     failures: int = 0
     is_running: bool = False
-    error: str = ""  # of the last failure
+    error: str = ""  # of its last end; "" if that was none
     rows: int = 0
     batches: int = 0
     last: BatchStats | None = None
@@ -120,9 +120,9 @@ class QueryStats(StreamingQueryListener):
             state = self._states.get(str(event.id))
         if state is None:
             return
-        if event.exception is not None:
-            state = replace(state, failures=state.failures + 1, error=event.exception)
-        self._keep(replace(state, is_running=False))
+        failures = state.failures + (event.exception is not None)
+        error = event.exception or ""
+        self._keep(replace(state, failures=failures, error=error, is_running=False))
 
     def _state(self, query_id: str, name: str | None) -> QueryState:
         with self._changed:

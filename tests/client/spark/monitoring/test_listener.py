@@ -51,6 +51,17 @@ def test_it_says_position_newest_lag_rung_and_health_by_physical_source() -> Non
     assert {one.health for one in listener.sources} == {Health.FAILED}
 
 
+def test_a_query_that_failed_and_then_ended_well_has_ended() -> None:
+    listener = DatabusListener()
+    listener.onQueryProgress(told(source(offset(shop=AtScn(100)))))
+    listener.onQueryTerminated(end_of("gone"))
+    listener.onQueryProgress(told(source(offset(shop=AtScn(130)))))
+    assert [one.health for one in listener.sources] == [Health.RUNNING]
+    listener.onQueryTerminated(end_of(None))
+    assert [one.health for one in listener.sources] == [Health.ENDED]
+    assert [(one.failures, one.error) for one in listener.queries] == [(1, "")]
+
+
 def test_a_source_that_stops_and_one_that_goes_on_are_warned_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

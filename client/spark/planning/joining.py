@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from databus.client.spark.planning.offsets import (
     Places,
     QueryOffset,
     check_physical,
+    unmarked,
 )
 from databus.client.spark.planning.planner import Planner, shared
 from databus.conf.named_places import Word
@@ -64,6 +65,7 @@ def moves(start: QueryOffset, end: QueryOffset, homes: Homes) -> Iterator[Move]:
     missing = [source for source in end.sources if source not in homes]
     if missing:
         raise UnknownSourceError(missing[0], sorted(homes))
+    start = _left_to(start, end.sources)
     own = [source for source in end.sources if source in {**start.joining, **end.joining}]
     for physical, place in end.places.items():
         together = tuple(s for s in end.sources if homes[s] == physical and s not in own)
@@ -114,6 +116,7 @@ class JoiningPlanner:
         groups = self._client.groups
         check_physical(start.places, [group.physical_source for group in groups])
         self._check_kept(start)
+        start = _left_to(start, [source for group in groups for source in group.sources])
         self._rungs = {}
         share = shared(rows, len(groups) + len(start.joining))
         end = QueryOffset(())
@@ -247,6 +250,7 @@ class JoiningPlanner:
                     raise
                 self._wait_for(sorted(gone), error, _LEAST_WAIT_S)
                 group = group._replace(sources=tuple(s for s in group.sources if s not in gone))
+                place = unmarked(place)
 
     def _gone(self, group: Group, error: TableStoppedError | UnknownSourceError) -> set[str]:
         """Return the sources of a group that an error is of."""
@@ -329,6 +333,13 @@ class JoiningPlanner:
 
 def _without_numbers(error: DatabusError | None) -> str:
     return re.sub(r"\d+", "", str(error))
+
+
+def _left_to(start: QueryOffset, sources: Iterable[str]) -> QueryOffset:
+    """Return where sources begin that may be fewer than those which have got there."""
+    if {*start.sources} <= {*sources}:
+        return start
+    return replace(start, places={name: unmarked(one) for name, one in start.places.items()})
 
 
 def _is_at(place: Place, end: Place) -> bool:

@@ -219,6 +219,11 @@ def after_rows(place: InSnapshot, row: int, is_read: bool = False) -> InSnapshot
     return replace(place, row=row, is_read=is_read)
 
 
+def unmarked(place: Place) -> Place:
+    """Return the place for fewer sources: its mark may be a window of one that is left out."""
+    return replace(place, proof=place.proof._replace(mark=None))
+
+
 def _places_to_json(places: Mapping[str, Place]) -> dict[str, Any]:
     return {name: _to_json(places[name]) for name in sorted(places)}
 

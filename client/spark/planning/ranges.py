@@ -116,8 +116,11 @@ def ranges_between(group: Group, start: Place | None, end: Place) -> list[Range]
         # The end of a snapshot is a batch of its own, planned once all its rows were read.
         return [SnapshotEnd(physical_source, names, start.at_scn)] if start.is_whole else []
     from_scn = start_of(end, start)
-    # Before its first batch a query knows no window: then it is the log that it was planned on.
-    proof = end.proof if start is None or start.proof == NO_PROOF else start.proof
+    proof = NO_PROOF if start is None else start.proof
+    if proof == NO_PROOF:
+        # Then it is the log that it was planned on. The end's mark may be of other sources: one
+        # that joins has caught up with them there.
+        proof = Proof(log_window=end.proof.log_window)
     one = LogRange(physical_source, names, from_scn, end.scn, proof)
     return [] if from_scn == end.scn else [one]
 

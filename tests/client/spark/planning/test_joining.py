@@ -18,6 +18,7 @@ from databus.client.spark.planning.joining import JoiningPlanner, moves
 from databus.client.spark.planning.offsets import (
     AtScn,
     InSnapshot,
+    Proof,
     QueryOffset,
     from_offset,
     to_offset,
@@ -30,6 +31,7 @@ from databus.client.spark.planning.ranges import (
     ranges_between,
 )
 from databus.client.spark.source.change_stream import ChangeStream
+from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     BootstrapTooOldError,
     CheckpointError,
@@ -79,6 +81,31 @@ class Shop:
             for group, after, until in moves(start, end, homes)
             for one in ranges_between(group, after, until)
         ]
+
+
+def test_a_window_of_a_source_that_is_left_out_proves_nothing_of_the_others() -> None:
+    window = (90, 900, OLD)
+    begun = QueryOffset((NEW, OLD), {"shop": AtScn(90, proof=Proof((90, 900), window))})
+
+    def sent(shop: Shop, *sources: str) -> set[Proof]:
+        """Return what is shown with the requests for these sources."""
+        asked = [p for path, p in shop.relay.asked if path == "/measure"]
+        asked = [one for one in asked if {*one["sources"].split(",")} == {*sources}]
+        found = [Checkpoint.from_json(one["checkPoint"]) for one in asked]
+        return {Proof(one.mark, one.log_window) for one in found if one.window_scn == 90}
+
+    taken_out, stopped = Shop(sources=OLD), Shop()
+    stopped.add(NEW)
+    stopped.relay.stopped = {NEW: 80}
+    for shop in (taken_out, stopped):
+        end = shop.step(begun)
+        assert sent(shop, OLD) == {Proof(None, window)}
+        (one,) = shop.read(begun, end)
+        assert one.proof == Proof(None, window)
+    kept = Shop()
+    kept.add(NEW)
+    kept.step(begun)
+    assert sent(kept, OLD, NEW) == {Proof((90, 900), window)}
 
 
 def test_a_table_that_comes_later_is_read_whole_and_then_goes_along() -> None:

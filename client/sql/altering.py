@@ -2,13 +2,15 @@
 
 In MySQL and MariaDB every ALTER commits. There the change is one statement, which
 also writes a mark into the table's comment: after a crash the mark tells whether
-the change was done. In other databases the statements are part of the transaction
-that writes the commit log.
+the change was done. The server ends an ALTER whose client has died. In other
+databases the statements are part of the transaction that writes the commit log.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC
 from decimal import Decimal
@@ -20,6 +22,10 @@ from sqlalchemy.schema import CreateColumn
 
 from databus.client.sql.names import MYSQL, quoted, quoted_table, quoted_text, undoubled
 from databus.schemas.errors import IncompatibleSchemaError
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.5
 
 
 class AlteredColumn(Protocol):
@@ -181,6 +187,20 @@ def marked(comment: str, mark: str) -> str:
 def has_mark(comment: str, mark: str) -> bool:
     """Return whether a comment ends with a mark."""
     return comment.endswith(f"[databus {mark}]")
+
+
+def was_done(connection: Connection, name: str, mark: str) -> bool:
+    """Return whether MySQL has altered a table with a mark; wait for an ALTER that still runs."""
+    while _runs(connection, mark):
+        log.info("%s: waits for an ALTER that is under way in the database", name)
+        time.sleep(_LOOK_S)
+    is_there = sa.inspect(connection).has_table(name)
+    return is_there and has_mark(comment_of(connection, name), mark)
+
+
+def _runs(connection: Connection, mark: str) -> bool:
+    statements = connection.execute(sa.text("SHOW FULL PROCESSLIST")).mappings()
+    return any(mark in str(one["Info"]) for one in statements)
 
 
 def _affinity(kind: str) -> str:

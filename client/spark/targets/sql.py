@@ -10,6 +10,7 @@ rules of `merge_plan`. The same transaction writes the commit log to `databus_bo
 
 `columns` is the table's Arrow schema: the database's own types do not say
 everything. A table that was created elsewhere may store a value in another form.
+In MySQL `databus_targets` has one more row for a table while it is altered.
 
 New columns are added before the transaction: an ALTER commits in MySQL.
 """
@@ -17,8 +18,9 @@ New columns are added before the transaction: an ALTER commits in MySQL.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from secrets import randbits
 from typing import Any
 
 import pyarrow as pa
@@ -33,8 +35,15 @@ from databus.client.spark.targets.changes import SOURCE, Changes, unified_schema
 from databus.client.spark.targets.commit_log import CommitLog
 from databus.client.spark.targets.merge_plan import Condition, forgotten
 from databus.client.spark.targets.reshaping import Reshaping
-from databus.client.spark.targets.sql_batch import Batch, arrow_of, found_rows
-from databus.client.spark.targets.sql_tables import own_tables, schema_of, table_of, text_of
+from databus.client.spark.targets.sql_batch import Batch, found_rows, read_parts, selected
+from databus.client.spark.targets.sql_tables import (
+    Altered,
+    altering_name,
+    own_tables,
+    schema_of,
+    table_of,
+    text_of,
+)
 from databus.client.spark.targets.sql_values import storable
 from databus.client.spark.targets.target import (
     Applied,
@@ -45,14 +54,12 @@ from databus.client.spark.targets.target import (
     check_same_keys,
     no_table,
 )
-from databus.client.sql.altering import Altering, comment_of, has_mark, marked, swap
+from databus.client.sql.altering import Altering, comment_of, has_mark, marked, swap, was_done
 from databus.client.sql.existing import held_columns, required_columns
 from databus.client.sql.names import MYSQL, check_database, quoted, quoted_text, run
 from databus.client.sql.statements import Statements
 from databus.conf.addresses import shown_uri
 from databus.schemas.errors import SettingsError
-
-_FETCHED = 10_000
 
 
 class SqlTarget(Target):
@@ -87,6 +94,8 @@ class SqlTarget(Target):
         self._is_ready = False
         self._required: Collection[str] | None = None
         self._targets, self._entries = own_tables()
+        # Elsewhere an ALTER is in the transaction that records it.
+        self._is_settled = self._engine.dialect.name not in MYSQL
 
     @classmethod
     def check_form(cls, uri: str) -> None:
@@ -117,6 +126,7 @@ class SqlTarget(Target):
         """The columns that make a row unique; () as long as they are not known."""
         if self._given_keys:
             return self._given_keys
+        self._settle()
         with self._engine.connect() as connection:
             stored = self._target_row(connection)
             if stored is not None:
@@ -128,6 +138,7 @@ class SqlTarget(Target):
 
         Other columns of the table are not listed.
         """
+        self._settle()
         with self._engine.connect() as connection:
             stored = self._target_row(connection)
         return None if stored is None else schema_of(stored)
@@ -173,19 +184,19 @@ class SqlTarget(Target):
         commit_log = self._read_commit_log()
         if app_id and commit_log.has(app_id, batch_id):
             return
+        after = commit_log.after(app_id, batch_id, {}) if app_id else commit_log
+        entries = after.changed_since(commit_log)
+        altered = Altered(plan.schema, plan.keys, plan.is_emptied, entries)
         if dialect.name in MYSQL:
-            # This ALTER commits at once, so it comes before the transaction, and is done only once.
-            self._once(f"{app_id}@{batch_id}" if app_id else "", altering.in_one)
+            # This ALTER commits at once, so it comes before the transaction.
+            self._alter_at_once(altering, altered, f"{app_id}@{batch_id}")
         with self._engine.begin() as connection:
             self._lock(connection, plan.schema, plan.keys)
             if dialect.name not in MYSQL:
                 for statement in altering.one_by_one():
                     run(connection, statement)
-            if plan.is_emptied:
-                connection.execute(self._table_of(plan.schema, plan.keys).delete())
-            if app_id:
-                after = commit_log.after(app_id, batch_id, {})
-                self._write(connection, after.changed_since(commit_log))
+            self._record(connection, altered)
+        self._is_settled = True
         self._is_ready = False
         self._given_keys = plan.keys if self._given_keys else ()
 
@@ -228,14 +239,48 @@ class SqlTarget(Target):
             run(connection, f"DROP TABLE IF EXISTS {quoted(dialect, old)}")
         self._is_ready = False
 
-    def _once(self, mark: str, statement: Callable[[str], str]) -> None:
-        """Alter the table in MySQL, unless its comment says that this was done."""
+    def _alter_at_once(self, altering: Altering, altered: Altered, earlier: str) -> None:
+        """Alter the table in MySQL, and leave what `_settle` needs if this process dies then.
+
+        `earlier`: the mark of an earlier version of databus, which says that it was done.
+        """
+        self._is_settled = False
+        row = altered.row(self.table, token := randbits(62))
+        with self._engine.begin() as connection:
+            targets = self._targets
+            connection.execute(targets.delete().where(targets.c.target == row["target"]))
+            connection.execute(targets.insert(), row)
         with self._engine.connect() as connection:
             comment = comment_of(connection, self.table)
-            if not mark:
-                run(connection, statement(comment))
-            elif not has_mark(comment, mark):
-                run(connection, statement(marked(comment, mark)))
+            if not has_mark(comment, earlier):
+                run(connection, altering.in_one(marked(comment, _mark(token))))
+
+    def _settle(self) -> None:
+        """Record an ALTER that MySQL has done for a process which died before it recorded it."""
+        if self._is_settled:
+            return
+        with self._engine.connect() as connection:
+            begun = self._stored_row(connection, altering_name(self.table))
+            is_done = begun is not None and was_done(connection, self.table, _mark(begun.changes))
+        with self._engine.begin() as connection:
+            if begun is not None and is_done:
+                altered = Altered.of(begun)
+                self._lock(connection, None)
+                # That process may live, and have recorded it meanwhile.
+                still = self._stored_row(connection, begun.target, is_locked=True)
+                if still is not None and still.changes == begun.changes:
+                    self._lock(connection, altered.schema, altered.keys)
+                    self._record(connection, altered)
+        self._is_settled = True
+
+    def _record(self, connection: Connection, altered: Altered) -> None:
+        """Record that the table was altered, in the transaction that has locked it."""
+        if altered.is_emptied:
+            connection.execute(self._table_of(altered.schema, altered.keys).delete())
+        self._write(connection, altered.entries)
+        targets = self._targets
+        begun = targets.c.target == altering_name(self.table)
+        connection.execute(targets.delete().where(begun))
 
     def remove(self) -> None:
         """Drop the table; see `Target.remove`."""
@@ -280,7 +325,7 @@ class SqlTarget(Target):
         limits = self._limits(schema)
         # An engine cannot be pickled, so tasks get its URL and make their own.
         reader = partial(
-            _read_parts, self._url, self._engine_options, self.table, self.keys,
+            read_parts, self._url, self._engine_options, self.table, self.keys,
             schema.serialize().to_pybytes(), limits,
         )  # fmt: skip
         parts = spark.range(0, len(limits), 1, len(limits))
@@ -290,7 +335,7 @@ class SqlTarget(Target):
         """Return the table's current rows, read without Spark."""
         schema = self._known_schema()
         with self._engine.connect() as connection:
-            batches = _selected(connection, self._table_of(schema), schema, None)
+            batches = selected(connection, self._table_of(schema), schema, None)
             return pa.Table.from_batches(batches, schema)
 
     def close(self) -> None:
@@ -363,15 +408,16 @@ class SqlTarget(Target):
             return
 
     def _lock(
-        self, connection: Connection, schema: pa.Schema, keys: Sequence[str] | None = None
+        self, connection: Connection, schema: pa.Schema | None, keys: Sequence[str] | None = None
     ) -> None:
-        """Lock out other writers of the table until the transaction ends."""
+        """Lock out other writers of the table until the transaction ends; note columns and key."""
         targets = self._targets
-        named = {} if keys is None else {"keys": json.dumps(keys)}
+        named = {} if schema is None else {"columns": text_of(schema)}
+        named |= {} if keys is None else {"keys": json.dumps(keys)}
         connection.execute(
             targets.update()
             .where(targets.c.target == self.table)
-            .values(changes=targets.c.changes + 1, columns=text_of(schema), **named)
+            .values(changes=targets.c.changes + 1, **named)
         )
 
     def _target_row(self, connection: Connection, name: str | None = None) -> sa.Row[Any] | None:
@@ -381,11 +427,14 @@ class SqlTarget(Target):
         exists = stored is not None and sa.inspect(connection).has_table(name or self.table)
         return stored if exists else None
 
-    def _stored_row(self, connection: Connection, name: str) -> sa.Row[Any] | None:
+    def _stored_row(
+        self, connection: Connection, name: str, *, is_locked: bool = False
+    ) -> sa.Row[Any] | None:
         targets = self._targets
         if not sa.inspect(connection).has_table(targets.name):
             return None
-        return connection.execute(targets.select().where(targets.c.target == name)).one_or_none()
+        query = targets.select().where(targets.c.target == name)
+        return connection.execute(query.with_for_update() if is_locked else query).one_or_none()
 
     def _forget_dropped(self) -> None:
         """Delete the bookkeeping of a table of this name that has been dropped."""
@@ -399,6 +448,7 @@ class SqlTarget(Target):
                     connection.execute(table.delete().where(table.c.target == self.table))
 
     def _read_commit_log(self) -> CommitLog:
+        self._settle()
         with self._engine.connect() as connection:
             if self._target_row(connection) is None:
                 return CommitLog()
@@ -442,48 +492,5 @@ class SqlTarget(Target):
         return list(zip([None, *cuts], [*cuts, None], strict=True))
 
 
-def _selected(
-    connection: Connection, table: sa.Table, schema: pa.Schema, condition: Any
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table as the database sends them."""
-    query = sa.select(*(table.c[name] for name in schema.names))
-    if condition is not None:
-        query = query.where(condition)
-    # A cursor of the server: the table need not fit into memory.
-    result = connection.execution_options(stream_results=True).execute(query)
-    for part in result.partitions(_FETCHED):
-        yield from arrow_of(part, schema).combine_chunks().to_batches()
-
-
-def _read_parts(
-    url: str,
-    engine_options: Mapping[str, Any],
-    name: str,
-    keys: Sequence[str],
-    schema_bytes: bytes,
-    limits: Sequence[tuple[int | None, int | None]],
-    parts: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the ranges whose numbers are in `parts`; runs in a Spark worker."""
-    schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
-    engine = sa.create_engine(url, **engine_options)
-    try:
-        with engine.connect() as connection:
-            table = table_of(name, schema, keys, engine.dialect)
-            for part in parts:
-                for number in part.column(0).to_pylist():
-                    yield from _selected(
-                        connection, table, schema, _in_range(table, keys, *limits[number])
-                    )
-    finally:
-        engine.dispose()
-
-
-def _in_range(table: sa.Table, keys: Sequence[str], after: int | None, last: int | None) -> Any:
-    """Return the condition of a range of an integer key; None for the whole table."""
-    if after is None and last is None:
-        return None
-    column = next(table.c[key] for key in keys if key != SOURCE)
-    return sa.and_(
-        *([] if after is None else [column > after]), *([] if last is None else [column <= last])
-    )
+def _mark(token: int) -> str:
+    return f"altered@{token}"

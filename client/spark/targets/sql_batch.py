@@ -1,8 +1,8 @@
-"""Write one batch of changes inside its transaction, by the rules of `merge_plan`."""
+"""Write one batch of changes inside its transaction, by the rules of `merge_plan`; read rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -15,10 +15,13 @@ from sqlalchemy.exc import DBAPIError
 
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes, Mark
 from databus.client.spark.targets.merge_plan import Comparison, Condition, decide
+from databus.client.spark.targets.sql_tables import table_of
 from databus.client.spark.targets.sql_values import mark_refused, refusal
 from databus.client.sql.refusals import first_refused, is_refusal
 from databus.client.sql.statements import SqlRow, Statements
 from databus.client.sql.values import to_driver
+
+_FETCHED = 10_000
 
 _Write = Callable[[Sequence[SqlRow]], object]
 
@@ -172,6 +175,53 @@ def found_rows(
         found += map(tuple, connection.execute(sa.select(*columns).where(wanted)))
         found = list(dict.fromkeys(found))
     return arrow_of(found, schema)
+
+
+def selected(
+    connection: Connection, table: sa.Table, schema: pa.Schema, condition: Any
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table as the database sends them."""
+    query = sa.select(*(table.c[name] for name in schema.names))
+    if condition is not None:
+        query = query.where(condition)
+    # A cursor of the server: the table need not fit into memory.
+    result = connection.execution_options(stream_results=True).execute(query)
+    for part in result.partitions(_FETCHED):
+        yield from arrow_of(part, schema).combine_chunks().to_batches()
+
+
+def read_parts(
+    url: str,
+    engine_options: Mapping[str, Any],
+    name: str,
+    keys: Sequence[str],
+    schema_bytes: bytes,
+    limits: Sequence[tuple[int | None, int | None]],
+    parts: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the ranges whose numbers are in `parts`; runs in a Spark worker."""
+    schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
+    engine = sa.create_engine(url, **engine_options)
+    try:
+        with engine.connect() as connection:
+            table = table_of(name, schema, keys, engine.dialect)
+            for part in parts:
+                for number in part.column(0).to_pylist():
+                    yield from selected(
+                        connection, table, schema, _in_range(table, keys, *limits[number])
+                    )
+    finally:
+        engine.dispose()
+
+
+def _in_range(table: sa.Table, keys: Sequence[str], after: int | None, last: int | None) -> Any:
+    """Return the condition of a range of an integer key; None for the whole table."""
+    if after is None and last is None:
+        return None
+    column = next(table.c[key] for key in keys if key != SOURCE)
+    return sa.and_(
+        *([] if after is None else [column > after]), *([] if last is None else [column <= last])
+    )
 
 
 def _clause(table: sa.Table, test: Comparison) -> sa.ColumnElement[bool]:

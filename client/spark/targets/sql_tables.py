@@ -1,10 +1,15 @@
-"""SQLAlchemy definitions of the tables of `targets.sql`; column types are those of `client.sql`."""
+"""SQLAlchemy definitions of the tables of `targets.sql`; column types are those of `client.sql`.
+
+In MySQL and MariaDB an ALTER commits at once. What it makes of a table is written down before it,
+in a row of `databus_targets` of its own, so that whoever comes after a crash can record it.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -113,9 +118,48 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def schema_of(line: sa.Row[Any]) -> pa.Schema:
     """Return the schema that a row of `databus_targets` holds."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(line.columns)))
+    return _schema_in(line.columns)
+
+
+def _schema_in(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 def text_of(schema: pa.Schema) -> str:
     """Return a schema in the form in which `databus_targets` stores it."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+class Altered(NamedTuple):
+    """What is recorded of an altered table. `entries`: of its commit log."""
+
+    schema: pa.Schema
+    keys: Sequence[str]
+    is_emptied: bool
+    entries: Mapping[str, int]
+
+    def row(self, table: str, token: int) -> dict[str, Any]:
+        """Return the row of `databus_targets` that says it before the ALTER, which has a token."""
+        told = {
+            "columns": text_of(self.schema),
+            "is_emptied": self.is_emptied,
+            "entries": dict(self.entries),
+        }
+        return {
+            "target": altering_name(table),
+            "changes": token,
+            "keys": json.dumps(self.keys),
+            "columns": json.dumps(told),
+        }
+
+    @classmethod
+    def of(cls, line: sa.Row[Any]) -> Altered:
+        """Return what such a row says."""
+        told = json.loads(line.columns)
+        schema = _schema_in(told["columns"])
+        return cls(schema, tuple(json.loads(line.keys)), told["is_emptied"], told["entries"])
+
+
+def altering_name(table: str) -> str:
+    """Return the name of the row that says what an ALTER makes of a table; no table has it."""
+    return f"{table}\0altering"

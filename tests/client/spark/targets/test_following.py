@@ -9,19 +9,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.spark.consuming.apply_events import look_at
+from databus.client.spark.targets import sql
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import SchemaFollower, widen
 from databus.client.spark.targets.reshaping import NewColumn, Reshaping
 from databus.client.spark.targets.target import Target, open_target
+from databus.demo.private_mariadb import HOST
 from databus.schemas.errors import ReadAgainError, ReloadNeededError, SchemaError
 from tests.client.spark.targets.altered_table import (
     SOURCE,
@@ -32,6 +37,7 @@ from tests.client.spark.targets.altered_table import (
     rows_of,
 )
 from tests.client.spark.targets.target_rows import table_of
+from tests.mariadb_server import Database
 from tools.repository import ROOT
 
 pytest_plugins = ["tests.mariadb", "tests.postgres"]
@@ -299,6 +305,64 @@ def test_a_kill_between_the_alter_and_its_note_is_seen_by_the_next_one(
     assert done.returncode == -signal.SIGKILL
     bring(opened(None), table, 1, batch)
     assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
+@pytest.mark.parametrize("name", ["change names with each other", "rename the key", "empty"])
+def test_an_alter_that_was_not_noted_is_not_done_twice_though_the_log_went_on_since(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """In MySQL an ALTER commits before its note. Other targets do both or nothing."""
+    table = filled(opened(None))
+    alter(table, FORMS[name])
+
+    def end(*_given: Any) -> None:
+        raise EndedError
+
+    with monkeypatch.context() as patch, suppress(EndedError):
+        patch.setattr(sql.SqlTarget, "_write", end)
+        bring(opened(None), table, 1) if name == "empty" else look(opened(None), table)
+    now = {**table.columns, "more": "int!"}
+    table.alter(now, lambda row: {**row, "more": 7}, added={"more": 7})
+    write_after(table, 3)
+    bring(opened(None), table, 2)
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
+def test_an_alter_that_the_server_is_doing_is_waited_for_and_recorded_once(
+    database: Database,
+) -> None:
+    """The process that asked for it may have died, or not."""
+    server = database.server
+    login = f"{server.user}:{server.password}@{HOST}:{server.port}"
+    uri = f"mysql+pymysql://{login}/{database.name}?charset=utf8mb4#person"
+    target = open_target(uri)
+    table = filled(target)
+    alter(table, FORMS["change names with each other"])
+    engine = sa.create_engine(uri.partition("#")[0])
+    with ThreadPoolExecutor() as pool, engine.connect() as connection:
+        connection.execute(sa.text("SELECT * FROM person"))  # the ALTER waits for its end
+        looking = pool.submit(look, target, table)
+        while not is_altering(engine):
+            assert not looking.done()
+        restart = pool.submit(open_target, uri)
+        with pytest.raises(TimeoutError):
+            restart.result(1.5)
+        connection.rollback()
+        looking.result()
+        restarted = restart.result()
+    assert restarted.commit_log().entries == target.commit_log().entries
+    write_after(table, 3)
+    bring(restarted, table, 1)
+    assert rows_of(restarted, table, table_of) == rows_in(table)
+    restarted.close()
+    target.close()
+    engine.dispose()
+
+
+def is_altering(engine: sa.Engine) -> bool:
+    with engine.connect() as connection:
+        found = connection.execute(sa.text("SHOW FULL PROCESSLIST")).mappings().all()
+    return any("ALTER TABLE" in str(one["Info"]) for one in found)
 
 
 def test_a_row_takes_every_step_that_came_after_it_in_one_batch(opened: Open) -> None:

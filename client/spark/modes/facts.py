@@ -95,7 +95,7 @@ class Values:
         known = pa.schema([one for one in held.schema if one.name not in extras.names])
         schema = pa.schema([*unified_schema(known, plain, uri, REMEDY), *extras])
         of_table = cast_to(held, schema)
-        # A column that the batch does not have keeps its value in versions that go on.
+        # A column that the batch does not have keeps its value in versions, and rows, that go on.
         of_batch = cast_to(batch.rows.select(names), schema)
         keys = list(batch.keys)
         pair = [of_table.select(keys), of_batch.select(keys)]

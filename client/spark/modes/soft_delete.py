@@ -18,7 +18,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from databus.client.spark.modes.every_change import MOMENT, EveryChange, Told
-from databus.client.spark.modes.facts import Fact, Kind, Values, facts_of, moments, scns
+from databus.client.spark.modes.facts import (
+    NEVER,
+    Fact,
+    Kind,
+    Values,
+    facts_of,
+    moments,
+    scns,
+)
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes
 from databus.client.spark.targets.merge_plan import Comparison, Condition
 from databus.client.sql.modes import DELETED, TIME
@@ -28,13 +36,18 @@ EXTRAS = pa.schema([(DELETED, pa.bool_()), (TIME, MOMENT), (SCN, pa.int64()), (A
 
 @dataclass(slots=True)
 class _Row:
-    """The row of a key. `row`: its place in `Values`."""
+    """The row of a key. `row`: its place in `Values`.
+
+    `kept`: the place of the table's row, whose values stay in columns that a batch does not have;
+    NEVER if the table has none, or a deleted one.
+    """
 
     row: int
     scn: int
     as_of: int
     is_deleted: bool
     time: int
+    kept: int = NEVER
     is_changed: bool = False
 
     def become(self, fact: Fact, *, row: int, is_deleted: bool) -> None:
@@ -75,7 +88,8 @@ def changes_of(
     known: dict[int, _Row] = {}
     codes = values.codes[: values.held].tolist()
     for row, (code, scn, as_of, deleted, time) in enumerate(zip(codes, *columns, strict=True)):
-        known[code] = _Row(row, scn, as_of, deleted == 1, time)
+        kept = NEVER if deleted == 1 else row
+        known[code] = _Row(row, scn, as_of, deleted == 1, time, kept)
     found: list[_Row] = []
     for code, facts in facts_of(batch, values):
         last = known.get(code)
@@ -84,6 +98,10 @@ def changes_of(
         if last is not None and last.is_changed:
             found.append(last)
     rows = values.taken([one.row for one in found])
+    kept = values.taken([one.row if one.kept == NEVER else one.kept for one in found])
+    for place, name in enumerate(rows.column_names):
+        if name not in (*batch.columns, *batch.keys):
+            rows = rows.set_column(place, rows.schema.field(name), kept[name])
     for name, column in {
         DELETED: pa.array([one.is_deleted for one in found], pa.bool_()),
         TIME: moments([one.time for one in found]),

@@ -10,6 +10,7 @@ import pytest
 from databus.client.spark.modes.target import ModeTarget
 from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import IncompatibleSchemaError
+from tests.client.spark.changing_source import batch_of, change
 from tests.client.spark.modes.memory_target import MemoryTarget
 from tests.client.spark.targets.altered_table import AlteredTable, bring, rows_in
 from tests.client.spark.targets.test_following import FORMS, START, Form, alter, first, write_after
@@ -55,6 +56,30 @@ def test_rows_of_now_are_those_of_the_source_after_each_form_of_alter(
     write_after(table, 4)
     bring(target, table, 2)
     assert live(inner, table) == rows_in(table)
+
+
+def test_columns_that_a_batch_does_not_have_keep_their_values_beside_deleted_rows() -> None:
+    """As in a mirror: the source has dropped them, or a load has brought them alone."""
+    mirror = MemoryTarget()
+    beside, target = made(WriteMode.SOFT_DELETE)
+    whole = [change("insert", 5, {"id": key, "name": f"kept {key}"}) for key in range(1, 5)]
+    narrow = [
+        change("update", 6, {"id": 1}),
+        change("delete", 6, {"id": 2}),
+        change("delete", 6, {"id": 3}),
+        change("insert", 7, {"id": 5}),
+    ]
+    again = [change("snapshot", 6, {"id": 4}, as_of=7), change("insert", 8, {"id": 3})]
+    for number, changes in enumerate([whole, narrow, again]):
+        batch = batch_of(changes).drop_columns(["name"] if number else [])
+        for one in (mirror, target):
+            one.apply("app", number, one.changes_of(batch, ["id"]))
+    told = [
+        sorted((row["id"], row["name"]) for row in inner.read() if is_live(row))
+        for inner in (mirror, beside)
+    ]
+    assert told == [[(1, "kept 1"), (3, None), (4, "kept 4"), (5, None)]] * 2
+    assert {row["name"] for row in beside.read() if not is_live(row)} == {"kept 2"}
 
 
 def test_a_statement_that_empties_a_table_ends_versions_and_removes_none() -> None:

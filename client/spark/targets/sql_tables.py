@@ -161,5 +161,8 @@ class Altered(NamedTuple):
 
 
 def altering_name(table: str) -> str:
-    """Return the name of the row that says what an ALTER makes of a table; no table has it."""
-    return f"{table}\0altering"
+    """Return the name of the row that says what an ALTER makes of a table.
+
+    No table has it: names have 64 characters at most in MySQL.
+    """
+    return f"{table:.<64} altering"

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.schema import CreateColumn
 
+from databus.client.sql.column_types import DecimalAsText
 from databus.client.sql.names import MYSQL, quoted, quoted_table, quoted_text, undoubled
 from databus.schemas.errors import IncompatibleSchemaError
 
@@ -99,6 +100,7 @@ class Altering:
         for one, was in self._kept:
             if self._type(one.name) != self._old_type(was):
                 yield from self._retype(one)
+            yield from self._padded(one.name, was)
         for one in self._added:
             yield f"ALTER TABLE {self._table} ADD COLUMN {self._definition(one.name)}"
             if one.value is not None:
@@ -124,6 +126,18 @@ class Altering:
             yield f"ALTER TABLE {self._table} ADD COLUMN {self._definition(one.name)}"
             yield f"UPDATE {self._table} SET {name} = CAST({_PASSING} AS {_affinity(kind)})"
             yield f"ALTER TABLE {self._table} DROP COLUMN {_PASSING}"
+
+    def _padded(self, name: str, was: str) -> Iterator[str]:
+        """Give decimals that are texts their new decimal places: keys are compared as texts."""
+        old, new = self._old.c[was].type, self._new.c[name].type
+        if not (isinstance(old, DecimalAsText) and isinstance(new, DecimalAsText)):
+            return
+        if new.places > old.places:
+            text, point = self._quoted(name), f"instr({self._quoted(name)}, '.')"
+            more = f"{new.places} - CASE {point} WHEN 0 THEN 0 ELSE length({text}) - {point} END"
+            dot = f"CASE {point} WHEN 0 THEN '.' ELSE '' END"
+            padded = f"{text} || {dot} || substr('{'0' * new.places}', 1, {more})"
+            yield f"UPDATE {self._table} SET {text} = {padded}"
 
     def _rename(self, was: str, name: str) -> str:
         return (

@@ -20,10 +20,14 @@ from databus.client.sql.names import MYSQL
 
 
 class DecimalAsText(sql_types.TypeDecorator[Decimal]):
-    """A decimal stored as text, for a database without a decimal type."""
+    """A decimal stored as text, with all its decimal places, for a database without the type."""
 
     impl = sql_types.String(80)
     cache_ok = True
+
+    def __init__(self, places: int = 0) -> None:
+        super().__init__()
+        self.places = places
 
     def process_bind_param(self, value: Decimal | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
         """Return all digits, without an exponent."""
@@ -68,7 +72,7 @@ def data() -> TypeEngine[bytes]:
 
 def decimal(dialect: sa.Dialect, precision: int, scale: int) -> TypeEngine[Any]:
     """Return a type for decimals with so many digits."""
-    return DecimalAsText() if dialect.name == "sqlite" else sql_types.Numeric(precision, scale)
+    return DecimalAsText(scale) if dialect.name == "sqlite" else sql_types.Numeric(precision, scale)
 
 
 def moment() -> TypeEngine[datetime]:

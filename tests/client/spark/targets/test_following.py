@@ -513,6 +513,21 @@ def test_a_name_that_comes_back_in_another_case_is_that_of_each_version(opened: 
     assert rows_of(opened(None), table, table_of) == rows_in(table)
 
 
+def test_a_key_with_more_decimal_places_is_the_key_that_it_was(opened: Open) -> None:
+    target = opened(None)
+    table = AlteredTable({"id": "decimal(10,0)!", "part": "decimal(6,2)", "city": "varchar(20)"})
+    row = {"part": Decimal("1.20"), "city": "old"}
+    table.write(*({**row, "id": Decimal(key)} for key in (-7, 0, 100, 1234567890)))
+    table.write({"id": Decimal(5), "part": None, "city": "old"})
+    bring(target, table, 0)
+    now = {"id": "decimal(14,3)!", "part": "decimal(8,4)", "city": "varchar(20)"}
+    table.alter(now, lambda row: {**row, "id": row["id"].quantize(Decimal("0.001"))})
+    row = {"part": Decimal("0.0001"), "city": "new"}
+    table.write(*({**row, "id": Decimal(key)} for key in ("-7.000", "100.000", "100.001")))
+    bring(target, table, 1)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
 def test_steps_that_change_no_row_at_rest_are_not_taken_twice(opened: Open) -> None:
     target = opened(None)
     table = filled(target)

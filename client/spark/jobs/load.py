@@ -2,17 +2,20 @@
 
 A load copies the table as of one SCN. Each chunk is one commit, which also records the
 chunk's number. A killed load that is started again with the same arguments continues
-with the next chunk, as of the same SCN. After the last chunk, rows of the target that
-no chunk had are removed, and the target's position becomes the load's SCN: `verify`
-compares from there, and `sync` continues from there.
+with the next chunk, as of the same SCN. It begins anew if the table has other columns by
+then, as rows with both would be taken for those of one moment, or if something else was
+applied meanwhile. After the last chunk, rows of the target that no chunk had are removed, and
+the target's position becomes the load's SCN: `verify` compares from there, and `sync`
+continues from there.
 
 The rows of a mirror lose their SCNs first, as these may be of another source, or of a log that
 the source had before: so the chunks replace rows of any SCN. A load as of an SCN that the
 target is past is refused, but with `again`. With `again`, keys that have several rows in a
 mirror lose all of them first, and the chunks bring the one that the source has.
 
-A load also records in the target's commit log, as batch numbers of its own app ids,
-the SCN (`<job>:scn`) and how the table was split (`<job>@<SCN>:…`).
+A load also records its plan in the target's commit log, as batch numbers of app ids: the
+SCN (`<job>:scn`) and how the table was split (`<job>@<SCN>:…`). It makes all plans before it
+void: their numbers become -1.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -50,15 +53,22 @@ from databus.client.spark.jobs.load_source import (
 )
 from databus.client.spark.targets.changes import SCN, Changes, check_names
 from databus.client.spark.targets.commit_log import PART, mark_notes
-from databus.client.spark.targets.following import shape_note
+from databus.client.spark.targets.following import shape_note, widen
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.client.sql.modes import WriteMode
-from databus.schemas.errors import BootstrapTooOldError, ReadAgainError, SettingsError
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    IncompatibleSchemaError,
+    ReadAgainError,
+    SettingsError,
+)
 
 log = logging.getLogger(__name__)
 
 # Rows of a chunk, which the driver holds in memory.
 CHUNK_ROWS = 500_000
+_PLANS = "load"  # the app of the commits that note a plan
+_VOID = -1  # the number of what was noted for a plan that does not count any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,7 @@ def load(
     again: bool = False,
     mode: str | None = None,
     least_scn: int = 0,
+    alone: bool = False,
     options: Mapping[str, str] | None = None,
     report: Report = lambda _: None,
 ) -> Loaded:
@@ -113,9 +124,10 @@ def load(
     from the database. `columns` must include the key; `where` is a condition in Spark
     SQL. A killed load is resumed, unless `again` is set. `options` are more options of
     `format("databus")`, such as `tokenFile`. `mode`: what the target holds, as in `open_target`.
+    `alone`: the target is for this load only, so what another one left in it is removed first.
 
-    A load without `as_of` begins again, as of a newer SCN, if the table is emptied meanwhile, or
-    the servers' log no longer reaches back.
+    A load without `as_of` begins again, as of a newer SCN, if the table is emptied or altered
+    meanwhile, or the servers' log no longer reaches back.
 
     Raises BootstrapTooOldError if the source is not at `least_scn` yet, or not where the target
     is; DatabusError; SettingsError for wrong arguments.
@@ -124,13 +136,13 @@ def load(
     more = dict(options or {})
     load_source = _load_source(spark, source, bootstrap_servers, settings, as_of, partitions, more)
     opened = open_target(target, mode=mode)
-    arguments = (source, target, columns, where, as_of, settings is not None)
     # With `again`, the load must not look like one that is already finished.
-    job_id = _job_id(*arguments, *([uuid4().hex] if again else []))
+    once = [uuid4().hex] if again else []
+    arguments = (source, target, columns, where, as_of, settings is not None, *once)
     try:
         if not again or opened.mode is not WriteMode.MIRROR:
             check_same_source(opened, source)
-        job = _Job(opened, load_source, columns, where, job_id, report)
+        job = _Job(opened, load_source, columns, where, arguments, report, alone=alone)
         run = partial(job.run, chunk_rows, again=spark if again else None)
         return run(least_scn) if as_of is not None else _until_read(run, job, least_scn)
     finally:
@@ -142,13 +154,14 @@ def _until_read(run: Callable[[int], Loaded], job: _Job, least_scn: int) -> Load
     while True:
         try:
             return run(least_scn)
-        except (ReadAgainError, *SPARK_FAILURES) as error:
+        except (ReadAgainError, IncompatibleSchemaError, *SPARK_FAILURES) as error:
             failure = read_failure(error)
-            if not failure.is_a(ReadAgainError):
+            if failure.is_a(ReadAgainError):
+                # The table was emptied since that SCN, or the log of then is gone.
+                least_scn = job.scn + 1
+            elif not job.is_altered():
                 raise
-            # The table was emptied since that SCN, or the log of then is gone.
             log.warning("%s: begins again as of a newer scn: %s", job.source, failure.problem)
-            least_scn = job.scn + 1
 
 
 def _load_source(
@@ -184,19 +197,30 @@ class _Job:
         load_source: LoadSource,
         columns: Sequence[str],
         where: str,
-        job_id: str,
+        arguments: Sequence[object],
         report: Report,
+        *,
+        alone: bool = False,
     ) -> None:
         self._target = target
+        self._is_alone = alone
         self._load_source = load_source
         self._where = where
         self._is_part = bool(columns or where)
-        self._id = job_id
+        self._chosen = columns
+        self._arguments = arguments
         self._report = report
         self.source = load_source.source
         self.scn = -1  # as of which rows are read
+        self._take_columns()
+
+    def _take_columns(self) -> None:
+        """Copy the columns that the source has now; raises SettingsError if they cannot be."""
+        target, load_source, columns = self._target, self._load_source, self._chosen
         self._keys = primary_key(load_source)
         self._columns = choose_columns(load_source.columns, columns)
+        # With other columns it is another load.
+        self._id = _job_id(*self._arguments, self._columns.simpleString(), self._keys)
         lacking = [key for key in self._keys if key not in self._columns.names]
         if lacking:
             raise SettingsError(
@@ -209,9 +233,41 @@ class _Job:
                 "without --where and --columns, or into a target of mode mirror or soft_delete"
             )
         # With a condition all columns are read: only Spark knows which ones it uses.
-        read = load_source.columns.names if where else self._columns.names
+        read = load_source.columns.names if self._where else self._columns.names
         check_names(read, target.mode, load_source.source)
-        self._read_columns = [] if where or not columns else self._columns.names
+        self._read_columns = [] if self._where or not columns else self._columns.names
+
+    def is_altered(self) -> bool:
+        """Return whether the table has other columns now; these are copied from here on."""
+        if is_altered := self._load_source.look_again():
+            self._take_columns()
+        return is_altered
+
+    def _begun(
+        self, chunk_rows: int, least_scn: int, again: SparkSession | None
+    ) -> tuple[int, Cut]:
+        """Begin anew; return SCN and cut."""
+        source, physical = self.source, self._load_source.physical_source
+        scn = self._load_source.begin()
+        while self.is_altered():
+            # As of an SCN before that, the rows had other columns than were read.
+            scn = self._load_source.begin()
+        if scn < least_scn:
+            raise BootstrapTooOldError(
+                f"{source} is at scn {scn} and {least_scn} is needed; ask again later"
+            )
+        if self._is_alone:
+            # Its columns and types may be those of before an ALTER.
+            self._target.remove()
+        if again is None or self._target.mode is not WriteMode.MIRROR:
+            check_not_past(self._target, physical, source, scn)
+        cut = self._load_source.cut(scn, chunk_rows)
+        is_there = self._target.schema() is not None
+        self._note_plan(scn, cut)
+        if again is not None and is_there:
+            # Behind the plan: from there on the target is known to be incomplete.
+            remove_duplicates(again, self._target, source, physical, scn)
+        return scn, cut
 
     def run(self, chunk_rows: int, least_scn: int, *, again: SparkSession | None = None) -> Loaded:
         """Write the chunks that are not written yet.
@@ -220,22 +276,7 @@ class _Job:
         """
         scn, cut = self._resumed()
         if scn is None or scn < least_scn:
-            scn = self._load_source.begin()
-            if scn < least_scn:
-                raise BootstrapTooOldError(
-                    f"{self._load_source.source} is at scn {scn} and {least_scn} is needed; "
-                    "ask again later"
-                )
-            if again is None or self._target.mode is not WriteMode.MIRROR:
-                load_source = self._load_source
-                check_not_past(self._target, load_source.physical_source, load_source.source, scn)
-            cut = self._load_source.cut(scn, chunk_rows)
-            is_there = self._target.schema() is not None
-            self._note_plan(scn, cut)
-            if again is not None and is_there:
-                # Behind the plan: from there on the target is known to be incomplete.
-                source, physical = self._load_source.source, self._load_source.physical_source
-                remove_duplicates(again, self._target, source, physical, scn)
+            scn, cut = self._begun(chunk_rows, least_scn, again)
         self.scn = scn
         app = f"{self._id}@{scn}"
         last = self._target.applied(app)
@@ -264,31 +305,42 @@ class _Job:
 
     def _resumed(self) -> tuple[int | None, Cut]:
         """Return SCN and cut of an unfinished load; the SCN is None if there is none."""
-        scn = self._target.applied(f"{self._id}:scn")
-        if scn is None:
+        commit_log = self._target.commit_log()
+        scn = commit_log.applied(f"{self._id}:scn")
+        position = commit_log.positions().get(self._load_source.physical_source, 0)
+        if scn is None or scn == _VOID or position:
             return None, Cut()
         app = f"{self._id}@{scn}"
-        noted = {one.name: self._target.applied(f"{app}:{one.name}") for one in fields(Cut)}
+        noted = {one.name: commit_log.applied(f"{app}:{one.name}") for one in fields(Cut)}
         cut = Cut(**{name: number for name, number in noted.items() if number is not None})
-        last = self._target.applied(app)
+        last = commit_log.applied(app)
         return (None, Cut()) if last is not None and last >= cut.chunks else (scn, cut)
 
     def _note_plan(self, scn: int, cut: Cut) -> None:
-        # The SCN last: it completes the plan. While the target is loaded, its position is 0.
-        nothing = self._nothing()
-        for one, number in zip(fields(Cut), astuple(cut), strict=True):
-            if number != one.default:
-                self._target.apply(f"{self._id}@{scn}:{one.name}", number, nothing)
+        """Note what is loaded; until it is done the target's position is 0."""
+        # Also a commit without rows has the types of the columns.
+        widen(self._target, self._table([]), self._keys)
+        # First, as the rows of the plans before it are not proven any more from here on.
+        self._note({})
         # Another load may have been as of the same SCN, with another condition; and the SCNs of
         # the rows may be of another log, in which the same number is older, or newer.
-        self._target.forget_as_of(self._load_source.source, also_scn=True)
-        # From here on the rows are this source's: with `again` they may have been another's.
+        self._target.forget_as_of(self.source, also_scn=True)
+        parts = asdict(cut).items()
+        plan = {f"{self._id}@{scn}:{name}": number for name, number in parts}
+        self._note({f"{self._id}:scn": scn} | plan)
+
+    def _note(self, plan: Mapping[str, int]) -> None:
+        """Note a plan, and make all others void."""
+        commit_log = self._target.commit_log()
         # The log is proved anew by the batches that follow the load.
         notes = mark_notes({self._load_source.physical_source: None})
+        notes |= commit_log.noted(dict.fromkeys(commit_log.apps("load-"), _VOID) | dict(plan))
         if self._is_part:
             notes[f"{PART}{self.source}"] = 1
-        own = replace(nothing, source=self.source, notes=notes)
-        self._target.apply(f"{self._id}:scn", scn, own)
+        # From here on the rows are this source's: with `again` they may have been another's.
+        own = replace(self._nothing(), source=self.source, notes=notes)
+        last = commit_log.applied(_PLANS)
+        self._target.apply(_PLANS, 0 if last is None else last + 1, own)
 
     # Changes
 
@@ -317,11 +369,13 @@ class _Job:
         return replace(self._changes([]), positions={self._load_source.physical_source: 0})
 
     def _changes(self, records: list[dict[str, object]]) -> Changes:
+        return self._target.changes_of(self._table(records), self._keys)
+
+    def _table(self, records: list[dict[str, object]]) -> pa.Table:
         shape = arrow_schema(
             changes_schema({self._load_source.source: self._columns}, "columns", False)
         )
-        table = pa.Table.from_pylist(records, schema=shape)
-        return self._target.changes_of(table, self._keys)
+        return pa.Table.from_pylist(records, schema=shape)
 
 
 def check_not_past(target: Target, physical_source: str, source: str, scn: int) -> None:

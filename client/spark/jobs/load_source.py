@@ -57,6 +57,10 @@ class LoadSource(Protocol):
     physical_source: str
     columns: StructType  # of the rows, all of them
 
+    def look_again(self) -> bool:
+        """Read the columns again; return whether they are others now."""
+        ...
+
     def begin(self) -> int:
         """Return the SCN as of which to read the table."""
         ...
@@ -95,6 +99,11 @@ class BootstrapLoadSource:
         self._partitions = partitions or parallelism(spark)
         self.columns = TableReader.columns(self._options())
         self.physical_source, self._rows = self._ask_for_status()
+
+    def look_again(self) -> bool:
+        """Ask the servers for the columns again; return whether they are others now."""
+        before, self.columns = self.columns, TableReader.columns(self._options())
+        return before != self.columns
 
     def begin(self) -> int:
         """Return the requested SCN, or the newest; raises DatabusError."""
@@ -177,6 +186,11 @@ class DatabaseLoadSource:
         self.columns = DatabaseReader.columns(self._options())
         self._database = physical_source_of(source, settings)
         self.physical_source = self._database.name
+
+    def look_again(self) -> bool:
+        """Ask the database for the columns again; return whether they are others now."""
+        before, self.columns = self.columns, DatabaseReader.columns(self._options())
+        return before != self.columns
 
     def begin(self) -> int:
         """Return an SCN up to which every transaction is visible to later reads."""

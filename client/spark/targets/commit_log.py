@@ -140,15 +140,24 @@ class CommitLog:
             entries[f"{_SOURCE}{source}"] = max(numbers.values(), default=0) + 1
         return CommitLog(entries)
 
+    def apps(self, begin: str) -> list[str]:
+        """Return the app ids that begin with some text."""
+        return [app for app in self._under(_BATCH) if app.startswith(begin)]
+
+    @staticmethod
+    def noted(numbers: Mapping[str, int]) -> dict[str, int]:
+        """Return the entries that set the numbers of apps, back too."""
+        return {f"{_BATCH}{app}": number for app, number in numbers.items()}
+
     def not_past(self, source: str, scn: int) -> dict[str, int]:
         """Return what the SCNs become that are noted for a source, if its rows are as of `scn` now.
 
         A greater one may be of a log that the source had before: its columns are followed from
         that SCN on.
         """
-        noted = self._under(_BATCH)
-        apps = [app for app, number in noted.items() if app.endswith(f":{source}") and number > scn]
-        return {f"{_BATCH}{app}": scn for app in apps}
+        noted = self._under(_BATCH).items()
+        apps = [app for app, number in noted if app.endswith(f":{source}") and number > scn]
+        return self.noted(dict.fromkeys(apps, scn))
 
     def without_batches(self) -> CommitLog:
         """Return the log of a table with the rows of then, if it is not known what they have."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,43 @@ def test_a_table_loaded_again_has_what_the_source_has_and_nothing_else(
     assert rows_in(target) == {k: v for k, v in rows_of(shop).items() if k % 7 == 0}
 
 
+def killed(progress: LoadProgress) -> None:
+    raise InterruptedError(f"at chunk {progress.chunk}")
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["finished", "killed"])
+def test_a_killed_load_begins_anew_if_another_one_came_between(
+    shop: TableShop, spark: SparkSession, tmp_path: Path, is_whole: bool
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    given: dict[str, Any] = {"bootstrap_servers": [shop.server], "chunk_rows": 100}
+    with pytest.raises(InterruptedError):
+        load(spark, "shop.orders", target, where="id % 2 = 0", report=killed, **given)
+    with suppress(InterruptedError):
+        more: dict[str, Any] = {} if is_whole else {"report": killed}
+        load(spark, "shop.orders", target, **given, **more)
+    found = load(spark, "shop.orders", target, where="id % 2 = 0", **given)
+    assert found.skipped == 0
+    assert rows_in(target) == {k: v for k, v in rows_of(shop).items() if k % 2 == 0}
+
+
+def test_a_load_as_of_the_scn_of_one_before_it_copies_the_table_once_more(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target, before = f"delta:{tmp_path}/orders", shop.scn()
+    older = rows_of(shop)
+    write(shop, 7)
+    given: dict[str, Any] = {"bootstrap_servers": [shop.server]}
+    load(spark, "shop.orders", target, **given)
+    load(spark, "shop.orders", target, **given, as_of=before, again=True)
+    assert rows_in(target) == older
+    for _ in range(2):
+        assert load(spark, "shop.orders", target, **given).skipped == 0
+        assert rows_in(target) == rows_of(shop)
+        table = DeltaTable(f"{tmp_path}/orders").to_pyarrow_table(columns=["_databus_scn"])
+        assert table["_databus_scn"].null_count == 0
+
+
 def test_a_load_whose_table_is_emptied_meanwhile_begins_again_as_of_a_newer_scn(
     shop: TableShop, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +192,19 @@ def test_a_load_whose_table_is_emptied_meanwhile_begins_again_as_of_a_newer_scn(
     scns[:] = [0]
     with pytest.raises(ReadAgainError, match="truncated"):
         load(spark, "shop.orders", f"{target}-then", as_of=found.scn, **given)
+
+
+def test_a_target_that_is_for_a_load_alone_has_nothing_of_one_before_it(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target, given = f"delta:{tmp_path}/beside", {"bootstrap_servers": [shop.server]}
+    more: dict[str, Any] = {"chunk_rows": 100, "alone": True, **given}
+    write_deltalake(f"{tmp_path}/beside", pa.table({"id": ["no integer"], "dropped": [1]}))
+    with pytest.raises(InterruptedError):
+        load(spark, "shop.orders", target, report=killed, **more)
+    assert load(spark, "shop.orders", target, **more).skipped == 1, "its own rows are resumed"
+    assert rows_in(target) == rows_of(shop)
+    assert "dropped" not in DeltaTable(f"{tmp_path}/beside").schema().to_json()
 
 
 def test_rows_with_the_key_of_another_one_are_gone_when_a_mirror_is_loaded_again(
@@ -179,7 +230,7 @@ def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(
     shop: TableShop, spark: SparkSession, tmp_path: Path
 ) -> None:
     target = f"delta:{tmp_path}/orders"
-    fill(target, "shop.lines", "other")
+    fill(target, "shop.lines", "other", key=pa.int32())
     given: dict[str, Any] = {"bootstrap_servers": [shop.server]}
     refused = r"of shop\.lines, and these are of shop\.orders"
     with pytest.raises(SettingsError, match=refused):
@@ -193,13 +244,19 @@ def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(
     load(spark, "shop.orders", target, **given)
 
 
-def fill(target: str, source: str, physical_source: str, mode: str | None = None) -> None:
+def fill(
+    target: str,
+    source: str,
+    physical_source: str,
+    mode: str | None = None,
+    key: pa.DataType = pa.int64(),  # noqa: B008 - it never changes
+) -> None:
     """Fill a target with rows of another server, whose SCNs are greater."""
     other = open_target(target, mode=mode)
     old = 12 << 32
     rows = [change("insert", old + key, {"id": key, "note": "old"}, source=source,
                    physical_source=physical_source) for key in (1, 2, 10**6)]  # fmt: skip
-    columns = pa.schema([("id", pa.int64()), ("note", pa.string()), ("_databus", META_ALONE)])
+    columns = pa.schema([("id", key), ("note", pa.string()), ("_databus", META_ALONE)])
     changes = other.changes_of(batch_of(rows, columns), ["id"], source)
     other.apply("app", 0, changes)
     other.apply(shape_note(source), old, changes)

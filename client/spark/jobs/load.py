@@ -8,10 +8,11 @@ applied meanwhile. After the last chunk, rows of the target that no chunk had ar
 the target's position becomes the load's SCN: `verify` compares from there, and `sync`
 continues from there.
 
-The rows of a mirror lose their SCNs first, as these may be of another source, or of a log that
-the source had before: so the chunks replace rows of any SCN. A load as of an SCN that the
-target is past is refused, but with `again`. With `again`, keys that have several rows in a
-mirror lose all of them first, and the chunks bring the one that the source has.
+With `again`, and after a load that was not completed, the rows of a mirror lose their SCNs first,
+as these may be of another source, or of a log that the source had before: so the chunks replace
+rows of any SCN. Else a load as of an SCN that the target is past is refused. With `again`, keys
+that have several rows in a mirror lose all of them first, and the chunks bring the one that the
+source has.
 
 A load also records its plan in the target's commit log, as batch numbers of app ids: the
 SCN (`<job>:scn`) and how the table was split (`<job>@<SCN>:…`). It makes all plans before it
@@ -263,7 +264,10 @@ class _Job:
             check_not_past(self._target, physical, source, scn)
         cut = self._load_source.cut(scn, chunk_rows)
         is_there = self._target.schema() is not None
-        self._note_plan(scn, cut)
+        # What a job writes meanwhile must not be replaced by what was before it, so the SCNs of the
+        # rows are kept where they are of the log of this one.
+        is_proved = again is None and self._target.positions().get(physical, 0) > 0
+        self._note_plan(scn, cut, also_scn=not is_proved)
         if again is not None and is_there:
             # Behind the plan: from there on the target is known to be incomplete.
             remove_duplicates(again, self._target, source, physical, scn)
@@ -316,7 +320,7 @@ class _Job:
         last = commit_log.applied(app)
         return (None, Cut()) if last is not None and last >= cut.chunks else (scn, cut)
 
-    def _note_plan(self, scn: int, cut: Cut) -> None:
+    def _note_plan(self, scn: int, cut: Cut, *, also_scn: bool) -> None:
         """Note what is loaded; until it is done the target's position is 0."""
         # Also a commit without rows has the types of the columns.
         widen(self._target, self._table([]), self._keys)
@@ -324,7 +328,7 @@ class _Job:
         self._note({})
         # Another load may have been as of the same SCN, with another condition; and the SCNs of
         # the rows may be of another log, in which the same number is older, or newer.
-        self._target.forget_as_of(self.source, also_scn=True)
+        self._target.forget_as_of(self.source, also_scn=also_scn)
         parts = asdict(cut).items()
         plan = {f"{self._id}@{scn}:{name}": number for name, number in parts}
         self._note({f"{self._id}:scn": scn} | plan)

@@ -250,7 +250,7 @@ class JoiningPlanner:
                     raise
                 self._wait_for(sorted(gone), error, _LEAST_WAIT_S)
                 group = group._replace(sources=tuple(s for s in group.sources if s not in gone))
-                place = unmarked(place)
+                place = None if place is None else unmarked(place)
 
     def _gone(self, group: Group, error: TableStoppedError | UnknownSourceError) -> set[str]:
         """Return the sources of a group that an error is of."""

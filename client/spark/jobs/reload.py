@@ -2,7 +2,8 @@
 
 The table is loaded as of one SCN. Then the changes up to the batches' SCN are applied to it,
 piece by piece. In the end, between two batches, it takes the place of the target, in one commit.
-A reload that was killed continues its load, or begins again if that was done.
+A reload that was killed continues its load, or begins again if that was done, or if the table
+was altered since: what is left of it is removed then, as it may have other columns and types.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ class Reloader:
         is_there = target.schema() is not None and not keeps_all(target)
         uri = f"{reload.uri}__databus_reload" if is_there else reload.uri
         mode = None if is_there else str(target.mode)
+        reload = replace(reload, uri=uri)  # that of the table to load, from here on
+        reached = self._load(reload, show, alone=is_there)
+        # Not before: the load may remove what was there.
         with closing(open_target(uri, mode=mode)) as beside:
-            reload = replace(reload, uri=uri)  # that of the table to load, from here on
-            reached = self._load(reload, beside, show)
             for _ in range(ROUNDS):
                 reached = self._caught_up(reload, beside, reached, show)
             with self._pausing():
@@ -95,20 +97,23 @@ class Reloader:
                     target.take_over(uri, f"reload:{reload.source}", number, positions)
                 done()
 
-    def _load(self, reload: Reload, beside: Target, show: Callable[[str], None]) -> int:
-        """Return the SCN as of which the table beside is whole."""
+    def _load(self, reload: Reload, show: Callable[[str], None], *, alone: bool) -> int:
+        """Return the SCN as of which the table to load is whole; `alone`: it is one beside."""
         show("rows are asked for")
         try:
-            return self._loaded(reload, beside, show)
+            return self._loaded(reload, show, alone=alone)
         except (ReloadNeededError, *SPARK_FAILURES) as error:
-            if not read_failure(error).is_a(ReloadNeededError) or keeps_all(beside):
+            if not read_failure(error).is_a(ReloadNeededError) or keeps_all(reload.target):
                 raise
-            # It was begun before the table was altered, or is left of an earlier reload.
+            # It was begun before the table was altered.
             log.warning("%s: begins again: %s", reload.source, error)
-            beside.remove()
-        return self._loaded(reload, beside, show)
+            with closing(open_target(reload.uri)) as begun:
+                begun.remove()
+        return self._loaded(reload, show, alone=alone)
 
-    def _loaded(self, reload: Reload, beside: Target, show: Callable[[str], None]) -> int:
+    def _loaded(self, reload: Reload, show: Callable[[str], None], *, alone: bool) -> int:
+        keeps = keeps_all(reload.target)
+
         def report(progress: LoadProgress) -> None:
             show(f"{progress.rows:,} of about {progress.estimate:,} rows are read")
 
@@ -125,8 +130,9 @@ class Reloader:
                     least_scn=reload.least_scn,
                     options=options_of_load(self._given, reload.source),
                     # Else a load into the same table that has ended would be resumed.
-                    again=keeps_all(beside) and beside.schema() is not None,
-                    mode=str(beside.mode),
+                    again=keeps and reload.target.schema() is not None,
+                    alone=alone,
+                    mode=str(reload.target.mode),
                     report=report,
                 ).scn
             except UnknownSourceError as error:

@@ -256,6 +256,7 @@ class _Job:
                     beside,
                     bootstrap_servers=servers,
                     least_scn=needed_scn,
+                    alone=True,
                     options=options_of_load(self._options, self._source),
                 )
             except BootstrapTooOldError:

@@ -300,7 +300,7 @@ def unified_schema(target: pa.Schema, batch: pa.Schema, name: str, remedy: str =
 
 
 def _fill_again(name: str) -> str:
-    return f"alter the table, or fill it again with databus spark load … {name} --again"
+    return f"alter that column of {name}, or remove the table and load it anew"
 
 
 def cast_to(table: pa.Table, schema: pa.Schema) -> pa.Table:

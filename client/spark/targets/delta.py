@@ -15,7 +15,6 @@ another one reads the new version and tries again.
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -45,7 +44,7 @@ from databus.client.spark.targets.changes import (
     unified_schema,
 )
 from databus.client.spark.targets.commit_log import CommitLog
-from databus.client.spark.targets.delta_files import DeltaFiles, check_plain, found_in
+from databus.client.spark.targets.delta_files import DeltaFiles, check_plain, found_in, remove_table
 from databus.client.spark.targets.executors import (
     ChangesFrame,
     frame_of,
@@ -202,8 +201,7 @@ class DeltaTarget(RetryingTarget):
             self._overwrite(table, other, None, after)
 
         self._retried(attempt, batch_id)
-        # A table in an object store stays. The next load that uses its name overwrites it.
-        shutil.rmtree(path, ignore_errors=True)
+        remove_table(path, self._storage)
 
     def _overwrite(
         self, table: DeltaTable, rows_of: DeltaTable, plan: Reshaping | None, after: CommitLog
@@ -233,7 +231,7 @@ class DeltaTarget(RetryingTarget):
     def remove(self) -> None:
         """Remove the table's folder; see `Target.remove`."""
         self.close()
-        shutil.rmtree(self._path, ignore_errors=True)
+        remove_table(self._path, self._storage)
         if self.schema() is not None:
             raise SettingsError(f"target {self.uri!r} is in the way: remove its files yourself")
 

@@ -1,8 +1,13 @@
-"""The files of a Delta table, as executors read and write them; the driver commits them."""
+"""The files of a Delta table, as executors read and write them; the driver commits them.
+
+And how they are removed.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.acero import Declaration, FilterNodeOptions, ScanNodeOptions
@@ -27,6 +33,8 @@ from databus.client.spark.targets.merge_plan import Condition, among
 from databus.client.spark.targets.places import delta_files, is_local, local_folder
 from databus.client.spark.targets.target import read_files
 from databus.schemas.errors import SettingsError
+
+log = logging.getLogger(__name__)
 
 
 def check_plain(table: DeltaTable, uri: str) -> None:
@@ -75,6 +83,28 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_view(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def remove_table(path: str, storage: Mapping[str, str] | None) -> None:
+    """Remove a table's folder with all that is in it; what cannot be removed stays."""
+    if is_local(path):
+        shutil.rmtree(local_folder(path), ignore_errors=True)
+        return
+    try:
+        remove_objects(path, storage)
+    except (OSError, DeltaError) as error:
+        log.warning("%s: its files stay: %s", path, error)
+
+
+def remove_objects(url: str, storage: Mapping[str, str] | None) -> None:
+    """Remove all objects under a URL with delta-rs, for which no library of the store is needed."""
+    files = pa.fs.PyFileSystem(DeltaStorageHandler(url, dict(storage or {})))
+    found = files.get_file_info(pa.fs.FileSelector("", allow_not_found=True, recursive=True))
+    paths = [one.path for one in found if one.type == pa.fs.FileType.File]
+    # The Delta log first, from its end: so what a killed process leaves is a table as it was once.
+    of_log = [path for path in paths if path.startswith("_delta_log/")]
+    for path in [*sorted(of_log, reverse=True), *(set(paths) - set(of_log))]:
+        files.delete_file(path)
 
 
 class DeltaFiles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from databus.client.spark.targets.target import open_target
 from databus.schemas.errors import ConsumerError
 from tests.client.spark.changing_source import ROW, batch_of, change
 from tests.client.spark.targets.target_rows import rows_of_target
+from tests.s3_server import BUCKET, S3Server
 
 pytestmark = pytest.mark.usefixtures("delta_runtime")
 
@@ -88,3 +89,43 @@ def test_small_files_are_put_together_and_old_ones_removed_each_so_many_batches(
     assert len(list(tmp_path.glob("*.parquet"))) == 1
     assert (target.applied("app"), target.positions()) == (3, {"shop": 4})
     assert len(rows_of_target(target)) == 4
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """The URL of a bucket, which delta-rs has asked: it keeps threads and descriptors."""
+    with S3Server() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
+        for name, value in (
+            ("ALLOW_HTTP", "true"),
+            ("ACCESS_KEY_ID", "user"),
+            ("SECRET_ACCESS_KEY", "secret"),
+            ("REGION", "us-east-1"),
+        ):
+            patch.setenv(f"AWS_{name}", value)
+        write_deltalake(f"s3://{BUCKET}/first", pa.table({"id": [1]}))
+        yield f"s3://{BUCKET}"
+
+
+@pytest.fixture(params=["file", "s3"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, s3: str) -> str:
+    """The URL of a folder for tables."""
+    return s3 if request.param == "s3" else f"file://{tmp_path}"
+
+
+def test_a_table_at_a_url_is_removed_whole_and_no_other_one(lake: str) -> None:
+    """So the next one of its name has neither its columns nor its commit log."""
+    uri, beside = f"delta:{lake}/person", f"delta:{lake}/person__databus_reload"
+    for number, place in enumerate((uri, beside, beside)):
+        rows = [change("insert", number + 1, {"id": number, "name": "x"})]
+        open_target(place).apply("app", number, changes_of(batch_of(rows), ["id"]))
+    open_target(uri).take_over(beside, "reload:person", 9, {"shop": 9})
+    assert (open_target(beside).schema(), open_target(beside).positions()) == (None, {})
+    assert {row["id"] for row in rows_of_target(open_target(uri))} == {1, 2}
+
+    rows = [change("insert", 1, {"id": 1, "name": "x"})]
+    open_target(beside).apply("app", 0, changes_of(batch_of(rows), ["id"]))
+    open_target(uri).remove()
+    assert open_target(uri).schema() is None
+    assert open_target(beside).positions() == {"shop": 1}
+    open_target(uri).remove()

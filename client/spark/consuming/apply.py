@@ -148,12 +148,12 @@ def apply_changes(
     it must be given. `takes_over`: the target belongs to the batch's source from now on, even if
     it has another source's rows; a snapshot that an app begins with replaces rows of any SCN.
 
-    Raises SettingsError if there are no keys or no app_id, for columns whose names the
-    target has itself, and for a target with the rows of another source; also the errors
-    of `Target.apply`.
+    Raises SettingsError without keys or app_id, for columns whose names the target has itself,
+    and for a target with the rows of another source; also the errors of `Target.apply`.
     """
     app = app_id or _query_id(batch)
     commit_log = target.commit_log()
+    is_new = commit_log.applied(app) is None
     names = (name for name in batch.columns if name != CHANGE_COLUMN)
     check_names(names, target.mode, ", ".join(schemas_of(batch)) or "the source")
     # Asked for once, as a target may ask a catalog.
@@ -168,7 +168,6 @@ def apply_changes(
             return done
         followed = _followed(batch, table, target, keys, key, takes_over=takes_over)
         changes = target.changes_of(followed.rows, followed.keys, followed.source)
-        is_new = commit_log.applied(app) is None
         forget_as_of(target, table, is_new=is_new, takes_over=takes_over)
         return target.apply(app, batch_id, changes)
     with persisted(whole) as kept:
@@ -176,7 +175,6 @@ def apply_changes(
         if (done := skipped(commit_log, app, batch_id, digest.batch)) is not None:
             return done
         followed = _followed(batch, digest.batch, target, keys, key, takes_over=takes_over)
-        is_new = commit_log.applied(app) is None
         forget_as_of(target, digest.batch, is_new=is_new, takes_over=takes_over)
         frame = _frame(kept, digest, followed, source_column=target.source_column)
         return target.apply(app, batch_id, frame)

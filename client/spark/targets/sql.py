@@ -55,6 +55,7 @@ from databus.client.spark.targets.target import (
     no_table,
 )
 from databus.client.sql.altering import Altering, comment_of, has_mark, marked, swap, was_done
+from databus.client.sql.engines import make_engine
 from databus.client.sql.existing import held_columns, required_columns
 from databus.client.sql.names import MYSQL, check_database, quoted, quoted_text, run
 from databus.client.sql.statements import Statements
@@ -90,7 +91,7 @@ class SqlTarget(Target):
         self._key_length = key_length
         self._partitions = partitions
         self._engine_options = dict(engine_options or {})
-        self._engine: Engine = sa.create_engine(self._url, **self._engine_options)
+        self._engine: Engine = make_engine(self._url, **self._engine_options)
         self._is_ready = False
         self._required: Collection[str] | None = None
         self._targets, self._entries = own_tables()

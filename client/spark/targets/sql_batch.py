@@ -17,6 +17,7 @@ from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Cha
 from databus.client.spark.targets.merge_plan import Comparison, Condition, decide
 from databus.client.spark.targets.sql_tables import table_of
 from databus.client.spark.targets.sql_values import mark_refused, refusal
+from databus.client.sql.engines import make_engine
 from databus.client.sql.refusals import first_refused, is_refusal
 from databus.client.sql.statements import SqlRow, Statements
 from databus.client.sql.values import to_driver
@@ -201,7 +202,7 @@ def read_parts(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the ranges whose numbers are in `parts`; runs in a Spark worker."""
     schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
-    engine = sa.create_engine(url, **engine_options)
+    engine = make_engine(url, **engine_options)
     try:
         with engine.connect() as connection:
             table = table_of(name, schema, keys, engine.dialect)

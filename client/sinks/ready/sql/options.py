@@ -13,6 +13,7 @@ from sqlalchemy.engine import URL, Engine, make_url
 
 from databus.client.sinks.ready.following import DdlSettings
 from databus.client.sinks.ready.templates import check_without_columns
+from databus.client.sql.engines import make_engine
 from databus.client.sql.modes import WriteMode
 from databus.client.sql.names import check_database
 from databus.conf.model import Settings
@@ -25,8 +26,6 @@ _DRIVERS = {
     "mariadb": "mariadb+pymysql",
     "postgresql": "postgresql+psycopg",
 }
-# Values that do not fit are refused and not cut, and 0 is a value of an AUTO_INCREMENT column.
-_MYSQL_SESSION = "SET sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'"
 
 
 class SqlOptions(Settings):
@@ -107,7 +106,7 @@ class SqlOptions(Settings):
             # Rows are named by keys: no gaps between them need to be locked.
             settings["isolation_level"] = "READ COMMITTED"
         try:
-            return sa.create_engine(url, connect_args=self._arguments(url), **settings)
+            return make_engine(url, connect_args=self._arguments(url), **settings)
         except (exc.ArgumentError, exc.NoSuchModuleError, ImportError) as error:
             raise SettingsError(f"url {self.shown_url}: {error}") from error
 
@@ -115,13 +114,13 @@ class SqlOptions(Settings):
         wait = int(self.timeout_s)
         match url.get_dialect().driver:
             case "pymysql":
-                lock = f"{_MYSQL_SESSION}, innodb_lock_wait_timeout = {wait}"
+                lock = f"SET innodb_lock_wait_timeout = {wait}"
                 given = {"connect_timeout": wait, "init_command": lock}
                 # Else PyMySQL would send it in Latin-1.
                 password = {} if url.password is None else {"password": url.password.encode()}
                 return given | password
             case "psycopg":
-                words = f"-c timezone=UTC -c lock_timeout={wait}s"
+                words = f"-c lock_timeout={wait}s"
                 return {"connect_timeout": wait, "options": words}
             case "pysqlite":
                 return {"timeout": self.timeout_s}

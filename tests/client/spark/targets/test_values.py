@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -21,6 +23,7 @@ from tests.mariadb_server import Database
 pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
 Open = Callable[..., Target]
+UTC_TIME = pa.timestamp("us", tz="UTC")
 TEXTS = pa.schema([("id", pa.string()), ("note", pa.string()), ("_databus", META_ALONE)])
 
 
@@ -76,6 +79,47 @@ def test_what_mariadb_says_of_a_value_is_final_and_names_the_row(database: Datab
     server = database.server
     login = f"{server.user}:{server.password}@127.0.0.1:{server.port}"
     refusing(f"mysql+pymysql://{login}/{database.name}?charset=utf8mb4")
+
+
+def test_what_a_lenient_server_would_cut_or_count_is_refused_or_stored_as_it_is(
+    database: Database,
+) -> None:
+    """The session's settings are those of a server whose administrator has set them."""
+    server = database.server
+    login = f"{server.user}:{server.password}@127.0.0.1:{server.port}"
+    lenient = "SET sql_mode = 'ANSI_QUOTES', time_zone = '+09:00'"
+    url = f"mysql+pymysql://{login}/{database.name}?charset=utf8mb4&init_command={quote(lenient)}"
+    refusing(url)
+    apart(
+        url,
+        "CREATE TABLE counted (id INT PRIMARY KEY AUTO_INCREMENT, at TIMESTAMP NULL)",
+        "SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'",
+        "INSERT INTO counted VALUES (3, '2020-01-01 09:00:00')",
+    )
+    counting(url)
+
+
+@pytest.mark.postgres
+def test_a_moment_is_the_same_in_a_database_of_another_time_zone(postgres_url: str) -> None:
+    url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options={quote('-c timezone=Japan')}"
+    apart(
+        url,
+        "CREATE TABLE counted (id INT PRIMARY KEY, at TIMESTAMPTZ NULL)",
+        "INSERT INTO counted VALUES (3, '2020-01-01 09:00:00')",
+    )
+    counting(url)
+
+
+def counting(url: str) -> None:
+    """Apply a row of key 0 to a table of somebody's own that has one of the same moment."""
+    target = open_target(f"{url}#counted", ["id"])
+    schema = pa.schema([("id", pa.int32()), ("at", UTC_TIME), ("_databus", META_ALONE)])
+    midnight = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    batch = batch_of([change("insert", 1, {"id": 0, "at": midnight})], schema)
+    target.apply("app", 0, changes_of(batch, ["id"]))
+    found = sorted((row["id"], row["at"]) for row in rows_of_target(target))
+    assert found == [(0, midnight), (3, midnight)]
+    target.close()
 
 
 def apart(url: str, *statements: str) -> None:

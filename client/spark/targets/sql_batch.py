@@ -8,13 +8,12 @@ from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes, Mark
-from databus.client.spark.targets.merge_plan import Comparison, Condition, decide
+from databus.client.spark.targets.changes import AS_OF, SCN, SOURCE, Changes, Mark
+from databus.client.spark.targets.merge_plan import Comparison, Condition, Mask, decide, numbers
 from databus.client.spark.targets.sql_tables import table_of
 from databus.client.spark.targets.sql_values import mark_refused, refusal
 from databus.client.sql.engines import make_engine
@@ -64,7 +63,7 @@ class Batch:
         self._run(self._replace, decision.replaces, names, names)
         # After the updates: the rows they wrote are newer than a truncate, or proven as of a
         # snapshot's end. Before the inserts, which a mark must not remove.
-        removed = sum(self._remove_covered(mark) for mark in self._changes.marks)
+        removed = sum(self._remove_covered(mark, decision.replaces) for mark in self._changes.marks)
         self._run(partial(statements.insert, names), decision.inserts, names, names)
         return int(written.sum()), removed + int(decision.removes.sum())
 
@@ -96,7 +95,7 @@ class Batch:
         in_order = itemgetter(*map(names.index, [*others, *keys]))
         self._statements.update(others, keys, list(map(in_order, rows)))
 
-    def _remove_covered(self, mark: Mark) -> int:
+    def _remove_covered(self, mark: Mark, replaces: Mask) -> int:
         """Remove the rows that a truncate or the end of a snapshot removes."""
         columns = self._table.c
         conditions = [sa.func.coalesce(columns[SCN], -1) <= mark.scn]
@@ -104,25 +103,20 @@ class Batch:
             conditions.append(sa.func.coalesce(columns[AS_OF], -1) < mark.scn)
         if self._changes.has_source:
             conditions.append(columns[SOURCE] == mark.source)
-        rows = self._changes.rows
-        follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.invert(rows[DELETE]))
-        if mark.is_truncate and pc.any(follows).as_py():
-            # Rows that the truncate's own window wrote after it stay.
-            kept = _values(rows.select(self._changes.keys).filter(follows))
-            conditions.append(sa.not_(self._is_one_of(kept)))
+        rows, keys = self._changes.rows, self._changes.keys
+        follows = replaces & (numbers(rows[SCN]) == mark.scn) & mark.is_truncate
+        kept = self._rows(rows.filter(pa.array(follows)), keys)
+        # Rows that the truncate's own window wrote after it stay, which are as old as the others:
+        # they are newer meanwhile, as they may be too many for a condition.
+        self._statements.set_rows((SCN,), (mark.scn + 1,), keys, kept)
         try:
-            return self._connection.execute(self._table.delete().where(*conditions)).rowcount
+            found = self._connection.execute(self._table.delete().where(*conditions)).rowcount
         except DBAPIError as error:
             if not is_refusal(error):
                 raise
             raise mark_refused(self._uri, mark.scn, error) from error
-
-    def _is_one_of(self, keys: pa.Table) -> sa.ColumnElement[bool]:
-        columns: list[sa.Column[Any]] = [self._table.c[name] for name in keys.column_names]
-        lists = [column.to_pylist() for column in keys.columns]
-        if len(columns) == 1:
-            return columns[0].in_(lists[0])
-        return sa.tuple_(*columns).in_(list(zip(*lists, strict=True)))
+        self._statements.set_rows((SCN,), (mark.scn,), keys, kept)
+        return found
 
     def _run(self, write: _Write, mask: Any, names: Sequence[str], blamed: Sequence[str]) -> None:
         """Write the columns `names` of the selected changes; a refusal is of those `blamed`."""

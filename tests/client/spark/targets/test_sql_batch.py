@@ -66,6 +66,25 @@ def test_a_row_that_is_there_is_updated_whatever_an_insert_would_need(
 
 
 @DATABASES
+def test_rows_that_follow_a_truncate_in_its_window_stay_however_many_they_are(
+    opened: Open, target_uri: str
+) -> None:
+    """`CREATE OR REPLACE TABLE … SELECT` is such a window; PostgreSQL has 65,535 parameters."""
+    count = 70_000 if target_uri.startswith("postgres") else 1_200
+    target = opened()
+    apply(target, 0, *(change("insert", 10, person(key, "old")) for key in range(count + 5)))
+    truncate = change("truncate", 10, index=1)
+    rows = [change("insert", 10, person(key, "new"), index=2) for key in range(count)]
+    more = change("insert", 10, person(-1, "new"), index=2)
+    applied = apply(target, 1, truncate, *rows, more)
+    assert applied == Applied(count + 1, 5, positions={"shop": 10})
+    found = table_of(target)
+    assert set(found["id"].to_pylist()) == {-1, *range(count)}
+    told = {name: set(found[name].to_pylist()) for name in ("name", "_databus_scn")}
+    assert told == {"name": {"new"}, "_databus_scn": {10}}
+
+
+@DATABASES
 def test_rows_with_a_unique_value_of_others_are_refused_and_leave_those(
     opened: Open, target_uri: str
 ) -> None:

@@ -70,7 +70,7 @@ def sources_behind(places: Mapping[str, Place], newest: Mapping[str, int]) -> di
         if scn is not None and isinstance(place, AtScn) and scn < place.scn:
             has = f"has windows up to scn {scn} only" if scn >= 0 else "has no window yet"
             problem = (
-                f"the relay {has}, and this query has read up to scn {place.scn}: either it still "
+                f"the relay {has}, and this query goes on after scn {place.scn}: either it still "
                 "reads its source's log again, or its source is another database, or was reset or "
                 "restored. In the first case wait; else use a new target and a new checkpoint"
             )

@@ -47,6 +47,7 @@ from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.source.archive_reader import read_archive
 from databus.client.spark.source.range_reader import range_reader
 from databus.client.subscription import chosen_sources
+from databus.conf.named_places import ScnPlace
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
 log = logging.getLogger(__name__)
@@ -109,17 +110,27 @@ class ChangeStream:
         """
         begun = from_offset(start)
         if self._targets is not None:
-            self._await_read(begun.places, self._targets)
+            self._await_read(self._goes_on_at(begun.places), self._targets)
         further = self._planner.next_offset(begun, _rows(limit), self._targets)
         if self._targets is None:
             newest = {name: at.scn for name, at in self._measure_client.newest.items()}
-            behind = sources_behind(begun.places, newest)
+            behind = sources_behind(self._goes_on_at(begun.places), newest)
             self._stopped = {**behind, **self._measure_client.stopped()}
         states = {name: one.state for name, one in self._stopped.items()}
         self._planned = to_offset(further, states)
         if self._planned == start:
-            self._idle(begun.places)
+            self._idle(self._goes_on_at(begun.places))
         return self._planned
+
+    def _goes_on_at(self, places: Mapping[str, Place]) -> Mapping[str, Place]:
+        """Return the places, with the SCN at which a query begins that has not begun yet.
+
+        What followed a target until then has read up to that SCN.
+        """
+        start = self._options.start
+        if not isinstance(start, ScnPlace):
+            return places
+        return dict.fromkeys(self._measure_client.by_physical, AtScn(start.scn)) | dict(places)
 
     def _await_read(self, places: Mapping[str, Place], targets: dict[str, int]) -> None:
         """Wait, up to `retrySeconds` in all, for a relay that reads again what was read of it."""

@@ -246,6 +246,20 @@ def test_a_relay_that_has_less_than_was_read_is_told_and_its_newest_is_not_belie
             query.plan()
 
 
+def test_a_query_that_begins_where_a_target_is_does_not_end_well_if_its_relay_has_less(
+    lower: RunningRelay,
+) -> None:
+    given = {"sources": "shop.orders", "start": "50000", "retrySeconds": "0.5"}
+    with closing(Query(relays=lower.url, **given)) as query:
+        query.stream.aim_at_newest()
+        assert query.plan() == [], "the state is told first"
+        with pytest.raises(SourceStoppedError, match=r"up to scn \d+ only, .* after scn 50000"):
+            query.plan()
+    with closing(Query(relays=lower.url, **given)) as query:
+        assert query.plan() == []
+        assert json.loads(query.log[-1])["stopped"] == {"shop": "behind"}
+
+
 def test_a_relay_that_reads_its_log_again_is_waited_for(
     relay: RunningRelay, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,9 +188,9 @@ def swap(dialect: sa.Dialect, name: str, other: str, old: str) -> Sequence[str]:
     return [f"DROP TABLE {table}", f"ALTER TABLE {new} RENAME TO {table}"]
 
 
-def comment_of(connection: Connection, name: str) -> str:
+def comment_of(connection: Connection, name: str, schema: str | None = None) -> str:
     """Return a table's comment."""
-    return sa.inspect(connection).get_table_comment(name)["text"] or ""
+    return sa.inspect(connection).get_table_comment(name, schema)["text"] or ""
 
 
 def marked(comment: str, mark: str) -> str:
@@ -203,13 +203,13 @@ def has_mark(comment: str, mark: str) -> bool:
     return comment.endswith(f"[databus {mark}]")
 
 
-def was_done(connection: Connection, name: str, mark: str) -> bool:
+def was_done(connection: Connection, name: str, mark: str, schema: str | None = None) -> bool:
     """Return whether MySQL has altered a table with a mark; wait for an ALTER that still runs."""
     while _runs(connection, mark):
         log.info("%s: waits for an ALTER that is under way in the database", name)
         time.sleep(_LOOK_S)
-    is_there = sa.inspect(connection).has_table(name)
-    return is_there and has_mark(comment_of(connection, name), mark)
+    is_there = sa.inspect(connection).has_table(name, schema)
+    return is_there and has_mark(comment_of(connection, name, schema), mark)
 
 
 def _runs(connection: Connection, mark: str) -> bool:

@@ -3,12 +3,14 @@
     databus_tables   name, source, version, columns: the schema of the rows that were written last,
                      filled_by: the sink that left rows in it
 
-An ALTER commits in MySQL. It is made before `databus_tables` tells of it: after a crash in between
-the table has the columns already, and the plan finds nothing left to do.
+An ALTER commits in MySQL. It is made before `databus_tables` tells of it, and leaves a mark in the
+table's comment: after a crash in between it is not made again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,7 +35,7 @@ from databus.client.sinks.ready.sql.filled import FilledTables, filled_by_column
 from databus.client.sinks.ready.sql.options import SqlOptions
 from databus.client.sinks.ready.sql.values import checked_columns, converters
 from databus.client.sinks.ready.templates import Template
-from databus.client.sql.altering import Altering
+from databus.client.sql.altering import Altering, comment_of, marked, was_done
 from databus.client.sql.column_types import binary_text, moment, text
 from databus.client.sql.existing import held_columns, unique_keys
 from databus.client.sql.names import MYSQL, in_schema, run
@@ -228,13 +230,23 @@ class Tables:
         old = self._definition(new.name, [both[one] for one in both if one not in plan.kept])
         extras = [PlannedColumn(one, one) for one in self._shape.extras]
         altering = Altering(old, new, [*extras, *map(_with_text, plan.columns)], self._dialect)
-        is_one = self._dialect.name in MYSQL
-        for statement in [altering.in_one()] if is_one else altering.one_by_one():
-            if statement:
+        if self._dialect.name in MYSQL:
+            self._alter_once(altering, new.name, _mark(noted, schema))
+        else:
+            for statement in altering.one_by_one():
                 run(self._connection, statement)
         for column in plan.filled:
             self._fill(source, new, now[column.name], column.value)
         self._note(new.name, schema)
+
+    def _alter_once(self, altering: Altering, name: str, mark: str) -> None:
+        """Alter the table in MySQL, unless that was done before a crash.
+
+        Its columns do not tell: two of them may have changed their names with each other.
+        """
+        if altering.in_one() and not was_done(self._connection, name, mark, self._schema):
+            comment = comment_of(self._connection, name, self._schema)
+            run(self._connection, altering.in_one(marked(comment, mark)))
 
     def _fill(self, source: str, table: sa.Table, column: AvroColumn, value: object) -> None:
         """Give a column that was there the value that the source's rows have in the new one."""
@@ -269,6 +281,12 @@ class Tables:
         row = (name, schema.source, schema.version, schema.text)
         keys = _SCHEMA_COLUMNS[:2]
         Statements(self._connection, self._noted).upsert(_SCHEMA_COLUMNS, keys, [row])
+
+
+def _mark(noted: WriterSchema, schema: WriterSchema) -> str:
+    """Return the mark of an ALTER from one version of a source's columns to another one."""
+    told = json.dumps([noted.source, noted.text, schema.version, schema.text])
+    return f"sink@{hashlib.blake2b(told.encode(), digest_size=8).hexdigest()}"
 
 
 def _with_text(column: PlannedColumn) -> PlannedColumn:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from databus.client.sinks.contract import Change
 from databus.client.sinks.errors import SinkError
@@ -144,6 +145,30 @@ def test_an_alter_that_was_made_before_a_crash_is_not_made_again(target: Target)
         assert target.columns("t") == list(after.columns)
         assert len(target.table("t")) == 3
         target.run("DROP TABLE t", "DROP TABLE databus_tables", "DROP TABLE databus_positions")
+
+
+@pytest.mark.parametrize("target", ["postgresql", "mariadb", "mysql"], indirect=True)
+def test_a_table_in_a_schema_that_is_named_is_altered(target: Target) -> None:
+    schema = "public" if target.dialect == "postgresql" else make_url(target.url).database
+    for rows in (FIRST, [RENAMED.insert(3, 30, "z", scn=3)]):
+        write(target, rows, target_schema=schema)
+    assert target.table("t", "id", "z") == [(1, "x"), (2, "y"), (3, "z")]
+
+
+@pytest.mark.parametrize("target", ["mariadb", "mysql"], indirect=True)
+def test_names_that_changed_with_each_other_before_a_crash_are_not_changed_back(
+    target: Target,
+) -> None:
+    plain = Source({"id": "int", "a": "int", "b": "int"})
+    swapped = plain.altered(plain.columns, renamed={"a": "b", "b": "a"})
+    write(target, [plain.insert(1, 10, 20, scn=1)])
+    (noted,) = target.rows("SELECT columns FROM databus_tables")
+    write(target, [swapped.insert(2, 200, 100, scn=2)])
+    with target.connection() as connection:
+        # As if the process had been killed between the ALTER and the note of it.
+        connection.exec_driver_sql("UPDATE databus_tables SET columns = %s, version = 1", noted)
+    write(target, [swapped.update(2, 201, 100, scn=3)])
+    assert target.table("t", "id", "a", "b") == [(1, 20, 10), (2, 201, 100)]
 
 
 def renames(count: int) -> list[Change]:

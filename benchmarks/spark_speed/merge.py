@@ -44,13 +44,15 @@ class MergeSize:
     rows: tuple[int, ...] = (1_000_000, 5_000_000, 20_000_000)
     changes: int = 100_000
     executor_mb: int = 2048
+    executor_options: str = ""
 
     def master(self) -> str:
         """Return the master of two executors, each a process with one core."""
         return f"local-cluster[2,1,{self.executor_mb}]"
 
 
-SHORT_MERGE = MergeSize((5_000, 20_000), 2_000, 1024)
+# Its executors end before more compiling pays.
+SHORT_MERGE = MergeSize((5_000, 20_000), 2_000, 1024, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def measure_merges(size: MergeSize, forms: Sequence[str] = FORMS) -> list[Cost]:
     settings = SPARK | {
         "spark.master": size.master(),
         "spark.executor.memory": f"{size.executor_mb}m",
+        "spark.executor.extraJavaOptions": size.executor_options,
         "spark.local.dir": str(folder / "spark"),
     }
     plan = Plan(str(folder), "", size.rows, size.changes, 0, settings)

@@ -3,12 +3,12 @@
 Only the traceback's text of an error in one of Spark's processes reaches the driver.
 The class is read from the line that names it, never guessed from the message. After
 a schema change that a restart takes in, the query is restarted at once. It is
-restarted after a pause when servers are unavailable, when they no longer have the
-rows of a batch (the next start reads a snapshot instead), and after any failure of
-Spark itself (a lost worker, a full disk). The number of restarts without a batch in
-between is limited. Any other error of this package is final, and so are a value that
-the target's database refuses, a request that Spark cannot analyse, and the end of
-Spark's own process.
+restarted after a pause when servers are unavailable or do not know a schema yet, when
+they no longer have the rows of a batch (the next start reads a snapshot instead), and
+after any failure of Spark itself (a lost worker, a full disk). The number of restarts
+without a batch in between is limited. Any other error of this package is final, and so
+are a value that the target's database refuses, a request that Spark cannot analyse, and
+the end of Spark's own process.
 
     try:
         query.awaitTermination()
@@ -46,7 +46,10 @@ log = logging.getLogger(__name__)
 
 # The last line of a Python traceback; such an error is final unless its class says otherwise.
 _RAISED = re.compile(r"(databus\.[\w.]+\.\w+Error|ImportError|sqlalchemy\.exc\.DataError): (.+)")
-_PASSING = (BootstrapTooOldError, BootstrapTooYoungError, NoAnswerError, ReadAgainError)
+_PASSING = (
+    *(BootstrapTooOldError, BootstrapTooYoungError, NoAnswerError, ReadAgainError),
+    SchemaNotFoundError,  # a server does not list a version yet of which another one has rows
+)
 # What says nothing to a reader, before the reason in Spark's text.
 _PREAMBLE = re.compile(
     r"(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: "
@@ -196,9 +199,7 @@ def _reason(text: str) -> str:
 def passes(error: Exception) -> bool:
     """Return whether it may help to write to a target again after an error."""
     if isinstance(error, (DatabusError, *SPARK_ERRORS)):
-        failure = read_failure(error)
-        # A server that does not list a version yet, though another one has rows of it.
-        return failure.is_a(SchemaNotFoundError) or not failure.is_final
+        return not read_failure(error).is_final
     library = type(error).__module__.partition(".")[0]
     if library == "sqlalchemy":
         from databus.client.sql.refusals import says_away

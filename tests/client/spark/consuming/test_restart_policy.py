@@ -22,7 +22,13 @@ from databus.client.machines.backoff import BackOff
 from databus.client.spark.consuming import restart_policy
 from databus.client.spark.consuming.restart_policy import Restarts, passes, read_failure
 from databus.conf.settings import BackOffSettings
-from databus.schemas.errors import ConsumerError, NoAnswerError, RowError, SettingsError
+from databus.schemas.errors import (
+    ConsumerError,
+    NoAnswerError,
+    RowError,
+    SchemaNotFoundError,
+    SettingsError,
+)
 from tests.full_disk import small_disk
 
 CRASHED = (
@@ -128,6 +134,8 @@ def test_an_error_of_this_package_is_read_by_its_class() -> None:
     assert not read_failure(away).is_final
     assert read_failure(away).is_a(NoAnswerError)
     assert read_failure(SettingsError("option x is odd")).is_final
+    # Another server, which sends the rows, has the version already.
+    assert not read_failure(SchemaNotFoundError("version 3 of shop.orders is not listed")).is_final
 
 
 def test_a_request_that_spark_cannot_analyse_is_final_but_not_a_worker_lost_meanwhile(

@@ -63,6 +63,7 @@ _TARGETS_LIBRARIES = (
     *("deltalake", "pyiceberg", "pymysql", "psycopg"),
     "_internal",  # the compiled module of deltalake, as its own errors name it
 )
+_OF_TARGETS = ("sqlalchemy", *_TARGETS_LIBRARIES)
 _STORAGE = re.compile(
     r"os error \d+|os \{ code: \d+|object ?store|Generic (?!DataFusion)\w+ error", re.IGNORECASE
 )
@@ -113,7 +114,8 @@ def read_failure(failed: str | BaseException) -> Failure:
     """Return the failure that Spark's error, or its text, describes.
 
     A traceback prints an error after the one that caused it, so the last one counts.
-    Raises the error itself if neither Spark nor this package raised it: that is a defect.
+    Raises the error itself if neither Spark, nor a target's library, nor this package raised it:
+    that is a defect.
     """
     if isinstance(failed, DatabusError):
         return _ours(type(failed), str(failed))
@@ -128,6 +130,8 @@ def read_failure(failed: str | BaseException) -> Failure:
         return _ours(kind, problem.strip())
     if isinstance(failed, str):
         return Failure(None, _reason(text), is_final=False)
+    if isinstance(failed, Exception) and _library_of(failed) in _OF_TARGETS:
+        return Failure(None, text.partition("\n")[0], is_final=not passes(failed))
     if not _is_sparks(failed):
         raise failed
     if isinstance(failed, Py4JError | OSError) and not has_spark():
@@ -200,7 +204,7 @@ def passes(error: Exception) -> bool:
     """Return whether it may help to write to a target again after an error."""
     if isinstance(error, (DatabusError, *SPARK_ERRORS)):
         return not read_failure(error).is_final
-    library = type(error).__module__.partition(".")[0]
+    library = _library_of(error)
     if library == "sqlalchemy":
         from databus.client.sql.refusals import says_away
 
@@ -210,6 +214,10 @@ def passes(error: Exception) -> bool:
         # delta-rs has one class for a storage that fails and for what it cannot compute.
         return bool(_STORAGE.search(str(error))) if name == "DeltaError" else name not in _FINAL
     return isinstance(error, OSError)
+
+
+def _library_of(error: BaseException) -> str:
+    return type(error).__module__.partition(".")[0]
 
 
 class Restarts:

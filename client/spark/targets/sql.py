@@ -105,6 +105,8 @@ class SqlTarget(Target):
         shown = shown_uri(uri)
         try:
             url = make_url(text)
+            if "@" in (url.host or ""):
+                raise ValueError("the host is a part of the password")
         except (ArgumentError, ValueError):
             # Their words may have a part of the password.
             raise SettingsError(

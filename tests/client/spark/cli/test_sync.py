@@ -60,6 +60,7 @@ def test_a_place_for_the_schema_alone_is_not_enough() -> None:
         ("oracle://me:geheim@host/shop#t", "and not in oracle"),
         ("postgresql+nope://me:geheim@host/shop#t", "its driver is not there"),
         ("postgresql://me:geh#eim@host:x/shop#t", "is no URL of a database"),
+        ("mysql+pymysql://me:a@geheim@host/shop#t", "is no URL of a database"),
         ("sqlite:///lake.db#", "names no table"),
         ("iceberg:lake.orders", "give iceberg:<catalog>.<namespace>.<table>"),
         ("iceberg:lake..orders", "give iceberg:<catalog>.<namespace>.<table>"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -136,6 +137,18 @@ def test_an_error_of_this_package_is_read_by_its_class() -> None:
     assert read_failure(SettingsError("option x is odd")).is_final
     # Another server, which sends the rows, has the version already.
     assert not read_failure(SchemaNotFoundError("version 3 of shop.orders is not listed")).is_final
+
+
+def test_an_error_of_a_target_s_library_is_a_line_and_passes_if_the_target_is_away() -> None:
+    def ask() -> None:
+        with sa.create_engine("mysql+pymysql://root@127.0.0.1:1/x").connect():
+            pass
+
+    failure = read_failure(caught(ask))
+    assert not failure.is_final
+    assert "Can't connect to MySQL server on '127.0.0.1'" in failure.problem
+    assert "\n" not in failure.problem
+    assert read_failure(SchemaMismatchError("number of fields does not match")).is_final
 
 
 def test_a_request_that_spark_cannot_analyse_is_final_but_not_a_worker_lost_meanwhile(

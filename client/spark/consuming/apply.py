@@ -66,7 +66,7 @@ from databus.schemas.errors import SettingsError
 __all__ = ["Applied", "apply_changes", "key_columns", "latest_per_key", "ordered_groups", "rows_of"]
 
 # Set by Spark on the thread that runs a query's batches.
-QUERY_ID = "sql.streaming.queryId"
+_QUERY_ID = "sql.streaming.queryId"
 # The fields of `_databus` that are needed to apply a change; in other modes also its time.
 _NEEDED = ("op", "scn", "index", "as_of", "source", "physical_source", "schema_version")
 
@@ -151,7 +151,7 @@ def apply_changes(
     Raises SettingsError without keys or app_id, for columns whose names the target has itself,
     and for a target with the rows of another source; also the errors of `Target.apply`.
     """
-    app = app_id or _query_id(batch)
+    app = app_id or _app_id(batch)
     commit_log = target.commit_log()
     is_new = commit_log.applied(app) is None
     names = (name for name in batch.columns if name != CHANGE_COLUMN)
@@ -300,16 +300,21 @@ def schemas_of(batch: DataFrame) -> dict[str, Texts]:
     }
 
 
-def _query_id(batch: DataFrame) -> str:
+def query_id(batch: DataFrame) -> str:
+    """Return the id of the streaming query that a batch is of; "" where Spark does not tell it."""
+    session = batch.sparkSession
+    return "" if is_connect(session) else session.sparkContext.getLocalProperty(_QUERY_ID) or ""
+
+
+def _app_id(batch: DataFrame) -> str:
+    if found := query_id(batch):
+        return found
     if is_connect(batch.sparkSession):
         raise SettingsError(
             "on Spark Connect a batch does not tell its query: give apply_changes app_id, a name "
             "for each checkpoint folder, such as its path, that never changes"
         )
-    found = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-    if not found:
-        raise SettingsError(
-            "no streaming query runs here, so the batch's application is not known: give app_id, "
-            "one for each sequence of batch numbers"
-        )
-    return str(found)
+    raise SettingsError(
+        "no streaming query runs here, so the batch's application is not known: give app_id, "
+        "one for each sequence of batch numbers"
+    )

@@ -33,9 +33,8 @@ from databus.client.sinks.loading import sink_maker
 from databus.client.sinks.rules.changes import place_last, with_short_floats
 from databus.client.sinks.rules.moves import split_move
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
-from databus.client.spark.consuming.apply import QUERY_ID, schemas_of
+from databus.client.spark.consuming.apply import query_id, schemas_of
 from databus.client.spark.consuming.sink_position import Batch, Reached
-from databus.client.spark.session import is_connect
 from databus.schemas.avro_rows import row_codec
 from databus.schemas.columns.avro_columns import Kind, WriterSchema, columns_of
 from databus.schemas.columns.taken_columns import taken_schema
@@ -81,7 +80,7 @@ class _Batches:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         rows = batch.where(sf.col(f"{CHANGE_COLUMN}.op") != _NOT_FOR_SINKS).toArrow()
-        own = Batch(_query_id(batch), batch_id)
+        own = Batch(query_id(batch), batch_id)
         try:
             for one in _transactions(rows, _Sources(schemas_of(batch))):
                 self._opened(one.physical_source).take(one, own)
@@ -272,8 +271,3 @@ _FROM_SPARK: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.TIME: lambda micros: timedelta(microseconds=micros),
     Kind.WIDE_DECIMAL: Decimal,
 }
-
-
-def _query_id(batch: DataFrame) -> str:
-    session = batch.sparkSession
-    return "" if is_connect(session) else session.sparkContext.getLocalProperty(QUERY_ID) or ""

@@ -91,12 +91,12 @@ def remove_table(path: str, storage: Mapping[str, str] | None) -> None:
         shutil.rmtree(local_folder(path), ignore_errors=True)
         return
     try:
-        remove_objects(path, storage)
+        _remove_objects(path, storage)
     except (OSError, DeltaError) as error:
         log.warning("%s: its files stay: %s", path, error)
 
 
-def remove_objects(url: str, storage: Mapping[str, str] | None) -> None:
+def _remove_objects(url: str, storage: Mapping[str, str] | None) -> None:
     """Remove all objects under a URL with delta-rs, for which no library of the store is needed."""
     files = pa.fs.PyFileSystem(DeltaStorageHandler(url, dict(storage or {})))
     found = files.get_file_info(pa.fs.FileSelector("", allow_not_found=True, recursive=True))

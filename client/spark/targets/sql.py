@@ -265,9 +265,9 @@ class SqlTarget(Target):
         with self._engine.connect() as connection:
             begun = self._stored_row(connection, altering_name(self.table))
             is_done = begun is not None and was_done(connection, self.table, _mark(begun.changes))
-        with self._engine.begin() as connection:
-            if begun is not None and is_done:
-                altered = Altered.of(begun)
+        if begun is not None and is_done:
+            altered = Altered.of(begun)
+            with self._engine.begin() as connection:
                 self._lock(connection, None)
                 # That process may live, and have recorded it meanwhile.
                 still = self._stored_row(connection, begun.target, is_locked=True)

@@ -247,6 +247,16 @@ def is_final(error: DatabusError) -> bool:
     return isinstance(error, _FINAL)
 
 
+def check_patience(server: str, scn: int, to_scn: int, waited_s: float, retry_s: float) -> None:
+    """Raise NoAnswerError if a relay has not received planned windows within the retry time."""
+    if waited_s > retry_s:
+        raise NoAnswerError(
+            server,
+            f"has had nothing after scn {scn} for {waited_s:.0f} s, but a batch was planned up "
+            f"to scn {to_scn}: is the relay behind, or was its ring created anew?",
+        )
+
+
 def _joined(problems: Sequence[DatabusError], path: str, retry_s: float) -> DatabusError:
     """Return the error when no server answered, with each server's problem.
 

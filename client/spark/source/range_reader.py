@@ -28,7 +28,7 @@ from databus.client.spark.planning.requests import (
     proved,
     snapshot,
 )
-from databus.client.spark.planning.server_pool import Answer, ServerPool
+from databus.client.spark.planning.server_pool import Answer, ServerPool, check_patience
 from databus.client.spark.planning.stock_stream import StockStream
 from databus.client.spark.source.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages, take_answer
 from databus.client.spark.source.stock_reader import read_stock_windows
@@ -36,7 +36,6 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     BootstrapTooYoungError,
     DatabusError,
-    NoAnswerError,
     ScnNotFoundError,
     ServerError,
     SettingsError,
@@ -318,7 +317,8 @@ class _RangeRead:
         take_answer(answer, self._columns, lambda: schemas(self._sources, is_again=True))
         # Nothing new, though the relay held the request for WAIT_MS.
         if headers.resume == place:
-            self._check_patience(answer.server, place[0], to_scn)
+            waited_s = time.monotonic() - self._moved_at
+            check_patience(answer.server, place[0], to_scn, waited_s, self._options.retry_seconds)
         # Within a window: note what is returned of it, as the ring may evict the rest.
         elif headers.resume[1] != WHOLE_WINDOW:
             yield from self._flush(headers.resume[0])
@@ -327,16 +327,6 @@ class _RangeRead:
         if headers.resume != place:
             self._moved_at = time.monotonic()
         return headers.resume
-
-    def _check_patience(self, server: str, scn: int, to_scn: int) -> None:
-        """Raise NoAnswerError if a relay does not receive planned windows within the retry time."""
-        waited_s = time.monotonic() - self._moved_at
-        if waited_s > self._options.retry_seconds:
-            raise NoAnswerError(
-                server,
-                f"has had nothing after scn {scn} for {waited_s:.0f} s, but a batch was planned up "
-                f"to scn {to_scn}: is the relay behind, or was its ring created anew?",
-            )
 
     def _grow(self, needed_bytes: int, server: str, scn: int) -> None:
         if needed_bytes > MAX_FETCH_BYTES:

@@ -15,10 +15,11 @@ from databus.client.spark.arrow.event_batches import EventBatches
 from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.spark.options import SourceOptions
 from databus.client.spark.planning.ranges import LogRange
+from databus.client.spark.planning.server_pool import check_patience
 from databus.client.spark.planning.stock_stream import StockPage, StockStream
 from databus.client.spark.planning.stock_windows import StockWindows
 from databus.client.spark.source.bootstrap_pages import take_answer
-from databus.schemas.errors import NoAnswerError, ScnNotFoundError, ServerError, SettingsError
+from databus.schemas.errors import ScnNotFoundError, ServerError, SettingsError
 
 POLL_S = 0.2
 
@@ -39,7 +40,8 @@ def read_stock_windows(
     while scn != one.to_scn:
         page = _next_page(stream, one, scn)
         if not page.windows:
-            _check_patience(page, one, scn, time.monotonic() - moved_s, options.retry_seconds)
+            waited_s = time.monotonic() - moved_s
+            check_patience(page.answer.server, scn, one.to_scn, waited_s, options.retry_seconds)
             time.sleep(POLL_S)
             continue
         scn = _cut(page, one.to_scn)
@@ -76,14 +78,3 @@ def _cut(page: StockPage, to_scn: int) -> int:
         )
     del page.answer.body[last.end :]
     return last.scn
-
-
-def _check_patience(
-    page: StockPage, one: LogRange, scn: int, waited_s: float, retry_s: float
-) -> None:
-    if waited_s > retry_s:
-        raise NoAnswerError(
-            page.answer.server,
-            f"has had nothing after scn {scn} for {waited_s:.0f} s, but a batch was planned up "
-            f"to scn {one.to_scn}: is the relay behind, or was its buffer created anew?",
-        )

@@ -150,11 +150,16 @@ def text_of(error: BaseException) -> str:
 
 
 def log_failure(what: str, failed: str | BaseException) -> Failure:
-    """Log a failure's problem and Spark's whole text, at level INFO; return the failure."""
+    """Log a failure's problem and Spark's whole text, at level INFO; return the failure.
+
+    What passes, such as an outage, comes again with each try, and its line says all: level DEBUG.
+    """
     failure = read_failure(failed)
     text = failed if isinstance(failed, str) else text_of(failed)
+    passes_by_itself = failure.kind is not None and not failure.is_final
+    level = logging.DEBUG if passes_by_itself else logging.INFO
     # The readable line comes first.
-    log.info("%s: %s\n%s", what, failure.problem, text)
+    log.log(level, "%s: %s\n%s", what, failure.problem, text)
     return failure
 
 
@@ -237,9 +242,9 @@ class Restarts:
         """Return the pause before a restart; raises ConsumerError if there must be none.
 
         `failed` is Spark's error or its text. `scn` is the job's position, for the error.
-        The log gets one line, and Spark's whole text at level INFO.
+        The log gets one line, and Spark's whole text at a lower level.
         """
-        failure = log_failure(f"{source} at scn {scn}", failed)
+        failure = log_failure(f"{source} at scn {scn}" if scn > 0 else source, failed)
         self._failures += 1
         if failure.is_final:
             raise ConsumerError(scn, f"{source}: {failure.problem}")

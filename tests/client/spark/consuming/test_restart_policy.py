@@ -195,3 +195,20 @@ def test_the_log_has_a_line_for_each_restart_and_the_whole_text_at_a_lower_level
     final = RowError("shop.orders", "x", "it is odd")
     with pytest.raises(ConsumerError, match=r"window 7: shop\.orders: .*column 'x'"):
         rules.wait_s(final, "shop.orders", 7)
+
+
+def test_an_outage_is_one_line_for_each_try_and_names_no_scn_before_the_first_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rules = Restarts(2, BackOff(BackOffSettings(first_s=1, factor=2, jitter=0), Random()))
+    away = (
+        "Traceback (most recent call last):\n  File\ndatabus.schemas.errors.NoAnswerError: s: away"
+    )
+    with caplog.at_level(logging.INFO):
+        assert rules.wait_s(away, "shop.*", 0) == 1
+    assert [(one.levelno, one.getMessage()) for one in caplog.records] == [
+        (logging.WARNING, "shop.*: the query is restarted in 1.0 s: s: away")
+    ]
+    with caplog.at_level(logging.DEBUG):
+        rules.wait_s(away, "shop.*", 0)
+    assert caplog.records[1].getMessage() == f"shop.*: s: away\n{away}"

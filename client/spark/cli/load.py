@@ -143,4 +143,8 @@ def _outcome(loaded: Loaded) -> str:
         if loaded.skipped
         else ""
     )
+    if loaded.only_there:
+        rest += (
+            f"; as it was, since {loaded.source} has no such column: {', '.join(loaded.only_there)}"
+        )
     return f"{loaded.source} → {loaded.target}: {loaded.rows} rows as of scn {loaded.scn}{rest}"

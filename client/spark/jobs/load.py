@@ -52,9 +52,10 @@ from databus.client.spark.jobs.load_source import (
     LoadSource,
     primary_key,
 )
-from databus.client.spark.targets.changes import SCN, Changes, check_names
+from databus.client.spark.targets.changes import META, SCN, Changes, check_names
 from databus.client.spark.targets.commit_log import PART, mark_notes
 from databus.client.spark.targets.following import shape_note, widen
+from databus.client.spark.targets.reshaping import find
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.client.sql.modes import WriteMode
 from databus.schemas.errors import (
@@ -87,7 +88,11 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The result of a load. `skipped`: chunks that an earlier start had written."""
+    """The result of a load. `skipped`: chunks that an earlier start had written.
+
+    `only_there`: columns that the target has and the table does not, such as a renamed column's
+    earlier name. The load has not touched them.
+    """
 
     source: str
     target: str
@@ -95,6 +100,7 @@ class Loaded:
     rows: int
     chunks: int
     skipped: int
+    only_there: tuple[str, ...] = ()
 
 
 Report = Callable[[LoadProgress], None]
@@ -303,7 +309,15 @@ class _Job:
         self._target.apply(app, cut.chunks, replace(self._end(scn), notes=notes))
         self._report(counter.end())
         source, uri = self._load_source.source, self._target.uri
-        return Loaded(source, uri, scn, counter.rows, cut.chunks, skipped)
+        return Loaded(source, uri, scn, counter.rows, cut.chunks, skipped, self._only_there())
+
+    def _only_there(self) -> tuple[str, ...]:
+        held = self._target.schema()
+        if held is None or self._chosen:
+            return ()
+        known = dict.fromkeys(self._columns.names)
+        names = (name for name in held.names if not name.lower().startswith(META))
+        return tuple(name for name in names if find(known, name) is None)
 
     # The target's commit log
 

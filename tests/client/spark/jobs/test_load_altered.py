@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from databus.cli.main import main
 from databus.client.spark.jobs.load import LoadProgress, load
 from databus.client.spark.jobs.load_source import DatabaseLoadSource
 from tests.client.spark.source.table_shop import TableShop, table_shop
@@ -49,6 +51,13 @@ def test_a_load_begins_anew_if_a_column_got_another_name(
     assert found.skipped == 0
     assert chunks[:2] == [1, 1]
     assert rows_in(target, "text") == set(shop.place.run(f"SELECT id, text FROM {table}"))
+    # The name of before is in what was written by then, and is told.
+    assert found.only_there == ("note",)
+    arguments = [f"shop.{table}", target, "--from-database", "--settings", str(shop.relay.file)]
+    told = CliRunner().invoke(main, ["spark", "load", *arguments])
+    assert told.output.rstrip().endswith(
+        f"; as it was, since shop.{table} has no such column: note"
+    ), told.output
 
 
 def test_a_column_that_is_added_before_the_load_knows_its_scn_is_copied(

@@ -49,10 +49,7 @@ def run(file: Path, available_now: bool, explain: bool, metrics_port: int | None
     if explain:
         return
     summary = _run_with_progress(job, available_now=available_now, metrics_port=metrics_port)
-    click.echo(
-        f"{summary.batches} batches: {summary.upserts} rows written, {summary.deletes} removed; "
-        f"applied up to {_listed(summary)}"
-    )
+    click.echo(_outcome(summary))
 
 
 def _run_with_progress(job: SqlJob, *, available_now: bool, metrics_port: int | None) -> RunSummary:
@@ -89,6 +86,15 @@ def _run_with_progress(job: SqlJob, *, available_now: bool, metrics_port: int | 
             on_batch=show,
             stop=stop,
         )
+
+
+def _outcome(summary: RunSummary) -> str:
+    if not summary.batches:
+        return "no batches: there was nothing new"
+    return (
+        f"{summary.batches} batches: {summary.upserts} rows written, {summary.deletes} removed; "
+        f"applied up to {_listed(summary)}"
+    )
 
 
 def _listed(summary: RunSummary) -> str:

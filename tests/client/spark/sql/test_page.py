@@ -148,6 +148,8 @@ def test_open_orders_are_loaded_and_followed(spark: SparkSession, page: Page) ->
     page.east.commit(page.text("changes"))
     page.do("follow")
     assert rows_of(spark, target, *columns) == [(3, 2, "LAMP", 30), (4, 3, "BOOK", 99)]
+    again = databus("databus spark run open_orders.sql --available-now")
+    assert again.splitlines()[-1] == "no batches: there was nothing new"
 
 
 def test_two_shards_become_one_table(spark: SparkSession, page: Page) -> None:

@@ -12,13 +12,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from databus.client.responses import mark_of
 from databus.conf.loading import build_settings
 from databus.conf.named_places import NamedPlace, Word, parse_place
 from databus.conf.patterns import NamePatterns, is_pattern
+from databus.conf.server_settings import check_server_urls
 from databus.conf.settings import ServerAccessSettings, Settings
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
@@ -67,6 +68,7 @@ def _parse_filters(value: Any) -> dict[str, EventFilter]:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Urls = Annotated[Names, AfterValidator(check_server_urls)]
 
 
 class SourceOptions(Settings):
@@ -83,8 +85,8 @@ class SourceOptions(Settings):
         "`!shop.tmp_*`), which take in tables that come later",
         min_length=1,
     )
-    relays: Names = Field(default=(), description="Relay URLs, separated by commas")
-    bootstrap_servers: Names = Field(default=(), description="Bootstrap server URLs")
+    relays: Urls = Field(default=(), description="Relay URLs, separated by commas")
+    bootstrap_servers: Urls = Field(default=(), description="Bootstrap server URLs")
     start: Annotated[NamedPlace, BeforeValidator(_parse_start)] = Field(
         default=Word.BEGINNING,
         description="Where a stream without a checkpoint begins: `beginning` (the whole table, "
@@ -176,7 +178,9 @@ class SourceOptions(Settings):
     )
     columns: Names = Field(default=(), description="`table`, `database`: read only these columns")
     where: str = Field(
-        default="", description="`table`, `database`: read only rows that fulfil this condition"
+        default="",
+        description="`table`, `database`: read only rows that fulfil this condition; its moments "
+        "have a zone (`'2026-03-10 07:00:00Z'`), as that of the session is not known",
     )
     scn: bool = Field(
         default=False, description="`table`: add the row's SCN as last column, `_databus_scn`"
@@ -227,6 +231,23 @@ _OF_LOADS = frozenset(
 )
 
 
+# The options that say which rows and columns come, and the modes that have them. Another mode would
+# take them and do nothing.
+_OF_MODES = {
+    "asOf": (Mode.TABLE,),
+    "scn": (Mode.TABLE,),
+    "columns": (Mode.TABLE, Mode.DATABASE),
+    "where": (Mode.TABLE, Mode.DATABASE),
+    "partitions": (Mode.TABLE, Mode.DATABASE),
+    "after": (Mode.CHANGES,),
+    "until": (Mode.CHANGES,),
+    "archive": (Mode.CHANGES,),
+    "settings": (Mode.DATABASE,),
+}
+
+_INSTEAD = "; use select and where of the DataFrame"
+
+
 def option_names() -> list[str]:
     """Return the documented names of all options."""
     return [to_camel(name) for name in SourceOptions.model_fields]
@@ -255,6 +276,7 @@ def parse_options(
     values = {by_lower[key]: value for key, value in given.items()}
     values = _access_of(os.environ if environ is None else environ, values) | values
     parsed = build_settings(values, SourceOptions, "options of format databus")
+    _check_mode(parsed.mode, values)
     match = NamePatterns(parsed.sources).match
     strange = [source for source in parsed.filters if not match(source)]
     if strange:
@@ -264,6 +286,17 @@ def parse_options(
     if parsed.token_file and parsed.token_env:
         raise SettingsError("give option tokenFile or tokenEnv, not both")
     return parsed
+
+
+def _check_mode(mode: Mode, given: Mapping[str, str]) -> None:
+    """Raise SettingsError for an option that only other modes have."""
+    for name, modes in _OF_MODES.items():
+        if name in given and mode not in modes:
+            advice = _INSTEAD if name in ("columns", "where") else ""
+            raise SettingsError(
+                f"option {name} is only for mode = {' and '.join(modes)}, and this is mode = "
+                f"{mode}{advice}"
+            )
 
 
 def _access_of(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,8 @@
 Rows are read in Python workers, without Spark SQL, so this module supports a small
 subset of SQL: comparisons of columns and literals, IN, BETWEEN, LIKE, IS NULL, AND,
 OR and NOT, with three-valued logic. Anything else is refused by name;
-`DataFrame.where` supports it, one step later.
+`DataFrame.where` supports it, one step later. A moment needs its zone: that of the
+session, which `DataFrame.where` takes, is not known here.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ _COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], pc.Expression]] = {
 }
 
 
+class _NoZoneError(Exception):
+    """A moment has no time zone, and its column has instants."""
+
+
 class RowCondition(SqlCondition[pc.Expression]):
     """A condition over the columns of a schema.
 
@@ -45,6 +50,12 @@ class RowCondition(SqlCondition[pc.Expression]):
         self._schema = schema
         self._names: set[str] = set()
         super().__init__(text)
+        # Without a row nothing is computed.
+        row = pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
+        try:
+            row.filter(self.truth)
+        except pa.ArrowException as error:
+            raise self._refusal(f"cannot be computed: {error}") from error
 
     @property
     def columns(self) -> frozenset[str]:
@@ -137,6 +148,11 @@ class RowCondition(SqlCondition[pc.Expression]):
                 raise self._unknown(node)
         try:
             return pc.scalar(_scalar(value, of_type))
+        except _NoZoneError as error:
+            raise self._refusal(
+                f"{node.sql(DIALECT)} has no time zone, and column {column} is a {of_type}: write "
+                "it, such as '2026-03-10 07:00:00Z'; DataFrame.where takes that of the session"
+            ) from error
         except (ValueError, TypeError, InvalidOperation, pa.ArrowException) as error:
             shown = node.sql(DIALECT)
             raise self._refusal(f"{shown} is not a value of {column}, a {of_type}") from error
@@ -150,6 +166,11 @@ class RowCondition(SqlCondition[pc.Expression]):
 
     def _refusal(self, problem: str) -> SettingsError:
         return SettingsError(f"where = {self.text!r}: {problem}")
+
+
+def condition_of(text: str, schema: pa.Schema) -> RowCondition | None:
+    """Return the condition of option `where`, None for an empty one; raises SettingsError."""
+    return RowCondition(text, schema) if text else None
 
 
 def _is_text(of_type: pa.DataType) -> bool:
@@ -191,5 +212,6 @@ def _moment(value: object, of_type: pa.DataType) -> pa.Scalar:
         if moment.tzinfo is not None:
             raise ValueError("the column has no time zone")
         return pa.scalar(moment, of_type)
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        raise _NoZoneError
     return pa.scalar(moment.astimezone(UTC), of_type)

@@ -67,8 +67,12 @@ class ChangeStream:
             raise SettingsError(
                 f"option mode = {self._options.mode} is only for spark.read: a stream reads changes"
             )
-        if self._options.archive is not None:
-            raise SettingsError("option archive is only for spark.read: a stream reads from relays")
+        for name in ("archive", "after", "until"):
+            if getattr(self._options, name) is not None:
+                raise SettingsError(
+                    f"option {name} is only for spark.read: a stream reads from relays, from its "
+                    "checkpoint or option start on"
+                )
         self._measure_client = make_measure_client(self._options)
         self._planner = JoiningPlanner(
             self._measure_client,

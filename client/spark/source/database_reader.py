@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from databus.client.arrow.arrow_types import HEAD_TYPES, RowBatch, stored_type
 from databus.client.spark.arrow.column_plan import ColumnPlan, Frame
-from databus.client.spark.arrow.predicate import RowCondition
+from databus.client.spark.arrow.predicate import condition_of
 from databus.client.spark.arrow.row_types import (
     arrow_schema,
     changes_schema,
@@ -70,6 +70,7 @@ class DatabaseReader:
         parsed = _checked(parse_options(options))
         with closing(_opened(_database(parsed))) as scan:
             rows = _row_type(parsed, scan.table(parsed.sources[0]))
+        condition_of(parsed.where, arrow_schema(rows))  # a wrong one is refused before any task
         return choose_columns(rows, parsed.columns)
 
     def partitions(self) -> list[DatabasePartition]:
@@ -115,7 +116,7 @@ class RowBatches:
         self._target = arrow_schema(schema)
         shape = arrow_schema(changes_schema({table.source: rows}, "columns", False))
         self._frame = Frame(shape, "columns", "", 0)
-        self._condition = RowCondition(options.where, arrow_schema(rows)) if options.where else None
+        self._condition = condition_of(options.where, arrow_schema(rows))
         self._plans: dict[Table, ColumnPlan] = {}
         self._plan(table)
 
@@ -161,9 +162,6 @@ def _checked(options: SourceOptions) -> SourceOptions:
         raise SettingsError(
             "option settings is missing: the relay's settings file, with the database's URI"
         )
-    for name, given in (("asOf", options.as_of is not None), ("scn", options.scn)):
-        if given:
-            raise SettingsError(f"option {name} needs mode=table: a database has no SCNs")
     return options
 
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from databus.client.responses import read_scn
 from databus.client.spark.arrow.event_batches import EventBatches
-from databus.client.spark.arrow.predicate import RowCondition
+from databus.client.spark.arrow.predicate import condition_of
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
     KEY,
@@ -64,6 +64,8 @@ from databus.schemas.table_change import Versions, shape
 
 SCN_COLUMN = "_databus_scn"
 DEFAULT_PARTITIONS = 2
+# What a server tells its clients, and nobody who reads a table can do.
+_BEGIN_AGAIN = "; begin again with /startSCN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,9 @@ class TableReader:
             versions = _versions(pool, parsed.sources[0])
         finally:
             pool.close()
-        rows = choose_columns(_row_type(parsed, versions), parsed.columns)
+        whole = _row_type(parsed, versions)
+        condition_of(parsed.where, arrow_schema(whole))  # a wrong one is refused before any task
+        rows = choose_columns(whole, parsed.columns)
         if parsed.scn:
             if taken := [name for name in rows.names if name.lower() == SCN_COLUMN]:
                 raise SettingsError(
@@ -162,7 +166,8 @@ class TableReader:
         as_of = self._options.as_of
         if isinstance(error, BootstrapTooYoungError):
             advice = "begin the reading again" if as_of is None else "choose a newer option asOf"
-            return ReadAgainError(f"{self._source}: {error}; {advice}")
+            why = str(error).removesuffix(_BEGIN_AGAIN)
+            return ReadAgainError(f"{self._source}: {why}; {advice}")
         if isinstance(error, BootstrapTooOldError):
             what = "" if as_of is None else ", choose an older option asOf"
             return BootstrapTooOldError.answered(
@@ -189,7 +194,7 @@ class _PartitionRead:
         rows = _row_type(options, partition.versions)
         self._keys = _keys(self._source, rows)
         arrow = arrow_schema(rows)
-        self._condition = RowCondition(options.where, arrow) if options.where else None
+        self._condition = condition_of(options.where, arrow)
         # Other columns are not even decoded.
         needed = {*self._target.names, *self._keys}
         if self._condition is not None:

@@ -59,6 +59,13 @@ def test_a_start_is_a_word_an_scn_or_a_time(text: str, start: object) -> None:
         ({**SOURCES, "layout": "rows"}, "layout = 'rows'"),
         ({**SOURCES, "mode": "stream"}, "mode = 'stream'"),
         ({**SOURCES, "filters": "{"}, "filters"),
+        ({**SOURCES, "relays": "ftp://a"}, "relays.*'ftp://a' is not a URL like http://"),
+        ({**SOURCES, "bootstrapServers": "http://a,b"}, "bootstrapServers.*'b' is not a URL"),
+        ({**SOURCES, "where": "a = 1"}, r"where is only for mode = table and database.*DataFrame$"),
+        ({**SOURCES, "columns": "a"}, "columns is only for mode = table and database"),
+        ({**SOURCES, "asOf": "3"}, "asOf is only for mode = table, and this is mode = changes$"),
+        ({**SOURCES, "mode": "table", "until": "3"}, "until is only for mode = changes"),
+        ({**SOURCES, "mode": "table", "settings": "a"}, "settings is only for mode = database"),
         ({**SOURCES, "filters": '{"shop.people": {"partitionType": "NONE"}}'}, "shop.people"),
     ],
 )

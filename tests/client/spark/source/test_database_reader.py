@@ -116,8 +116,8 @@ def test_wrong_options_say_what_is_right(tmp_path: Path) -> None:
         for more, text in (
             ({"sources": "shop.u"}, r"has no source 'shop\.u'; it has shop\.t"),
             ({"sources": "shop.t,shop.u"}, "reads one table"),
-            ({"asOf": "3"}, "asOf needs mode=table"),
-            ({"scn": "true"}, "scn needs mode=table"),
+            ({"asOf": "3"}, "asOf is only for mode = table"),
+            ({"scn": "true"}, "scn is only for mode = table"),
             ({"columns": "x"}, "there is no column 'x'"),
         ):
             with pytest.raises(SettingsError, match=text):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from databus.client.spark.source.change_stream import ChangeStream
 from databus.schemas.errors import DatabusError, ScnNotFoundError, SettingsError, UnknownSourceError
 from tests.client.spark.source.queries import Applied, Query
 from tests.promises.bootstrapping import (
@@ -304,3 +305,10 @@ def test_a_relay_that_is_gone_is_an_error_with_its_address(
     relay.child.stop()
     with pytest.raises(DatabusError, match=relay.url):
         query.plan()
+
+
+@pytest.mark.parametrize("name", ["archive", "after", "until"])
+def test_a_stream_refuses_what_only_a_read_has_instead_of_reading_everything(name: str) -> None:
+    given = {"sources": "shop.orders", "relays": "http://127.0.0.1:1", name: "7"}
+    with pytest.raises(SettingsError, match=f"option {name} is only for spark.read"):
+        ChangeStream(given)
